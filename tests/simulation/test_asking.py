@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -18,9 +19,12 @@ from fedldp.cli import app
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import BEGINS_PUBLIC, COUNT_NOISE, DECLARED_PUBLIC, GIVEN_MODEL
 from fedldp.data.examples import Examples
-from fedldp.simulation.asking import answers_of, config_to_ask, lines_of, settings_from
+from fedldp.reporting.card import model_card, schema, write_card
+from fedldp.reporting.scores import answers_of
+from fedldp.simulation.asking import config_to_ask, lines_of, settings_from
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
+from fedldp.simulation.recorded import read_run
 from fedldp.training.questions import Categories, Numbers, Question, Rows
 
 NUMBER = 4_000
@@ -200,6 +204,7 @@ def test_a_given_model_is_evaluated_on_the_people_of_a_table(tmp_path: Path, tab
         "scale_columns": {"age": [0.0, 120.0], "crea": [-4.0, 4.0]}, "fill_columns": {"age": 60.0},
     }  # fmt: skip
     run = fedldp.run(fedldp.simulation.settings.from_mapping(settings), out=tmp_path / "run")
+    assert fedldp.evaluate(run)["answers"] == []
     text = 'ask = ["evaluation"]\nnum_clients = 3\nchannel = "sum"\nepsilon = 4.0\n'
     path = written(tmp_path, text)
     arguments = ["ask", str(path), str(table), "--model", str(tmp_path / "run"), "--json"]
@@ -237,6 +242,38 @@ def test_an_evaluation_tells_shares_by_group(tmp_path: Path, table: Path, channe
     assert not answers["observed share of class 1, sex=none"]["seen"]
     with pytest.raises(ConfigError, match="'age' is no column of features with declared"):
         fedldp.run(data.changed(by_columns=["age"]))
+
+
+def test_a_card_lists_all_that_was_asked(tmp_path: Path, table: Path) -> None:
+    """Also the scores of every round, and what was not seen; nothing of it is hidden."""
+    settings = {
+        "system": "person_dp_sgd", "dataset": str(table), "model": "logistic", "rounds": 3,
+        "learning_rate": 2.0, "epsilon": 8.0, "num_clients": 3, "channel": "sum",
+        "client_column": "site", "person_column": "who", "ignore_columns": ["sex", "age"],
+        "scale_columns": {"crea": [-4.0, 4.0]}, "held_out_people": 0.3, "class_count_rounds": 1,
+    }  # fmt: skip
+    place = tmp_path / "run"
+    result = fedldp.run(fedldp.simulation.settings.from_mapping(settings), out=place)
+    found = read_run(place)
+    folder, document = write_card(found)
+    assert [*jsonschema.Draft202012Validator(schema()).iter_errors(document)] == []
+    asked = [(each["round"], each["question"]) for each in document["answers"]]
+    shares = [(1, "share of class 0"), (1, "share of class 1")]
+    assert asked == [*shares, (2, "held-out accuracy"), (3, "held-out accuracy")]
+    assert document["scores"] is None
+    assert fedldp.evaluate(place)["answers"] == document["answers"]
+    assert fedldp.evaluate(result)["answers"] == document["answers"]
+    last = document["answers"][-1]
+    assert last["value"] == result.metrics["private held-out accuracy"]
+    low, high = last["interval"]
+    card = (folder / "README.md").read_text()
+    assert f"| 3 | held-out accuracy | {last['value']:.4g} | {low:.4g} to {high:.4g} |" in card
+    hidden = {**last, "value": None, "interval": None, "seen": False}
+    card = model_card(found, {**document, "answers": [hidden]})
+    assert "| 3 | held-out accuracy | not seen |  |" in card
+    assert "Asked privately" not in model_card(found, {**document, "answers": []})
+    (place / "metrics.jsonl").unlink()
+    assert fedldp.evaluate(place)["answers"] is None
 
 
 def rows_of(features: Any) -> Rows:

@@ -37,7 +37,8 @@ def ask(
     from rich.console import Console
 
     from fedldp.reporting import text, words
-    from fedldp.simulation.asking import answers_of, config_to_ask, lines_of, settings_from
+    from fedldp.reporting.scores import answers_of
+    from fedldp.simulation.asking import config_to_ask, lines_of, settings_from
     from fedldp.simulation.engine import simulate
     from fedldp.simulation.plan import plan, problem_of
 

@@ -320,6 +320,14 @@ PRIVATELY = "private "
 """How the names of figures begin that people were asked for, and that a statement covers."""
 
 
+def private_figures(metrics: Metrics) -> Iterator[tuple[str, float | None, float]]:
+    """Yield the name of each private figure, its value or None, and half of its 95 % interval."""
+    for name, half in metrics.items():
+        if name.endswith(HALF_WIDTH):
+            figure = name.removesuffix(HALF_WIDTH)
+            yield figure.removeprefix(PRIVATELY), metrics.get(figure), half
+
+
 class Initial(Protocol):
     """Return the state before the first round; ``draw`` is the server's randomness."""
 

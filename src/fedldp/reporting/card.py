@@ -235,6 +235,7 @@ def _values(run: FinishedRun, *, scores: bool) -> dict[str, Any]:
         and {key: target.get(key, 0.0) for key in ("unit", "adversary", "epsilon", "delta")},
         "doubts": None if hidden else words.facts(run.doubts),
         "scores": None if hidden else _scores(run),
+        "answers": run.answers,
         "line": line,
         "proven": proven,
         "size": proven and words.amount(proven),

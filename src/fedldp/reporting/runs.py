@@ -36,7 +36,7 @@ from fedldp.protocol.server_loop import means_of
 from fedldp.reporting import words
 from fedldp.reporting.lines import Pair, asked_for, first_line
 from fedldp.reporting.record import Schema, checked, parsed, read_as, read_schema, read_text
-from fedldp.reporting.scores import by_class, is_imbalanced
+from fedldp.reporting.scores import answers_in, by_class, is_imbalanced
 from fedldp.reporting.text import run_title
 
 Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
@@ -170,6 +170,7 @@ class FinishedRun:
         environment: when the run began (UTC), versions and hardware.
         own_data: what identifies the user's own data; None for a published data set.
         means: the system's own metrics, by name, averaged over the rounds.
+        answers: all that people were asked for privately; see ``scores.answers_in``.
         arrivals: means of a simulated shuffler's times, in seconds, by name; see ``Round``.
         refused: how many refusals there were in all rounds together, by reason.
         radii: the smallest and the largest radius of the ranges in each round; empty if there were
@@ -186,6 +187,7 @@ class FinishedRun:
     environment: dict[str, Any]
     own_data: Any
     means: dict[str, float]
+    answers: list[dict[str, Any]]
     arrivals: dict[str, float]
     refused: dict[str, int]
     radii: list[list[float]]
@@ -285,6 +287,19 @@ def read_finished(path: Path) -> FinishedRun:
     return _run(path, read_as(path / "summary.json", _Summary), place, rounds, finished=True)
 
 
+def read_answers(path: Path) -> list[dict[str, Any]] | None:
+    """Return ``FinishedRun.answers`` of the run in a folder; None if that has the model alone.
+
+    Raises:
+        RunError: metrics.jsonl is damaged.
+    """
+    place = path / "metrics.jsonl"
+    if not place.is_file():
+        return None
+    lines = (parsed(place, line) for line in read_text(place).splitlines())
+    return answers_in(checked(place, _Measured, line).metrics for line in lines)
+
+
 def unfinished(
     path: Path, summary: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]]
 ) -> FinishedRun:
@@ -317,6 +332,7 @@ def _run(
         environment=read_as(path / "environment.json", _Environment).model_dump(),
         own_data=read_as(path / "config.json", _Started).own_data,
         means=means_of([one.metrics for one in measured]),
+        answers=answers_in(one.metrics for one in measured),
         arrivals=means_of([one.arrivals or {} for one in measured]),
         refused=dict(refused),
         radii=[one.radii for one in measured if one.radii] if ranged else [],

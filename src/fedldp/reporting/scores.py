@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.statement import Statement, scores_are_private
+from fedldp.algorithms.answers import TWO_SIDED
 from fedldp.core.facts import Doubt
 from fedldp.core.formatting import rounded_count
 from fedldp.core.kinds import (
@@ -29,7 +30,7 @@ from fedldp.core.kinds import (
     TRAINED_ON,
 )
 from fedldp.data.label_range import LabelRange, centred
-from fedldp.protocol.roles import HALF_WIDTH, PRIVATELY, Score
+from fedldp.protocol.roles import Score, private_figures
 from fedldp.protocol.server_loop import NUMBERS, Evaluation, Round
 from fedldp.reporting.record import Schema
 
@@ -525,6 +526,33 @@ _ASKED = {
 _ON_TRAINED = {*_ASKED.values()} - {"accuracy"}
 
 
+def answers_of(metrics: Mapping[str, float]) -> list[dict[str, Any]]:
+    """Return private figures as JSON shows them; one that was not seen has no value."""
+    return [
+        {
+            "question": name,
+            "value": value,
+            "deviation": half / TWO_SIDED,
+            "interval": None if value is None else [value - half, value + half],
+            "seen": value is not None,
+        }
+        for name, value, half in private_figures(metrics)
+    ]
+
+
+def answers_in(rounds: Iterable[Mapping[str, float]]) -> list[dict[str, Any]]:
+    """Return all that people were asked for in a run, with the number of the round.
+
+    Args:
+        rounds: the system's own metrics of each round, from the first on.
+    """
+    return [
+        {"round": number, **answer}
+        for number, metrics in enumerate(rounds, 1)
+        for answer in answers_of(metrics)
+    ]
+
+
 def asked_figures(metrics: Mapping[str, float], *, trained_on: bool = True) -> list[Figure]:
     """Return the figures that people were asked for; a statement covers them.
 
@@ -532,24 +560,17 @@ def asked_figures(metrics: Mapping[str, float], *, trained_on: bool = True) -> l
         metrics: the system's own metrics.
         trained_on: whether these people are those the model was trained on.
     """
-    found = []
-    for name, half in metrics.items():
-        if name.endswith(HALF_WIDTH):
-            name = name.removesuffix(HALF_WIDTH)
-            value, known = metrics.get(name), TestSet(classes=2)
-            name = name.removeprefix(PRIVATELY)
-            metric = _ASKED.get(name, name)
-            found.append(
-                Figure(
-                    metric=metric,
-                    value=value,
-                    interval=None if value is None else (value - half, value + half),
-                    baseline=known.baseline(metric),
-                    rows="covered",
-                    doubts=(TRAINED_ON,) if trained_on and metric in _ON_TRAINED else (),
-                )
-            )
-    return found
+    return [
+        Figure(
+            metric=(metric := _ASKED.get(name, name)),
+            value=value,
+            interval=None if value is None else (value - half, value + half),
+            baseline=TestSet(classes=2).baseline(metric),
+            rows="covered",
+            doubts=(TRAINED_ON,) if trained_on and metric in _ON_TRAINED else (),
+        )
+        for name, value, half in private_figures(metrics)
+    ]
 
 
 def final_of(record: Round, most_frequent: float | None) -> dict[str, float | None]:

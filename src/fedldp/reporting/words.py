@@ -25,7 +25,7 @@ from fedldp.core.formatting import number
 from fedldp.core.kinds import AT_SITES, SIMULATED, TAKES_PART
 from fedldp.core.registry import paper_folders
 from fedldp.ledgers.budget import Budget
-from fedldp.protocol.roles import HALF_WIDTH, PRIVATELY
+from fedldp.protocol.roles import PRIVATELY, private_figures
 from fedldp.reporting.lines import (
     Pair,
     asked_for,
@@ -487,13 +487,10 @@ def own_metrics(metrics: Mapping[str, float]) -> list[str]:
 
 def asked(metrics: Mapping[str, float]) -> list[str]:
     """Return the figures that people were asked for, each with its 95 % interval."""
-    found = []
-    for name, value in metrics.items():
-        if name.endswith(HALF_WIDTH):
-            figure = name.removesuffix(HALF_WIDTH)
-            told = f"{metrics[figure]:.4g}" if figure in metrics else "not seen"
-            found.append(f"{figure.removeprefix(PRIVATELY)} {told} ± {value:.2g}")
-    return found
+    return [
+        f"{name} {'not seen' if value is None else f'{value:.4g}'} ± {half:.2g}"
+        for name, value, half in private_figures(metrics)
+    ]
 
 
 def doubts_of_asked(figures: Iterable[Mapping[str, Any]]) -> list[str]:

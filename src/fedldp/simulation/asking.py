@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedldp.algorithms.answers import TWO_SIDED
 from fedldp.algorithms.asking import QUANTILES, SHARE_OF_CLASS, SHARES_OF_CLASSES, rounds_to_ask
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.settings_docs import key_text, value_text
 from fedldp.core.errors import ConfigError
-from fedldp.protocol.roles import HALF_WIDTH, PRIVATELY
 from fedldp.reporting.record import RunFolder
+from fedldp.reporting.scores import answers_of
 from fedldp.simulation.settings import assignment, from_mapping, nested
 
 _OF_MODEL = (
@@ -65,25 +64,6 @@ def _of_run(folder: Path) -> dict[str, Any]:
     config = RunFolder(folder).read_config()["config"]
     found = {name: config[name] for name in _OF_MODEL if config.get(name) is not None}
     return {**found, "initial": str(folder / "model.safetensors")}
-
-
-def answers_of(metrics: Mapping[str, float]) -> list[dict[str, Any]]:
-    """Return private figures as JSON shows them; one that was not seen has no value."""
-    found = []
-    for name, half in metrics.items():
-        if name.endswith(HALF_WIDTH):
-            figure = name.removesuffix(HALF_WIDTH)
-            value = metrics.get(figure)
-            found.append(
-                {
-                    "question": figure.removeprefix(PRIVATELY),
-                    "value": value,
-                    "deviation": half / TWO_SIDED,
-                    "interval": None if value is None else [value - half, value + half],
-                    "seen": value is not None,
-                }
-            )
-    return found
 
 
 def settings_from(config: RunConfig, metrics: Mapping[str, float]) -> dict[str, Any]:

@@ -21,7 +21,8 @@ from fedldp.data.label_range import centred
 from fedldp.data.sources import SOURCES
 from fedldp.reporting import words
 from fedldp.reporting.record import RunFolder, check_replaceable, replace_file
-from fedldp.reporting.scores import TestSet, doubts, figures, named, of_numbers, scores
+from fedldp.reporting.runs import read_answers
+from fedldp.reporting.scores import TestSet, answers_in, doubts, figures, named, of_numbers, scores
 from fedldp.simulation.inputs import load
 from fedldp.simulation.recorded import load_trained
 from fedldp.simulation.result import Result
@@ -38,6 +39,9 @@ def evaluate(
 ) -> dict[str, Any]:
     """Return the metrics of a run's model: what ``fedldp evaluate --json`` prints.
 
+    ``answers`` are the figures that people were asked for privately in the run; None if the folder
+    has the model alone.
+
     Args:
         run: a run's result, or its folder.
         data: features and labels, or another source of them; a data set, whose test set is used; or
@@ -52,11 +56,12 @@ def evaluate(
     """
     trained = run.trained() if isinstance(run, Result) else load_trained(run)
     _check_threshold(threshold, trained)
+    asked = {"answers": _answers(run)}
     told, examples, is_private = _tested(trained, data, data_dir)
     if not len(examples):
         raise ConfigError(f"data = {told}: it has no examples; give some")
     if trained.schema.num_classes == 1:
-        return _evaluation_of_numbers(trained, told, examples, is_private)
+        return _evaluation_of_numbers(trained, told, examples, is_private) | asked
     if examples.labels.max() >= trained.schema.num_classes:
         raise ConfigError(
             f"data = {told}: it has the label {examples.labels.max()}, but the model knows only 0 "
@@ -68,7 +73,13 @@ def evaluate(
     confusion = np.array(found["confusion"])
     doubtful = doubts(found, confusion, confusion.sum(1), schema)
     on = TestSet.of(confusion.sum(1), is_private)
-    return _evaluation(trained, told, {"threshold": threshold, **found}, on, doubtful)
+    return _evaluation(trained, told, {"threshold": threshold, **found}, on, doubtful) | asked
+
+
+def _answers(run: Result | Path) -> list[dict[str, Any]] | None:
+    if isinstance(run, Result):
+        return answers_in(record.metrics for record in run.rounds)
+    return read_answers(run)
 
 
 def _evaluation_of_numbers(
