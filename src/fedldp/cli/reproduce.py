@@ -49,7 +49,7 @@ def reproduce(
     check: Annotated[
         bool,
         typer.Option(
-            "--check", help="exit with status 1 if a measured cell is outside its tolerance"
+            "--check", help="exit with status 1 if a measured cell differs and no reason is noted"
         ),
     ] = False,
     svg: Annotated[Path | None, file_option("the .svg file for a chart of the target")] = None,
@@ -91,7 +91,8 @@ def reproduce(
             from fedldp.experiments.reproduction.figure import write_svg
 
             write_svg(svg, f"{chosen[0].paper}, {chosen[0].place}", rows[target])
-    wrong = [row for each in rows.values() for row in each if row.verdict == "differs"]
+    differing = [row for each in rows.values() for row in each if row.verdict == "differs"]
+    wrong = [row for row in differing if row.why is None]
     if check and wrong:
         for row in wrong:
             typer.echo(f"differs: {row.row}, {row.column} ({row.recipe})", err=True)
@@ -197,6 +198,7 @@ def _show_all(
     from rich.console import Console
     from rich.table import Table
 
+    from fedldp.experiments.reproduction.pages import totals
     from fedldp.experiments.reproduction.runner import missing
 
     documents = []
@@ -215,11 +217,21 @@ def _show_all(
                 "minutes": round(missing(left, range(1), measurements).seconds / 60, 1),
             }
         )
+    of_papers: dict[str, list[Row]] = {}
+    for target in chosen:
+        of_papers.setdefault(target.paper, []).extend(rows[target.name])
+    counted = totals(of_papers)
     if as_json:
-        print_json({"targets": documents})
+        print_json({"targets": documents, "totals": counted})
         return
     table = Table("target", "paper", "cells", "measured", "minutes for the rest, one seed each")
     for row in documents:
+        table.add_row(*map(str, row.values()))
+    Console().print(table)
+    if not counted:
+        return
+    table = Table(*counted[0], title="claims and cells with each verdict", title_justify="left")
+    for row in counted:
         table.add_row(*map(str, row.values()))
     Console().print(table)
 

@@ -7,7 +7,7 @@ import re
 from importlib import import_module
 from inspect import isfunction
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -25,9 +25,10 @@ from fedldp.experiments.reproduction.claims import (
     claims_of,
     judged,
 )
-from fedldp.experiments.reproduction.comparison import known
-from fedldp.experiments.reproduction.pages import proven_table
-from fedldp.experiments.reproduction.results import Measurement
+from fedldp.experiments.reproduction.comparison import Verdict, compare, known
+from fedldp.experiments.reproduction.pages import proven_table, totals
+from fedldp.experiments.reproduction.results import Measurement, Measurements
+from fedldp.experiments.reproduction.targets import targets
 from fedldp.simulation.identity import data_digests, family_digest
 
 PAPERS = sorted(Path(file).parent.name for file in paper_folders("claims.toml"))
@@ -36,13 +37,32 @@ CLAIMS = [claim for paper in PAPERS for claim in claims_of(paper)]
 
 @pytest.mark.slow
 def test_every_claim_that_does_not_hold_has_a_cause_or_says_that_none_is_known() -> None:
-    verdicts = [judged(claim)[1] for claim in CLAIMS]
-    for claim, verdict in zip(CLAIMS, verdicts, strict=True):
-        assert NO_CAUSE not in verdict, (claim.place, claim.says)
-        assert verdict.startswith(("agrees", "does not: ", "not measured: ")), claim.says
+    found = [judged(claim) for claim in CLAIMS]
+    for claim, each in zip(CLAIMS, found, strict=True):
+        assert each.why != NO_CAUSE, (claim.place, claim.says)
+        assert (each.why == "") == (each.verdict == "agrees"), claim.says
     assert len(CLAIMS) > 90
-    for start in ("agrees", "does not: ", "not measured: "):
-        assert sum(verdict.startswith(start) for verdict in verdicts) > 3
+    verdicts = [each.verdict for each in found]
+    for verdict in ("agrees", "explained", "differs", "not comparable", "not measured"):
+        assert verdict in verdicts
+
+
+@pytest.mark.slow
+def test_totals_count_each_cell_and_each_claim_of_a_paper_that_is_not_ours() -> None:
+    """Feature priority: every figure is a curve, and two of its claims are ours."""
+    paper = "Talaei, Izadi 2024"
+    rows = [
+        row
+        for target in targets().values()
+        if target.paper == paper
+        for row in compare(target, Measurements(), prove=False)
+    ]
+    claims, cells = totals({paper: rows, "Nobody 2026": rows})
+    says = [claim.says for claim in claims_of("priority")]
+    assert claims["all"] == len(says) - sum("(ours)" in each for each in says) == len(says) - 2
+    assert cells["all"] == cells["no number published"] == len(rows)
+    for row in (claims, cells):
+        assert row["all"] == sum(n for name, n in row.items() if name in get_args(Verdict))
 
 
 def test_a_claims_cells_have_a_source_and_a_place_for_their_numbers() -> None:
@@ -172,12 +192,18 @@ def test_verdicts_follow_from_the_committed_results(committed: dict[str, Any]) -
     claim = of_paper(
         cells=PAIR[:1], ours="{:.1f}", rule={"name": "near", "to": 90, "within": 1}, cause="C"
     )
-    assert judged(claim)[0] == "-"
-    assert judged(claim)[1].startswith("not measured: 3 CPU minutes")
+    assert judged(claim) == ("-", "not measured", "3 CPU minutes")
     committed["a"] = published(PAIR[0], 0.895, None, 1)
-    assert judged(claim) == ("89.5", "agrees")
+    assert judged(claim) == ("89.5", "agrees", "")
     committed["a"] = published(PAIR[0], 0.88, None, 1)
-    assert judged(claim) == ("88.0", "does not: C")
+    assert judged(claim).text == "does not: C"
+    for cause, verdict, text in (
+        ("C", "explained", "does not: C"),
+        ("not known: C", "differs", "does not: not known: C"),
+        ("our C", "not comparable", "not comparable: our C"),
+    ):
+        found = judged(claim.model_copy(update={"cause": cause}))
+        assert (found.ours, found.verdict, found.text) == ("88.0", verdict, text)
 
 
 @pytest.mark.parametrize(("deviation", "seeds", "holds"), [
@@ -190,8 +216,8 @@ def test_an_order_holds_by_more_than_the_standard_error(
     committed["low"] = published(PAIR[0], 0.90, deviation, seeds)
     committed["high"] = published(PAIR[1], 0.9101, deviation, seeds)
     for more in ({}, {"of": [], "minus": [[1, 0]]}, {"of": [], "minus": [[[1], [0]]]}):
-        assert (judged(order("above", *PAIR, **more))[1] == "agrees") is holds
-        assert judged(order("above", *PAIR[::-1], **more))[1] != "agrees"
+        assert (judged(order("above", *PAIR, **more)).verdict == "agrees") is holds
+        assert judged(order("above", *PAIR[::-1], **more)).verdict != "agrees"
 
 
 @pytest.mark.parametrize(("gap", "holds"), [(0.0101, False), (0.0099, True), (-0.5, True)])
@@ -201,7 +227,7 @@ def test_a_value_that_is_not_above_may_exceed_by_the_standard_error(
     """The standard error of the difference is 0.01."""
     committed["low"] = published(PAIR[0], 0.40, 0.016, 4)
     committed["high"] = published(PAIR[1], 0.40 + gap, 0.012, 4)
-    assert (judged(order("not_above", *PAIR))[1] == "agrees") is holds
+    assert (judged(order("not_above", *PAIR)).verdict == "agrees") is holds
 
 
 @pytest.mark.parametrize(("gap", "holds"), [(0.0081, True), (0.0079, False)])
@@ -215,7 +241,7 @@ def test_a_cell_in_two_differences_counts_twice(
         {"minus": [[1, 0], [1, 0]], "of": [], "mean": True},
         {"minus": [[[1, 1], 0]], "of": []},
     ):
-        assert (judged(order("above", *PAIR, **more))[1] == "agrees") is holds
+        assert (judged(order("above", *PAIR, **more)).verdict == "agrees") is holds
 
 
 @pytest.mark.parametrize(("gap", "holds"), [(0.0058, True), (0.0056, False)])
@@ -231,16 +257,16 @@ def test_two_cells_in_a_mean_have_a_smaller_error_than_one(
         {"minus": [[1, 0], [2, 0]], "of": [], "mean": True},
         {"minus": [[[1, 2], 0]], "of": []},
     ):
-        assert (judged(order("above", *PAIR, third, **more))[1] == "agrees") is holds
+        assert (judged(order("above", *PAIR, third, **more)).verdict == "agrees") is holds
 
 
 def test_a_claim_may_be_about_an_earlier_round_or_no_recipe(committed: dict[str, Any]) -> None:
     row = published(PAIR[0], 0.9, None, 1)
     committed["a"] = row.model_copy(update={"after": {5: (0.7, None)}})
     claim = of_paper(cells=(f"{PAIR[0]}@5",), rule={"name": "always"})
-    assert judged(claim) == ("70.0", "agrees")
+    assert judged(claim) == ("70.0", "agrees", "")
     claim = of_paper(cost="3 CPU days")
-    assert judged(claim) == ("-", "not measured: 3 CPU days")
+    assert judged(claim) == ("-", "not measured", "3 CPU days")
 
 
 def test_a_statement_is_shown_with_its_claim_and_units_without_a_guarantee() -> None:

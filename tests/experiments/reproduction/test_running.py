@@ -128,13 +128,17 @@ def test_a_target_is_run_once_and_its_longer_run_serves_the_shorter(
 def test_verdicts(own: Measurements, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(own, LONG, 0, 0.1, 0.51)
     assert rows_of(TINY, own)["long"].verdict == "agrees"
-    assert rows_of(TINY, own)["short"].verdict == "no number"
+    assert rows_of(TINY, own)["short"].verdict == "no number published"
     keep(own, LONG, 1, 0.1, 0.61)
     found = rows_of(TINY, own)["long"]
     assert (found.verdict, found.why) == ("differs", None)
     assert found.difference == pytest.approx(0.06)
-    for explains, verdict in ((True, "explained"), (False, "unexplained")):
-        reason = Reason(text="it is a test", explains=explains)
+    for start, verdict in (
+        ("a test", "explained"),
+        ("not known", "differs"),
+        ("our test", "not comparable"),
+    ):
+        reason = Reason(f"{start}: it is a test")
         monkeypatch.setattr(comparison, "known", lambda reason=reason: {"long": reason})
         found = rows_of(TINY, own)["long"]
         assert (found.verdict, found.why) == (verdict, reason.text)

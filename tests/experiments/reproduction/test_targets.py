@@ -61,8 +61,6 @@ def test_gains_and_explanations_refer_to_existing_cells() -> None:
     gains = {f"{target.name}: {g.row}" for target in TARGETS.values() for g in target.gains}
     assert set(known()) <= set(recipes()) | gains
     assert {f"{target}: {row}" for target, row in published_gains()} <= gains
-    for reason in known().values():
-        assert reason.explains != reason.text.startswith("not known"), reason.text
 
 
 @pytest.mark.slow
@@ -70,7 +68,9 @@ def test_every_difference_of_more_than_a_point_has_a_cause_or_says_that_none_is_
     found = 0
     for target in TARGETS.values():
         for row in compare(target, Measurements(), prove=False):
-            far = row.difference is not None and abs(row.difference) > WORTH_A_REASON
+            far = row.verdict in ("explained", "differs", "not comparable") or (
+                row.difference is not None and abs(row.difference) > WORTH_A_REASON
+            )
             assert (row.why is not None) == far, (target.name, row.row)
             found += far
     assert found > 10

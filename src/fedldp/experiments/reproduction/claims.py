@@ -16,8 +16,8 @@ claim, ``[[claim]]``, has
                      numbers that the rule needs
     of, mean         which numbers it judges, by their positions; [1, 0] is number 1 minus number 0;
                      whether it judges only their mean. Without ``of`` it judges all
-    cause, known     if it does not hold, why: a cause that a run has tested, or a string that
-                     begins with "not known"; or whose entry in ``known`` says why
+    cause, known     if it does not hold, why, in words whose beginning decides the verdict
+                     (``Reason``); or whose entry in ``known`` says why
     cost             of a claim that has no recipe, what would be needed to measure it
 """
 
@@ -42,15 +42,38 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.recipes import Recipe, find_recipe
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import PAPERS, paper_folders
-from fedldp.experiments.reproduction.comparison import known
+from fedldp.experiments.reproduction.comparison import Reason, Verdict, known
 from fedldp.experiments.reproduction.results import NOWHERE, Measurement, Measurements, published_of
 from fedldp.experiments.reproduction.runner import in_hours, missing
 from fedldp.simulation.plan import plan, problem_of
 
-NO_CAUSE = "no cause is noted"
+NO_CAUSE = "not known: no cause is noted"
 """The string shown for a claim that does not hold and has no explanation."""
 
+OURS = "(ours)"
+"""The beginning of a claim that we make about a paper's system, and not the paper."""
+
 _HOUR = 3600
+
+
+class Judgement(NamedTuple):
+    """What became of a claim.
+
+    Attributes:
+        ours: our numbers, in words; a dash if there are none.
+        verdict: whether it holds, or why not.
+        why: the cause if it does not hold, or the cost if it is not measured; "" if it holds.
+    """
+
+    ours: str
+    verdict: Verdict
+    why: str = ""
+
+    @property
+    def text(self) -> str:
+        """The verdict and the cause, for a page."""
+        shown = "does not" if self.verdict in ("explained", "differs") else self.verdict
+        return f"{shown}: {self.why}" if self.why else shown
 
 
 class Judged(NamedTuple):
@@ -225,22 +248,23 @@ def claim_of(paper: str, table: dict[str, Any]) -> Claim:
         ) from error
 
 
-def judged(claim: Claim) -> tuple[str, str]:
-    """Return our numbers, and "agrees", "does not: CAUSE", or "not measured: COST"."""
+def judged(claim: Claim) -> Judgement:
+    """Return our numbers and the verdict on a claim, from the committed results."""
     if claim.cost is not None:
-        return "-", f"not measured: {claim.cost}"
+        return Judgement("-", "not measured", claim.cost)
     found = [_committed(name) for name in claim.cells]
     measured = [ours for _, ours in found if ours is not None]
     if len(measured) < len(found):
-        return "-", f"not measured: {_cost([recipe for recipe, ours in found if ours is None])}"
+        cost = _cost([recipe for recipe, ours in found if ours is None])
+        return Judgement("-", "not measured", cost)
     weights, numbers = _numbers(claim, [100 * ours.mean for ours in measured])
     variances = [(100 * (ours.deviation or 0.0)) ** 2 / len(ours.seeds) for ours in measured]
     shown = claim.ours.format(*numbers)
     name, needs = claim.named_rule
     if RULES[name](_judged(claim, weights, numbers, variances), **needs):
-        return shown, "agrees"
-    cause = claim.cause if claim.known is None else known()[claim.known].text
-    return shown, f"does not: {cause or NO_CAUSE}"
+        return Judgement(shown, "agrees")
+    reason = Reason(claim.cause or NO_CAUSE) if claim.known is None else known()[claim.known]
+    return Judgement(shown, reason.verdict, reason.text)
 
 
 def _committed(name: str) -> tuple[Recipe, Measurement | None]:

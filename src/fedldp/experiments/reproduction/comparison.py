@@ -17,25 +17,34 @@ from fedldp.experiments.reproduction.targets import Gain, PaperTarget, source_of
 from fedldp.reporting import words
 from fedldp.simulation.plan import problem_of, stated_without_shuffler
 
-Verdict = Literal["agrees", "differs", "explained", "unexplained", "no number", "not measured"]
+Verdict = Literal[
+    "agrees", "explained", "differs", "not comparable", "not measured", "no number published"
+]
 
 WORTH_A_REASON = 0.01
 """A committed cell that differs by more than this fraction needs a reason, whatever its
 tolerance."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Reason:
-    """Why our number differs from a paper's.
+    """Why our number differs from a paper's, in words; their beginning decides the verdict.
 
-    Attributes:
-        text: the reason, in words.
-        explains: whether the cause is known. If not, the text gives a possible cause, and the
-            command that would test it.
+    - "not known": the verdict is "differs"; the text gives a possible cause, and the command that
+      would test it.
+    - "our": "not comparable"; the text says where we deviate from the paper, or chose what it does
+      not state, in a way that no run has excluded as the cause.
+    - anything else is a cause that a run or a proof shows: "explained".
     """
 
     text: str
-    explains: bool
+
+    @property
+    def verdict(self) -> Verdict:
+        """What a number is called that differs for this reason."""
+        if self.text.startswith("not known"):
+            return "differs"
+        return "not comparable" if self.text.startswith("our ") else "explained"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +58,8 @@ class Row:
         expected: the paper's number; None if the paper gives none.
         ours: the measurement, or None.
         verdict: the result of the comparison.
-        why: the cause of a difference of more than a point, or a note that the cause is not known.
+        why: the cause of a difference of more than a point, or a note that the cause is not known;
+            None if nothing is noted, which ``fedldp reproduce --check`` refuses if ours differs.
         proven: the epsilon proven for a client's whole run against the server; None if none is
             proven, or for a gain.
     """
@@ -141,34 +151,33 @@ def _row(
         recipe=cell.name,
         expected=cell.expected,
         ours=ours,
-        verdict="no number" if ours else "not measured",
+        verdict="no number published" if ours else "not measured",
     )
     if ours is None or row.expected is None or row.difference is None:
         return row
     tolerance = row.expected.tolerance
     near = committed is None or abs(ours.mean - committed.mean) <= tolerance
-    told = why.text if why is not None and abs(row.difference) > WORTH_A_REASON else None
     if abs(row.difference) <= tolerance:
+        told = why.text if why is not None and abs(row.difference) > WORTH_A_REASON else None
         return replace(row, verdict="agrees", why=told)
     if why is None or not near:
         return replace(row, verdict="differs")
-    return replace(row, verdict="explained" if why.explains else "unexplained", why=told)
+    return replace(row, verdict=why.verdict, why=why.text)
 
 
 def known() -> dict[str, Reason]:
     """Return why our numbers differ from papers' numbers, by recipe, or by a gain's target and row.
 
     A paper's folder has the reasons in ``known.toml``. Every committed cell that differs by more
-    than a point from the paper's number has one: a cause, with the run that tested it, or else
-    ``explained = false``. A cell outside its tolerance that has none makes ``fedldp reproduce
-    --check`` fail.
+    than a point from the paper's number has one. A cell outside its tolerance that has none makes
+    ``fedldp reproduce --check`` fail.
     """
     documents = (
         tomllib.loads(Path(file).read_text(encoding="utf-8"))
         for file in paper_folders("known.toml")
     )
     return {
-        name: Reason(text=each["why"], explains=each["explained"])
+        name: Reason(each["why"])
         for document in documents
         for each in document["known"]
         for name in each["of"]

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
-from fedldp.experiments.reproduction.claims import claims_of, judged, statement_of
+from fedldp.experiments.reproduction.claims import OURS, claims_of, judged, statement_of
 from fedldp.experiments.reproduction.comparison import Row, Verdict, compare
 from fedldp.experiments.reproduction.figure import has_rounds
 from fedldp.experiments.reproduction.results import Measurements
 from fedldp.experiments.reproduction.runner import in_hours, missing
 from fedldp.experiments.reproduction.targets import PaperTarget, find_target, targets
+from fedldp.experiments.reproduction.targets import papers_with_targets as papers
 
 _SEEDS = 3
 
@@ -31,7 +32,8 @@ def updated(page: str) -> str:
     A marker begins a block that ends at ``<!-- end -->``: ``<!-- target NAME -->`` is for a table
     or figure, with its chart if rounds are known; ``<!-- claims PAPER -->`` for the claims of a
     paper's text; ``<!-- proven RECIPE... -->`` for the lines of recipes' statements; ``<!--
-    overview -->`` for all targets; ``<!-- unmeasured -->`` for what has not been measured.
+    overview -->`` for all targets; ``<!-- totals -->`` for the number of claims and cells of each
+    paper with each verdict; ``<!-- unmeasured -->`` for what has not been measured.
 
     Raises:
         ConfigError: a marker has an unknown name, or there is none.
@@ -42,6 +44,7 @@ def updated(page: str) -> str:
         "claims": claims_table,
         "proven": proven_table,
         "overview": lambda _: overview(known.values()),
+        "totals": lambda _: totals_table(known.values()),
         "unmeasured": lambda _: remaining(known.values()),
     }
     block = re.compile(rf"(<!-- ({'|'.join(made)}) ?([^>]*?) ?-->\n).*?(<!-- end -->)", re.DOTALL)
@@ -72,14 +75,44 @@ def target_text(target: PaperTarget) -> str:
 
 def overview(found: Iterable[PaperTarget]) -> str:
     """Return a table of all targets, with their pages and the number of cells with each verdict."""
-    verdicts = [verdict for verdict in get_args(Verdict) if verdict != "differs"]
-    rows = []
+    verdicts, rows = get_args(Verdict), []
     for target in found:
         counts = Counter(row.verdict for row in committed(target, prove=False))
         page = f"[`{target.name}`](results/reproduction_{target.name}.md)"
         numbers = [counts.total(), *(counts[verdict] for verdict in verdicts)]
         rows.append(f"{page} | {target.paper}: {target.place} | {' | '.join(map(str, numbers))}")
     return _table(f"target | of | cells | {' | '.join(verdicts)}", rows)
+
+
+def totals(rows: Mapping[str, Sequence[Row]]) -> list[dict[str, Any]]:
+    """Return how many claims (without ours) and cells of each paper have each verdict.
+
+    Args:
+        rows: the rows of each paper's targets, by the paper's authors and year.
+    """
+    made = []
+    for paper, its in papers().items():
+        if paper in rows:
+            claims = [c for c in claims_of(its.folder.name) if not c.says.startswith(OURS)]
+            found = {
+                "claims": [judged(claim).verdict for claim in claims],
+                "cells": [row.verdict for row in rows[paper]],
+            }
+            made += [
+                {"paper": paper, "what": what, "all": len(each)}
+                | {verdict: each.count(verdict) for verdict in get_args(Verdict)}
+                for what, each in found.items()
+            ]
+    return made
+
+
+def totals_table(found: Iterable[PaperTarget]) -> str:
+    """Return ``totals`` of the committed results, as a table."""
+    rows: dict[str, list[Row]] = {}
+    for target in found:
+        rows.setdefault(target.paper, []).extend(committed(target, prove=False))
+    made = totals(rows)
+    return _table(" | ".join(made[0]), [" | ".join(map(str, each.values())) for each in made])
 
 
 def remaining(found: Iterable[PaperTarget]) -> str:
@@ -111,7 +144,10 @@ def _hours(target: PaperTarget, seeds: Sequence[int], most: int) -> str:
 
 def claims_table(paper: str) -> str:
     """Return a paper's claims beside our results, with a verdict on each, as a table."""
-    rows = [" | ".join([claim.place, claim.says, *judged(claim)]) for claim in claims_of(paper)]
+    rows = []
+    for claim in claims_of(paper):
+        found = judged(claim)
+        rows.append(f"{claim.place} | {claim.says} | {found.ours} | {found.text}")
     return _table("place | the paper | ours | verdict", rows)
 
 
