@@ -47,7 +47,7 @@ def compare(
         str | None,
         typer.Option(
             help="the score for comparing recipes and choosing the best try: accuracy, loss, auc, "
-            "average_precision, balanced_accuracy or brier"
+            "average_precision, balanced_accuracy or brier; r2 or loss for numbers"
         ),
     ] = None,
     budget: options.Budget = None,

@@ -80,11 +80,12 @@ class Maker:
     def make(self, run: PlannedRun, place: Path | None = None) -> Row:
         """Make a run, and return its row.
 
-        The row has the run's labels and digest, the "accuracy" (0 to 1), the "auc" if it is
-        defined, and other "metrics", or else why the run was "refused". It also records the run's
-        statement as "privacy", the epsilon that is "proven", if the run is calibrated, and seconds,
-        versions and hardware. A run is refused if its settings are incompatible, if its training
-        diverges, or if its update is not finite; in the first of these cases "begun" is false.
+        The row has the run's labels and digest, the "accuracy" (0 to 1; None for numbers), the
+        "auc" if it is defined, and other "metrics", or else why the run was "refused". It also
+        records the run's statement as "privacy", the epsilon that is "proven", if the run is
+        calibrated, and seconds, versions and hardware. A run is refused if its settings are
+        incompatible, if its training diverges, or if its update is not finite; in the first of
+        these cases "begun" is false.
 
         The row of a run that keeps its folder names the folder, and repeats none of its numbers.
 
@@ -123,7 +124,9 @@ class Maker:
         except (ConfigError, Diverged, PrivacyError) as error:  # PrivacyError: non-finite update
             row |= {"refused": str(error), "begun": not isinstance(error, ConfigError)}
         else:
-            row |= {"accuracy": result.accuracy, "auc": result.rounds[-1].auc, "begun": True}
+            of_numbers = config.label_range is not None
+            row |= {"accuracy": None if of_numbers else result.accuracy,
+                    "auc": result.rounds[-1].auc, "begun": True}  # fmt: skip
             row["metrics"] = final_of(result.rounds[-1], result.most_frequent)
             row["doubts"] = [each.to_json() for each in result.doubts]
             if run.keeps_predictions:

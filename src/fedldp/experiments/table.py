@@ -29,6 +29,7 @@ NAMES = {
     "average_precision": "average precision",
     "balanced_accuracy": "balanced accuracy",
     "brier": "Brier score",
+    "r2": "R2",
 }
 """The names of metrics in tables and charts."""
 

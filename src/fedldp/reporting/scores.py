@@ -34,12 +34,14 @@ from fedldp.protocol.roles import Score, private_figures
 from fedldp.protocol.server_loop import NUMBERS, Evaluation, Round
 from fedldp.reporting.record import Schema
 
-CHOSEN_BY = ("accuracy", "loss", "auc", "average_precision", "balanced_accuracy", "brier")
-"""The metrics for choosing runs; not calibration, which can be good for an uninformative model."""
-
-FIGURES = (*CHOSEN_BY[2:], "calibration_error")
+FIGURES = ("auc", "average_precision", "balanced_accuracy", "brier", "calibration_error")
 """The metrics of a round besides accuracy and loss; see ``Evaluation``."""
 
+CHOSEN_BY = ("accuracy", "loss", *FIGURES[:-1])
+"""The metrics for choosing runs; not calibration, which can be good for an uninformative model."""
+
+CHOSEN_BY_FOR_NUMBERS = ("r2", "loss")
+"""The metrics for choosing runs whose labels are numbers."""
 
 FEW_TESTED = 100
 """The number of test examples below which a score says little about others."""

@@ -95,7 +95,7 @@ class Result:
         if self.config.label_range is not None:
             raise RunError(
                 "accuracy: the model predicts numbers; see r2 and mae in the metrics of its last "
-                "round. Comparisons and advice are about classes"
+                "round"
             )
         if accuracy is None:
             raise RunError("accuracy: the run had no test set; give it one, or see fedldp.evaluate")

@@ -25,7 +25,7 @@ from fedldp.experiments.store import RunStore
 from fedldp.reporting import words
 from fedldp.reporting.scores import TestSet
 from fedldp.simulation.plan import problem_of
-from fedldp.simulation.settings import resolve
+from fedldp.simulation.settings import from_mapping, resolve
 
 BOTH = ("privunit-fl-digits", "nbafl-digits")
 SMALL: dict[str, Any] = {
@@ -434,3 +434,57 @@ def test_the_command_prints_a_table_and_leaves_files(
             "chart.svg", "compare.json"} <= names  # fmt: skip
     again = fedldp_command("compare", *BOTH, "fedavg-digits", *GIVEN, *more, "--json")
     assert json.loads(again.out) == json.loads(Path("out/results.json").read_text())
+
+
+# Numbers
+
+
+def of_numbers(**others: Any) -> Any:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(600, 3))
+    y = 10 + x @ [4.0, -3.0, 1.0] + rng.normal(0, 2, len(x))
+    data = fedldp.Dataset.from_arrays(
+        x[:400], y[:400], label_range=(-10, 30), test=(x[400:], y[400:])
+    )
+    config = from_mapping({
+        "system": "person_dp_sgd", "dataset": "own", "num_clients": 3, "model": "linear",
+        "features": "unit-norm", "rounds": 20, "epsilon": 1.0, "clip": 1.0, "learning_rate": 1.0,
+        "label_range": [-10, 30],
+    })  # fmt: skip
+    weak = config.changed(learning_rate=1e-6)
+    return fedldp.compare(
+        {"learns": config, "does not": weak}, guarantee="record:server", epsilon=50, seeds=[0, 1],
+        workers=1, dataset=data, **{"tries": 2, **others},
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_numbers_are_compared_by_r2_with_the_mean_as_the_baseline(tmp_path: Path) -> None:
+    found = of_numbers(out=tmp_path / "out")
+    good, bad = found.rows
+    assert found.summary()["metric"] == "r2"
+    assert [good["name"], bad["name"]] == ["learns", "does not"]
+    assert good["mean"] > 0.5 > 0 > bad["mean"]
+    assert good["figure"]["baseline"] == bad["figure"]["baseline"] == 0
+    assert good["proven"] <= 50
+    lines = (tmp_path / "out" / "results.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    own = [row for row in rows if row["cell"]["contestant"] == "learns"]
+    tries = {row["metrics"]["r2"]: row["try"] for row in own if row["purpose"] == "tried"}
+    assert len(tries) == 2
+    assert tries[max(tries)].items() <= good["settings"].items()
+    text = found.to_text()
+    assert "R2 is a mean over seeds" in text
+    assert "always the mean: 0" in text
+    assert "(not above 0)" in text
+
+
+@pytest.mark.parametrize("metric", ["auc", "accuracy", "f1"])
+def test_metrics_of_classes_are_refused_for_numbers(metric: str) -> None:
+    with pytest.raises(ConfigError, match=f"metric = {metric}: for these labels, choose r2, loss"):
+        of_numbers(metric=metric)
+
+
+def test_r2_is_refused_for_classes() -> None:
+    with pytest.raises(ConfigError, match="metric = r2: for these labels, choose accuracy, loss"):
+        compared(metric="r2")

@@ -150,6 +150,14 @@ def test_no_other_line_counts_as_the_figure(privacy: Statement) -> None:
         proven(privacy, KIND)
 
 
+def test_a_row_above_its_label_is_refused_even_without_an_accuracy() -> None:
+    comparison, proven_ = compared(), {"epsilon": 4.1, "delta": 1e-5, "idealised": False}
+    with pytest.raises(ComparisonError, match="its label is 4"):
+        comparison.check(PRIVUNIT, row(None, digest="a", metrics={"r2": 0.5}, proven=proven_))
+    comparison.check(PRIVUNIT, row(None) | {"refused": "diverged"})
+    comparison.check(PRIVUNIT, row(None, digest="a", proven={**proven_, "epsilon": 4.0}))
+
+
 def test_a_run_above_its_label_is_not_trained_and_leaves_no_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

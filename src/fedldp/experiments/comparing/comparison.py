@@ -29,7 +29,7 @@ from fedldp.experiments.proving import (
 )
 from fedldp.experiments.runs import PlannedRun, Row, Settings, Task
 from fedldp.experiments.seeds import check_seeds
-from fedldp.reporting.scores import CHOSEN_BY
+from fedldp.reporting.scores import CHOSEN_BY, CHOSEN_BY_FOR_NUMBERS
 from fedldp.simulation.identity import digest_of_data, run_digest
 from fedldp.simulation.plan import plan, problem_with, released
 
@@ -129,7 +129,7 @@ class Cell:
     epsilon: float
 
 
-METRICS = CHOSEN_BY
+METRICS = tuple(dict.fromkeys((*CHOSEN_BY, *CHOSEN_BY_FOR_NUMBERS)))
 """The metrics by which tries are chosen and contestants compared."""
 
 LESS_IS_BETTER = ("loss", "brier")
@@ -138,8 +138,8 @@ LESS_IS_BETTER = ("loss", "brier")
 def score(row: Row, metric: str = "accuracy") -> float | None:
     """Return the value of a metric in a run's line; None if the line has no value."""
     found: float | None = row["accuracy"]
-    if metric != "accuracy" and found is not None:
-        found = row["metrics"][metric]
+    if metric != "accuracy":
+        found = row.get("metrics", {}).get(metric)
     return found
 
 
@@ -423,12 +423,12 @@ class Comparison:
         return Measured(tries, [] if refused else runs, refused, self.conditions(cell, runs))
 
     def check(self, cell: Cell, row: Row) -> None:
-        """Refuse a row that has an accuracy but does not prove its label's guarantee.
+        """Refuse the row of a finished run that does not prove its label's guarantee.
 
         Raises:
             ComparisonError: it proves less.
         """
-        if row["accuracy"] is None or not cell.epsilon:
+        if row["refused"] or not cell.epsilon:
             return
         found, delta = row.get("proven"), self.contestant(cell).guarantee.delta
         if not found or found["epsilon"] > cell.epsilon or found["delta"] > delta:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +21,7 @@ from fedldp.experiments.comparing.tries import default_tries, grid_of
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import Task
 from fedldp.experiments.seeds import read_seeds
+from fedldp.reporting.scores import CHOSEN_BY, CHOSEN_BY_FOR_NUMBERS
 from fedldp.simulation.plan import dataset_of, problem_with
 from fedldp.simulation.settings import from_mapping, named, nested
 
@@ -69,7 +70,7 @@ class Design:
         guarantee: the unit, the adversary and delta.
         epsilons: the epsilons, ascending.
         entries: the contestants, by name.
-        metric: one of ``METRICS``.
+        metric: one of ``metrics_for`` the labels.
         tries: the largest number of tries per contestant.
         seeds: the seeds to measure at every epsilon; None for the default seeds.
     """
@@ -108,6 +109,11 @@ class Design:
                     f"{len(entry.grid)}"
                 )
         _check_shared(self.entries)
+        metrics = metrics_for(self.entries)
+        if self.metric not in metrics:
+            raise ConfigError(
+                f"metric = {self.metric}: for these labels, choose {', '.join(metrics)}"
+            )
 
     @property
     def first(self) -> RunConfig:
@@ -273,14 +279,21 @@ def design_of(
     if seeds is not None:
         seeds = tuple(read_seeds(seeds) if isinstance(seeds, str) else seeds)
     pair = unit_and_adversary(said["guarantee"])
+    entries = with_settings(entries, settings)
     return Design(
         guarantee=GuaranteeKind(*pair, _number("delta", said.get("delta", DELTA))),
         epsilons=tuple(sorted(_number("epsilon", level) for level in levels)),
-        entries=with_settings(entries, settings),
-        metric=str(said.get("metric", "accuracy")),
+        entries=entries,
+        metric=str(said.get("metric", metrics_for(entries)[0])),
         tries=tries,
         seeds=seeds,
     )
+
+
+def metrics_for(entries: Mapping[str, Entry]) -> Sequence[str]:
+    """Return the metrics that suit the contestants' labels, the default first."""
+    of_numbers = any(entry.config.label_range is not None for entry in entries.values())
+    return CHOSEN_BY_FOR_NUMBERS if of_numbers else CHOSEN_BY
 
 
 def _most_points(entries: Mapping[str, Entry]) -> int:
