@@ -27,6 +27,7 @@ import os
 import socket
 import statistics
 import tempfile
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -206,12 +207,23 @@ class Counter:
     def __enter__(self) -> Counter:
         self._thread.start()
         start = asyncio.start_server(self._one, HOST, self.port)
-        asyncio.run_coroutine_threadsafe(start, self._loop).result()
+        self._server = asyncio.run_coroutine_threadsafe(start, self._loop).result()
         return self
 
     def __exit__(self, *given: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.close()
+
+    async def _end(self) -> None:
+        """Close what is still open."""
+        self._server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0)  # closes the connections that the tasks left
 
     async def _one(self, site: asyncio.StreamReader, to_site: asyncio.StreamWriter) -> None:
         try:
@@ -250,7 +262,7 @@ def in_one_process(world: DemoEnvironment, cell: Cell) -> dict[str, Any]:
     with ExitStack() as stack:
         counter = stack.enter_context(Counter(world.port, behind))
         server = Server(world.run, world.agreement.to_bytes(), test)
-        pipe = stack.enter_context(reached.pipe(world.agreement))
+        pipe = stack.enter_context(reached.pipe(world.agreement, world.run))
         for policy in world.sites:
             stack.enter_context(linked(policy))
 
@@ -350,11 +362,12 @@ def tables(rows: Sequence[Mapping[str, Any]]) -> list[str]:
                 )
         lines.append("")
     for row in (row for key, row in found.items() if key[-1] == "strangers"):
-        lines.append(
+        lines += textwrap.wrap(
             f"In one run of quickstart with {row['sites']} sites in `{row['channel']}`, a round "
             f"took {row['quiet_median']:.2f} s. While {row['strangers_a_second']} clients per "
             "second with unknown keys tried to connect, the most that the same two cores could "
-            f"send, it took {row['median']:.2f} s (load before: {row['load_before']})."
+            f"send, it took {row['median']:.2f} s (load before: {row['load_before']}).",
+            width=120,
         )
     return lines
 

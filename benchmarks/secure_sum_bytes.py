@@ -54,7 +54,7 @@ USUAL = [(n, d) for d in (1_000, 100_000, 10_000_000) for n in (3, 10, 25, 100)]
 class Bits:
     """An encoder of random bits."""
 
-    def event(self, phase: int = 0) -> Event:
+    def event(self, phase: int = 0, round: int = 1) -> Event:
         return InClear(what="random bits")
 
     def __call__(
