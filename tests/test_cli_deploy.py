@@ -15,6 +15,7 @@ from environments import write_tls
 
 from fedldp.core.kinds import ANSWER_TIME, SIMULATED
 from fedldp.deployment.acceptance import Acceptances
+from fedldp.deployment.agreement import read_agreement
 from fedldp.deployment.policy import read_policy
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
@@ -107,6 +108,19 @@ def test_agree_prints_statement_and_digest_and_writes_what_comes_back(agreed: An
     assert [each["name"] for each in found["sites"]] == ["hospital", "clinic", "practice"]
     assert found["test_seed"] is None
     assert "exists already" in agreed().assert_refused()
+
+
+def test_a_recipe_that_needs_the_channel_of_the_agreement_gets_it(agreed: Any) -> None:
+    """Where a recipe is valid without it, its reports keep the noise that each needs by itself."""
+    committees = ("--set", "committee=3")
+    assert "committee = 3" in agreed(*committees, channel="named").assert_refused()
+    assert "committee = 3" in agreed(*committees, "--set", "channel=named").assert_refused()
+    for more, channel in ((committees, "sum"), ((), "named")):
+        assert agreed(*more).status == 0
+        found = document(Path("run.agreement").read_text())
+        assert found["channel"] == "sum"
+        assert read_agreement(Path("run.agreement")).config.channel == channel
+        Path("run.agreement").unlink()
 
 
 def test_the_heading_is_not_below_what_the_quorum_allows(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -85,9 +86,7 @@ class _Planned:
 
     def resolved(self, *more: str) -> tuple[RunConfig, Problem]:
         """Return the configuration, with more settings, and the public facts about the data."""
-        from fedldp.simulation.settings import resolve
-
-        config = resolve(self.recipe, [*(self.set_ or []), *more])
+        config = _resolved(self.recipe, _channel(self.channel), [*(self.set_ or []), *more])
         problem = _problem(
             config, self.data_dir, self.input_shape, self.classes, self.examples, self.people
         )
@@ -715,11 +714,10 @@ def demo(
     from fedldp.core.formatting import number
     from fedldp.deployment.demo import ROUNDING, run_demo
     from fedldp.reporting.text import print_statement, say, score_lines
-    from fedldp.simulation.settings import resolve
 
     more = [f"num_clients={sites}", f"rounds={rounds}"]
     found = run_demo(
-        resolve(recipe, [*(set_ or []), *more]),
+        _resolved(recipe, _channel(channel), [*(set_ or []), *more]),
         channel=_channel(channel),
         kill=kill,
         data_dir=data_dir,
@@ -817,6 +815,22 @@ class _Known:
                 "the words as they were read out to you; if you did, accept nothing, and call "
                 "the server's operator"
             )
+
+
+def _resolved(recipe: str, channel: str, settings: list[str]) -> RunConfig:
+    """Return the configuration of a recipe, which gets the agreement's channel if it needs it.
+
+    A recipe that is valid without the channel keeps its own: if that is ``named``, each report has
+    all the noise that it needs by itself, in a sum too.
+    """
+    from fedldp.simulation.settings import resolve
+
+    try:
+        return resolve(recipe, settings)
+    except ConfigError:
+        with suppress(ConfigError):
+            return resolve(recipe, [f"channel={channel}", *settings])
+        raise
 
 
 def _channel(name: str) -> Literal["named", "sum"]:

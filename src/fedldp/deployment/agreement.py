@@ -221,7 +221,7 @@ class Agreement:
         own = getattr(config, "channel", None)
         if own not in (None, "named", self.channel):  # a sum shows less than named reports
             raise ConfigError(
-                f"channel = {self.channel}: the configuration has channel = {own}; leave one out"
+                f"channel = {self.channel}: the configuration has channel = {own}; make them equal"
             )
         if self.channel == "sum":
             self.setup  # noqa: B018 (it refuses reports that cannot be summed)
