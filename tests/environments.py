@@ -235,7 +235,9 @@ def make_environment(
     policies = []
     for index in range(sites):
         place, own = folder / f"site-{index}", inputs.members[index]
-        _write_examples(place / "data.npz", inputs.dataset.train.taken(own))
+        _write_examples(
+            place / "data.npz", inputs.dataset.train.taken(own), config.columns.label_range
+        )
         table = {"own": chosen[index].model_dump()} if chosen else {}
         policies.append(write_policy(place, **table, **(policy or {})))
         accept(policies[-1], agreement, enough=enough)

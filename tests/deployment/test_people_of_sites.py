@@ -22,13 +22,15 @@ from environments import (
     write_policy,
 )
 
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, DataError
+from fedldp.data import Columns
+from fedldp.data.label_range import STEPS, LabelRange
 from fedldp.deployment.acceptance import accept, payable
 from fedldp.deployment.checks import check_people_of
 from fedldp.deployment.messages import Answered, read_by_server
 from fedldp.deployment.parties import DemoEnvironment
 from fedldp.deployment.restored import charge_lost
-from fedldp.deployment.source import check_kind_of_labels, open_source
+from fedldp.deployment.source import NO_CLASS, open_source
 from fedldp.ledgers.budget import Budget
 from fedldp.protocol.server_loop import asked_of
 from fedldp.protocol.wire import Report
@@ -155,11 +157,44 @@ def test_sites_predict_numbers_like_the_simulation(tmp_path: Path, channel: str)
     assert env.agreement.problem.num_classes == 1
     served = env.serve(env.pipe())
     assert bits(served) == bits(simulate(env.config))
-    # At a real site, arrays have no agreed unit.
-    real = replace(env.agreement, test_seed=None)
-    source = open_source(env.policies[0].data, "label")
-    with pytest.raises(ConfigError, match=r"predicts numbers, and a \.npz file's labels are"):
-        check_kind_of_labels(real, source, env.policies[0].data)
+    assert env.policies[0].data.suffix == ".npz"
+    with np.load(env.policies[0].data) as own:
+        assert 1 < own["labels"].max() <= 30  # in their own unit
+
+
+@pytest.mark.parametrize(
+    ("labels", "places", "classes"),
+    [
+        ([0, 7, 3], [0, 7 / 30, 0.1], [0, 7, 3]),
+        ([1.5, -2, 40], [0.05, 0, 1], [None, None, 40]),
+        (["2", "0", "30"], [1 / 15, 0, 1], [2, 0, 30]),
+        ([2.0**31, 5, 1e300], [1, 1 / 6, 1], [None, 5, None]),
+    ],
+)
+def test_labels_of_arrays_fit_a_run_about_numbers_or_about_classes(
+    tmp_path: Path, labels: list[Any], places: list[float], classes: list[int | None]
+) -> None:
+    np.savez(tmp_path / "own.npz", features=np.eye(3), labels=labels)
+    source = open_source(tmp_path / "own.npz", "label")
+    found = source.examples(Columns(label_range=LabelRange(0, 30))).labels
+    assert found.tolist() == np.rint(np.array(places) * STEPS).tolist()
+    assert source.left_out(Columns(label_range=LabelRange(0, 30)), None, STEPS + 1) == (0, {})
+    of_classes = source.examples(Columns()).labels.tolist()
+    assert of_classes == [NO_CLASS if each is None else each for each in classes]
+    count, reasons = source.left_out(Columns(), None, 8)
+    unknown, beyond = classes.count(None), sum(each is not None and each > 7 for each in classes)
+    assert count == unknown + beyond
+    assert reasons.get("a label that is no integer from 0", 0) == unknown
+    assert reasons.get("a label above 7", 0) == beyond
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, "high"])
+def test_labels_of_arrays_that_fit_no_run_are_refused_when_they_are_read(
+    tmp_path: Path, bad: Any
+) -> None:
+    np.savez(tmp_path / "own.npz", features=np.eye(3), labels=[1, 0, bad])
+    with pytest.raises(DataError, match=r"own\.npz: the label of row 2 is"):
+        open_source(tmp_path / "own.npz", "label")
 
 
 @pytest.mark.slow

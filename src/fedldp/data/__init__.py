@@ -17,6 +17,7 @@ from fedldp.data.custom import (
     is_table,
     load_examples,
     load_unlabelled,
+    read_arrays,
     rows_left_out,
 )
 from fedldp.data.datasets import (
@@ -73,6 +74,7 @@ __all__ = [
     "partition",
     "people",
     "public_features",
+    "read_arrays",
     "read_table",
     "resolve_data_dir",
     "rows_left_out",

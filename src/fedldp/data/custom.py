@@ -102,17 +102,26 @@ def load_examples(path: Path, *, columns: Columns, names: Sequence[str] | None =
             f"there is no file {path}", "give the path of a .npz, .csv or .parquet file"
         )
     if path.suffix.lower() == ".npz":
-        arrays = _read_npz(path)
-        if not arrays.keys() >= set(_WITHOUT_TEST_SET):
-            raise DataError(
-                f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; it needs "
-                f"{' and '.join(_WITHOUT_TEST_SET)}"
-            )
-        features, labels = (arrays[key] for key in _WITHOUT_TEST_SET)
-        read = Gathered(features, labels, arrays.get(_PEOPLE))
+        read = read_arrays(path)
         return as_examples(read, f"{path}:", columns.classes, columns.label_range)
     table = read_table(path)
     return encode_examples(table, columns, people=columns.person in table.names, names=names)
+
+
+def read_arrays(path: Path) -> Gathered:
+    """Read the examples of one party from a .npz file, without a check of their values.
+
+    Raises:
+        DataError: the file cannot be read, or lacks features or labels.
+    """
+    arrays = _read_npz(path)
+    if not arrays.keys() >= set(_WITHOUT_TEST_SET):
+        raise DataError(
+            f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; it needs "
+            f"{' and '.join(_WITHOUT_TEST_SET)}"
+        )
+    features, labels = (arrays[key] for key in _WITHOUT_TEST_SET)
+    return Gathered(features, labels, arrays.get(_PEOPLE))
 
 
 def encode_examples(

@@ -25,7 +25,6 @@ from fedldp.deployment.site import check_randomness, open_run
 from fedldp.deployment.site_ledger import SiteLedger
 from fedldp.deployment.source import (
     SiteData,
-    check_kind_of_labels,
     check_rows_have_people,
     is_about_people,
     open_source,
@@ -234,7 +233,6 @@ def check_data(policy: SitePolicy, agreement: Agreement) -> str:
     """
     source = open_source(policy.data, policy.label_column, policy.person_column)
     columns, problem = agreement.config.columns, agreement.problem
-    check_kind_of_labels(agreement, source, policy.data)
     shape = source.examples(columns, problem.features).features.shape[1:]
     if shape != problem.input_shape:
         raise ConfigError(

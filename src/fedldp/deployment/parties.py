@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 import tomli_w
-from numpy.typing import NDArray
 
 from fedldp.accounting.accountants import BudgetKind
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
 from fedldp.data import Examples
+from fedldp.data.label_range import LabelRange
 from fedldp.deployment import certificates
 from fedldp.deployment.acceptance import accept
 from fedldp.deployment.agreeing import agree
@@ -134,11 +134,10 @@ class DemoEnvironment:
         (folder / "run.agreement").write_bytes(agreement.to_bytes())
         test = raw.dataset.test
         within = config.columns.label_range
-        numbers = None if within is None else within.numbers(test.labels)
-        _write_examples(folder / "test.npz", test, numbers)
+        _write_examples(folder / "test.npz", test, within)
         sites = []
         for index, place in enumerate(places):
-            _write_examples(place / "data.npz", raw.dataset.train.taken(raw.members[index]))
+            _write_examples(place / "data.npz", raw.dataset.train.taken(raw.members[index]), within)
             sites.append(_policy(place, agreement, port, data_dir, own[index] if own else None))
             check_data(sites[-1], agreement)
             # Check this now, because the server would wait forever for a site that cannot read the
@@ -147,11 +146,9 @@ class DemoEnvironment:
         return cls(folder, agreement, sites, str(folder / "test.npz"), data_dir, port)
 
 
-def _write_examples(
-    path: Path, examples: Examples, labels: NDArray[np.floating] | None = None
-) -> None:
-    found = examples.labels if labels is None else labels
-    arrays: dict[str, Any] = {"features": examples.features, "labels": found}
+def _write_examples(path: Path, examples: Examples, within: LabelRange | None) -> None:
+    labels = examples.labels if within is None else within.numbers(examples.labels)
+    arrays: dict[str, Any] = {"features": examples.features, "labels": labels}
     if examples.people is not None:
         arrays["groups"] = examples.people
     np.savez(path, **arrays)

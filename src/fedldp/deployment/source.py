@@ -25,16 +25,22 @@ from fedldp.data import (
     check_people,
     encode_examples,
     is_table,
-    load_examples,
+    read_arrays,
     read_table,
     rows_left_out,
     standardised,
     undeclared,
 )
+from fedldp.data.adapters import Gathered
+from fedldp.data.examples import as_examples
 from fedldp.data.people import count_of, few_of_each
 from fedldp.data.tables import Table
 from fedldp.deployment.agreement import Agreement
 from fedldp.protocol.client_store import LedgerStore
+
+_END_OF_CLASSES = 2**31
+NO_CLASS = 2**62
+"""The label of an example in a .npz file whose label is no integer from 0; no agreement has it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +53,15 @@ class SiteData:
         digest: see ``digest_of_data``.
         person_column: the person column of a table, if the site's name for it differs from the name
             in the agreement.
+        numbers: the labels of examples as they stand in the file, shape (N,). Those that are no
+            class are ``NO_CLASS`` among the labels of the examples.
     """
 
     found: Examples | Table
     label_column: str
     digest: str
     person_column: str | None = None
+    numbers: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.found)
@@ -80,7 +89,9 @@ class SiteData:
             DataError, ConfigError: the table does not contain what was agreed.
         """
         if isinstance(self.found, Examples):
-            return self.found
+            if self.numbers is None or agreed.label_range is None:
+                return self.found
+            return replace(self.found, labels=agreed.label_range.steps(self.numbers))
         columns = self._columns(agreed)
         if features is None and not leave_out:  # only the site's operator sees this refusal
             check_columns(undeclared(self.found, columns), f"{self.found.path}:")
@@ -102,13 +113,16 @@ class SiteData:
             DataError, ConfigError: see ``examples``.
         """
         found = self.examples(agreed, features)
-        beyond = int((found.labels >= end_of_labels).sum())
+        unknown = int((found.labels == NO_CLASS).sum())
+        beyond = int((found.labels >= end_of_labels).sum()) - unknown
         reasons: dict[str, int] = {}
         if not isinstance(self.found, Examples):
             reasons |= rows_left_out(self.found, self._columns(agreed), names=features)
         if beyond:
             reasons[f"a label above {end_of_labels - 1}"] = beyond
-        return len(self) - len(found) + beyond, reasons
+        if unknown:
+            reasons["a label that is no integer from 0"] = unknown
+        return len(self) - len(found) + beyond + unknown, reasons
 
     def people_are_said(self, agreed: Columns) -> bool:
         """Return whether the file says to which person each row belongs."""
@@ -154,11 +168,31 @@ def open_source(path: Path, label_column: str, person_column: str | None = None)
     if is_table(path.name):
         found = SiteData(read_table(path), label_column, digest, person_column)
     else:
-        examples = load_examples(path, columns=Columns(label=label_column))
-        found = SiteData(examples, label_column, digest)
+        examples, numbers = _of_arrays(read_arrays(path), f"{path}:")
+        found = SiteData(examples, label_column, digest, numbers=numbers)
     if digest_of_data(path, label_column, person_column) != digest:
         raise DataError(f"data {path}: it changed while it was read; try again once it is complete")
     return found
+
+
+def _of_arrays(read: Gathered, context: str) -> tuple[Examples, NDArray[np.float64]]:
+    """Return the examples of a .npz file, and their labels as they stand there.
+
+    Which agreements the labels fit is not known yet: finite numbers fit one about numbers, and
+    integers from 0 also one about classes.
+
+    Raises:
+        DataError: the examples are malformed, or a label is neither.
+    """
+    labels = np.asarray(read.labels)
+    if labels.ndim != 1 or labels.dtype.kind not in "uif" or not np.isfinite(labels).all():
+        found = as_examples(read, context, None)
+        return found, found.labels.astype(np.float64)
+    numbers = labels.astype(np.float64)
+    is_class = (numbers == np.rint(numbers)) & (numbers >= 0) & (numbers < _END_OF_CLASSES)
+    classes = np.where(is_class, numbers, 0).astype(np.int64)
+    found = as_examples(replace(read, labels=classes), context, None)
+    return replace(found, labels=np.where(is_class, classes, NO_CLASS)), numbers
 
 
 def digest_of_data(path: Path, label_column: str, person_column: str | None) -> str:
@@ -211,7 +245,6 @@ def examples_for(
         ConfigError: the examples have the wrong shape, or do not say to which person they belong.
     """
     config, problem = agreement.config, agreement.problem
-    check_kind_of_labels(agreement, source, place)
     found = source.examples(config.columns, problem.features)
     shape = found.features.shape[1:]
     if shape != problem.input_shape:
@@ -254,19 +287,6 @@ def examples_for(
         )
         found = _filled(found, most, problem.num_classes)
     return standardised(found, config.dataset) if config.standardise else found
-
-
-def check_kind_of_labels(agreement: Agreement, source: SiteData, place: Path) -> None:
-    """Refuse a file whose labels are classes for a run about numbers; rows do not matter.
-
-    The arrays of a demo have its simulation's labels.
-    """
-    numbers = agreement.config.label_range is not None
-    if numbers and isinstance(source.found, Examples) and agreement.test_seed is None:
-        raise ConfigError(
-            f"data {place}: run {agreement.run[:8]} predicts numbers, and a .npz file's labels are "
-            "classes; give a .csv or .parquet file"
-        )
 
 
 def is_about_people(agreement: Agreement) -> bool:
