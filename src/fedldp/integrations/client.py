@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,8 +63,8 @@ from fedldp.ledgers.budget import Budget, each_of
 from fedldp.ledgers.sqlite import Release, SqliteLedger
 from fedldp.models import ALL, Layer, layout_of_trained, name_of
 from fedldp.protocol.client_runtime import ClientRuntime, Policy
-from fedldp.protocol.client_store import FolderStore
-from fedldp.protocol.keys import SecretKeys, read_secret
+from fedldp.protocol.client_store import LedgerStore
+from fedldp.protocol.keys import SecretKeys
 from fedldp.protocol.roles import Batch, ClientRole, State, Update
 from fedldp.protocol.wire import (
     Broadcast,
@@ -163,15 +163,11 @@ class _Node:
     """The state of one node.
 
     Attributes:
-        ledger: the node's own ledger.
-        secret: the secret that determines the node's random choices in a run.
-        folder: the folder of the node's state.
+        ledger: the node's own ledger, with its secret and all that it keeps for its runs.
         latest: the runtime of the latest run, and its training.
     """
 
     ledger: SqliteLedger
-    secret: bytes = field(repr=False)
-    folder: Path
     latest: tuple[ClientRuntime, _Training] | None = None
 
 
@@ -332,11 +328,10 @@ class PrivateClient:
         request = self._request(run, state, asked)
         with self._lock:
             try:
-                there = self._node(node)
+                runtime, training = self._runtime(self._node(node), run)
             except PrivacyError as error:  # only for the log: it has the node's paths and budgets
                 _log.error("nothing was released: %s", error)
                 raise PrivacyError(f"round {round}: {_WORDS['ledger']}; {_NOTHING}") from None
-            runtime, training = self._runtime(there, run)
             training.train, training.failed = train, failed
             try:
                 packed = runtime.answer(request)
@@ -385,14 +380,15 @@ class PrivateClient:
         if node not in self._nodes:
             folder = self.folder / node
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            ledger, secret = folder / "ledger.sqlite", folder / "secret"
-            if secret.exists() and not ledger.exists():
+            ledger, begun = folder / "ledger.sqlite", folder / "begun"
+            if begun.exists() and not ledger.exists():
                 raise LedgerUnusable(
                     f"ledger {ledger}: this file existed but is gone; put it back, because a new "
                     "ledger would lack the earlier releases; nothing was released"
                 )
             found = SqliteLedger(ledger, self.budgets)
-            self._nodes[node] = _Node(found, read_secret(secret), folder / "state")
+            begun.touch()
+            self._nodes[node] = _Node(found)
         return self._nodes[node]
 
     def _runtime(self, node: _Node, run: str) -> tuple[ClientRuntime, _Training]:
@@ -409,8 +405,8 @@ class PrivateClient:
                 examples=_NOBODY,
                 role=role,
                 policy=policy,
-                keys=SecretKeys(node.secret, run),
-                store=FolderStore(node.folder, run),
+                keys=SecretKeys(node.ledger.secret, run),
+                store=LedgerStore(node.ledger, run),
                 ledgers=node.ledger,
                 failed=training.fails,
             )
