@@ -11,7 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import tomli_w
 from real_processes import eventually
 
 pytestmark = pytest.mark.slow
@@ -64,6 +66,51 @@ def test_a_demo_with_all_processes_killed_gives_the_weights_of_its_simulation(
     assert events == [line for line in command.errors().splitlines() if line in events]
     assert "the server saw no site give two different answers to one request" in events
     assert {"killed agent-0", "killed server"} <= set(events)
+    nothing_is_left(tmp_path)
+
+
+def table(folder: Path) -> Path:
+    """Return a table of 600 people at three sites, 40 % of them of class 1."""
+    generator = np.random.default_rng(1)
+    rows = ["site,who,age,crea,label"]
+    for who in range(600):
+        age, crea = round(generator.uniform(20, 100), 1), round(generator.normal(), 3)
+        label = int(0.03 * (age - 60) + crea + generator.logistic() > 0.5)
+        rows.append(f"{'abc'[who % 3]},{who},{age},{crea},{label}")
+    path = folder / "visits.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def test_people_are_measured_and_asked_over_https_as_in_the_simulation(
+    fedldp_process: Start, tmp_path: Path
+) -> None:
+    """Weights and private figures are equal, bit for bit, behind a secure sum."""
+    settings = {
+        "system": "person_dp_sgd", "dataset": str(table(tmp_path)), "client_column": "site",
+        "person_column": "who", "model": "linear", "features": "unit-norm", "clip": 0.44,
+        "learning_rate": 4.0, "epsilon": 20.0, "channel": "sum", "measure_share": 0.1,
+        "evaluation_share": 0.3, "num_clients": 3, "rounds": 6,
+        "scale_columns": {"age": [0.0, 120.0], "crea": [-4.0, 4.0]},
+    }  # fmt: skip
+    (tmp_path / "own.toml").write_text(tomli_w.dumps(settings))
+    command = fedldp_process(
+        *("deploy", "demo", "own.toml", "--channel", "sum", "--rounds", "6", "--json"),
+        folder=tmp_path,
+    )
+    out, _ = command.process.communicate(timeout=PATIENCE)
+    assert command.process.returncode == 0, command.errors()
+    document = json.loads(out)
+    assert document["equal_to_simulation"] is True
+    assert document["largest_difference"] == 0
+    measured = [each["question"] for each in document["answers"] if each["round"] == 1]
+    assert measured == ["share of class 0", "share of class 1"]
+    (auc,) = (each for each in document["answers"] if each["question"] == "AUC")
+    assert auc["round"] == 6
+    assert auc["seen"]
+    low, high = auc["interval"]
+    assert 0 < low < auc["value"] < high < 1
+    assert [ledger["entries"] for ledger in document["ledgers"]] == [6] * 3
     nothing_is_left(tmp_path)
 
 

@@ -736,9 +736,12 @@ def demo(
     for label, text in score_lines(found.final, "the test set", f"after {found.rounds} rounds"):
         say(console, label, text)
     apart = found.largest_difference
+    if found.answers:
+        same = "identical, bit for bit, to" if found.equal_to_simulation else "not all equal to"
+        typer.echo(f"asked      {len(found.answers)} figures, {same} the simulation's")
     same = f"at most {apart:.2g} away from" if apart else "identical, bit for bit, to"
     typer.echo(f"weights    {same} the simulation's weights with this seed")
-    if apart > ROUNDING:
+    if apart > ROUNDING or (apart == 0.0 and not found.equal_to_simulation):
         raise typer.Exit(1)
 
 

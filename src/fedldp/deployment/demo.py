@@ -29,6 +29,8 @@ from fedldp.deployment.parties import KIND, DemoEnvironment, Running, Say, runni
 from fedldp.deployment.policy import SitePolicy
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.reporting import words
+from fedldp.reporting.runs import read_finished
+from fedldp.reporting.scores import answers_in
 from fedldp.simulation.engine import simulate
 
 ROUNDING = 1e-5
@@ -69,7 +71,9 @@ class Demo:
         rounds: how many rounds were completed.
         privacy: the server's statement.
         ledgers: the sites' ledgers.
-        equal_to_simulation: whether the final weights are, bit for bit, those of the simulation.
+        answers: all that people were asked for privately; see ``scores.answers_in``.
+        equal_to_simulation: whether the final weights and the answers are, bit for bit, those of
+            the simulation.
         largest_difference: the largest difference between a weight here and in the simulation. If
             the simulation trains clients in batches, values that are not randomised may differ by
             float rounding.
@@ -81,6 +85,7 @@ class Demo:
     rounds: int
     privacy: Statement
     ledgers: list[LedgerOfSite]
+    answers: list[dict[str, Any]]
     equal_to_simulation: bool
     largest_difference: float
     events: list[str] = field(default_factory=list)
@@ -146,6 +151,7 @@ def _run(
         running.check_answers()
         summary = json.loads((world.run / "summary.json").read_text())
         weights = load_file(world.run / "model.safetensors")
+        answers = read_finished(world.run).answers
     tell("ended all processes")
     apart = max(float(np.abs(weights[n] - w).max()) for n, w in simulated.weights.items())
     return Demo(
@@ -154,7 +160,9 @@ def _run(
         rounds=len(summary["rounds"]),
         privacy=_privacy(Statement.from_json(summary["privacy"]), simulated.privacy),
         ledgers=[_ledger(p, s.name) for p, s in zip(world.sites, world.roster, strict=True)],
-        equal_to_simulation=apart == 0.0,
+        answers=answers,
+        equal_to_simulation=apart == 0.0
+        and answers == answers_in(record.metrics for record in simulated.rounds),
         largest_difference=apart,
         events=events,
     )
