@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 import fedldp
-from fedldp.core.errors import RunError
+from fedldp.core.errors import DataMissing, RunError
 from fedldp.experiments import own
+from fedldp.experiments.kept import verify
+from fedldp.experiments.sweeping.sweeps import sweep_in
 from fedldp.simulation.settings import resolve
 
 SHORT: dict[str, Any] = {"workers": 1, "rounds": 1, "num_clients": 4, "local_epochs": 1}
@@ -143,6 +145,29 @@ def test_a_folder_and_its_table_move_together(
     found = fedldp.sweep("fedavg-quickstart", out="two/out", **SHORT, **moved)
     assert found.failed == []
     assert len((tmp_path / "two/out/results.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_folder_that_moved_without_its_table_is_continued_where_the_table_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "one").mkdir()
+    monkeypatch.chdir(tmp_path / "one")
+    draw = np.random.default_rng(0)
+    text = "".join(f"{a:.2f},{b:.2f},{int(a > b)}\n" for a, b in draw.uniform(size=(60, 2)))
+    Path("t.csv").write_text("x,y,label\n" + text)
+    given: dict[str, Any] = {"dataset": "t.csv", "model": "logistic", "standardise": False}
+    fedldp.sweep("fedavg-quickstart", out="out", **SHORT, **given)
+    moved = tmp_path / "moved" / "deep"
+    moved.parent.mkdir()
+    shutil.move("out", moved)
+    assert list(verify(sweep_in(moved, None), moved)) == []
+    again = fedldp.sweep("fedavg-quickstart", out=moved, **SHORT, **given)
+    assert again.failed == []
+    assert len((moved / "results.jsonl").read_text().splitlines()) == 1
+    monkeypatch.chdir(moved.parent)
+    elsewhere = shutil.move(moved, tmp_path / "elsewhere")
+    with pytest.raises(DataMissing, match=r"there is no file .*t\.csv here, or in "):
+        sweep_in(Path(elsewhere), None)
 
 
 def test_code_has_one_digest_before_it_is_loaded_and_after(

@@ -13,6 +13,8 @@ from typing import Any, get_args, get_origin
 import pytest
 
 import fedldp
+from fedldp.accounting.guarantees import Unit
+from fedldp.accounting.proven import Proven, Together
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import ConfigError
@@ -361,6 +363,17 @@ def test_facts_of_several_rows_are_named_once_each_those_of_all_rows_first() -> 
     first, second = words.by_rows("condition", {"a": both, "b": (*both, one)})
     assert first == f"condition: {words.short(both[0])}; {words.short(SIMULATED)}"
     assert second == f"condition of b: {words.short(one)}"
+
+
+def test_runs_that_protect_nothing_are_counted_once_for_all_units() -> None:
+    units: list[Unit] = ["record", "person"]
+    bare = [
+        Proven(epsilon=None, delta=0.0, unit=unit, adversary="server", conditions=())
+        for unit in units
+    ]
+    nothing = [Together(proven=each, runs=0, unprotected=2) for each in bare]
+    (line,) = words.together_lines(nothing, 0)
+    assert line.startswith("2 runs on the same rows protect nothing")
 
 
 def test_one_round_is_not_several() -> None:

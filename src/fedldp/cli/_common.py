@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,18 +35,25 @@ def tell_differences(lines: Iterable[str]) -> typer.Exit:
     return typer.Exit(1 if found else 0)
 
 
-def one_source(what: str, given: bool, how: Runs) -> None:
+def one_source(how: Runs, given: Mapping[str, object]) -> None:
     """Refuse settings that both the command and a folder give, or neither.
+
+    Args:
+        how: the options of all commands that make many runs.
+        given: the command's own arguments by name; the first is needed without a folder.
 
     Raises:
         ConfigError: they are given twice, or not at all.
     """
-    if how.resume is not None and (given or how.out is not None):
-        raise ConfigError(
-            f"resume = {how.resume}: its folder has all settings; leave out {what} and --out"
-        )
-    if how.resume is None and not given:
-        raise ConfigError(f"{what}: give it, or --resume FOLDER")
+    twice = [name for name, value in {**given, "--out": how.out}.items() if value is not None]
+    for name, folder in (("verify", how.verify), ("resume", how.resume)):
+        if folder is not None and twice:
+            raise ConfigError(
+                f"{name} = {folder}: its folder has all settings; leave out {', '.join(twice)}"
+            )
+    needed = next(iter(given))
+    if how.verify is None and how.resume is None and given[needed] is None:
+        raise ConfigError(f"{needed}: give it, or --resume FOLDER")
 
 
 def at_most_cores(workers: int | None, stderr: Console) -> int | None:

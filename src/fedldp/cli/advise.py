@@ -74,10 +74,14 @@ def advise(
     from fedldp.experiments.scheduling import end_of
     from fedldp.simulation.settings import assignment
 
+    chosen = {
+        "TABLE": table, "--client": client, "--person": person, "--label": label, "--by": by,
+        "--set": set_, "--draft": draft,
+    }  # fmt: skip
+    one_source(how, chosen)
     if how.verify is not None:
         found = advice_in(how.verify, Means(data_dir=how.data_dir))
         raise tell_differences(differences(found, how.verify, how.again or 0))
-    one_source("TABLE", table is not None, how)
     if draft is not None:
         _draft(table or "", draft, client, person, label, how.as_json)
         return

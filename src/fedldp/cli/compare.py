@@ -82,10 +82,14 @@ def compare(
     from fedldp.experiments.scheduling import end_of
     from fedldp.simulation.settings import assignment
 
+    chosen = {
+        "RECIPE": recipes, "--guarantee": guarantee, "--epsilon": epsilon, "--delta": delta,
+        "--metric": metric, "--tries": tries, "--seeds": seeds, "--set": set_,
+    }  # fmt: skip
+    one_source(how, chosen)
     if how.verify is not None:
         found = comparison_in(how.verify, how.data_dir)
         raise tell_differences(differences(found, how.verify, how.again or 0))
-    one_source("RECIPE", bool(recipes), how)
     with many_runs("compare", "compare", how, end=end_of(budget)) as means:
         design = (
             design_in(how.resume)

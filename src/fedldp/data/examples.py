@@ -764,7 +764,9 @@ def _as_dataset(given: Any, test: Rows | None) -> Dataset:
     if isinstance(given, Dataset):
         if test is not None:
             raise ConfigError(
-                f"test: the data set {given.name!r} already has a test set; leave test out"
+                f"test: the data set {given.name!r} was made with its test set, or without one; "
+                "leave test out, or give it where the data set is made: Dataset.from_arrays, "
+                "from_table and from_clients take test="
             )
         return given
     if is_federated(given):

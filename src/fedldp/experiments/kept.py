@@ -196,9 +196,10 @@ def settings_of(folder: Path, kind: str) -> dict[str, Any]:
 
     Raises:
         RunError: there is no such experiment, or its file is damaged.
+        DataMissing: its table is not found.
     """
     sys.path += [str(place) for place in sorted(folder.glob("own/*"))]
-    return settings_in(folder, read_document(folder, kind))
+    return settings_in(folder, read_document(folder, kind), needed=True)
 
 
 def of_given_data(folder: Path, kind: str) -> RunError:

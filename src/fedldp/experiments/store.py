@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.algorithms.config import RunConfig
-from fedldp.core.errors import RunError
+from fedldp.core.errors import DataMissing, RunError
 from fedldp.core.locks import OwnedFolder, owned
 from fedldp.data import SUFFIXES
 from fedldp.experiments.making import whole
@@ -218,25 +218,44 @@ class RunStore:
         return found
 
 
-def settings_in(path: Path, document: Document) -> dict[str, Any]:
-    """Return the settings of a document, with paths of tables as seen from the current folder."""
+def settings_in(path: Path, document: Document, *, needed: bool = False) -> dict[str, Any]:
+    """Return the settings of a document, with paths of tables as seen from the current folder.
+
+    A table is searched for where the command was started, as seen from its folder, and then in the
+    current folder: so a folder may be moved with its table, or without it.
+
+    Args:
+        path: the folder.
+        document: what its file holds.
+        needed: whether tables must be there.
+
+    Raises:
+        DataMissing: a table that is needed is in neither place.
+    """
     base = path / document.get("started_in", os.path.relpath(Path.cwd(), path))
     found = {key: value for key, value in document.items() if key not in _HEAD}
-    return found if base.resolve() == Path.cwd().resolve() else _located(found, base)
+    return found if base.resolve() == Path.cwd().resolve() else _located(found, base, needed)
 
 
-def _located(value: Any, base: Path) -> Any:
+def _located(value: Any, base: Path, needed: bool) -> Any:
     if isinstance(value, list):
-        return [_located(each, base) for each in value]
+        return [_located(each, base, needed) for each in value]
     if not isinstance(value, dict):
         return value
-    found = {key: _located(each, base) for key, each in value.items()}
+    found = {key: _located(each, base, needed) for key, each in value.items()}
     for key in ("dataset", "test_file"):
         text = found.get(key)
         if not isinstance(text, str) or not text.lower().endswith(SUFFIXES):
             continue
-        if not Path(text).expanduser().is_absolute():
-            found[key] = os.path.relpath((base / text).resolve())
+        there, here = (base / text).resolve(), Path(text).expanduser()
+        if here.is_absolute() or (here.is_file() and not there.is_file()):
+            continue
+        if needed and not there.is_file():
+            raise DataMissing(
+                f"there is no file {text} here, or in {base.resolve()}",
+                f"start this in the folder that has {text}",
+            )
+        found[key] = os.path.relpath(there)
     return found
 
 

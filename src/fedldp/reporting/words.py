@@ -555,7 +555,7 @@ def together_lines(costs: Iterable[Together], more: int) -> list[str]:
         costs: each cost.
         more: how many runs the sums leave out because what they release is unknown.
     """
-    found = [together_line(each) for each in costs]
+    found = list(dict.fromkeys(map(together_line, costs)))  # unprotected runs have no unit
     if more:
         found.append(
             f"{_counted(more, 'more run')} in the folder used the same rows, with other settings "

@@ -521,7 +521,7 @@ class Advice:
             if each.refused is not None:
                 found.append(f"{each.full_name}: {each.refused}")
         if missing := self.missing:
-            found.append(f"not measured yet: {', '.join(missing)}")
+            found.append(f"runs are missing of: {', '.join(missing)}")
         return found
 
     def facts_in_words(self) -> list[str]:
@@ -542,9 +542,9 @@ class Advice:
 
     @property
     def missing(self) -> list[str]:
-        """The runs that have not been measured.
+        """What lacks some of its runs, or all.
 
-        The same command with the same folder measures them.
+        The same command with the same folder makes them.
         """
         return [each.full_name for each in self.figures.values() if not each.is_whole]
 
