@@ -246,7 +246,8 @@ def block(to_docs: str) -> str:
     return (
         f'<picture><source media="(max-width: 600px)" srcset="{to_docs}claim_phone.svg">'
         f'<img alt="{spoken()}" src="{to_docs}claim.svg"></picture>\n\n'
-        f"{first.name} reaches {accuracy:.0f} % accuracy on MNIST at its paper's settings and "
+        f"{first.name} reaches {accuracy:.0f} % accuracy on MNIST with its paper's ε, clients and "
+        "rounds (batch size, epochs and CNN are ours) and "
         f"claims ε {first.claimed:g}. That holds for {UNITS[first.claimed_for]} of\n"
         f"one report; for all that one client sends, the proven ε is {rounded(first.proven)}. "
         f"[Systems: claim and truth]({to_docs}systems.md) covers every system.\n"

@@ -22,13 +22,14 @@ def realised_epsilon(engine: Engine) -> Sequence[float]:
     return [TwoPoint(1.0).realised_epsilon]
 
 
-def epsilons_of_radii(engine: Engine) -> Sequence[float]:
-    """Return the epsilon of eq. 3 for the radii 0.075 and 0.015, at epsilon 1."""
-    made = []
-    for radius in (0.075, 0.015):
+def crowds(engine: Engine) -> Sequence[float]:
+    """Return eq. 3's epsilon for radii of 0.075 and 0.015 at epsilon 1, and the domains' widths."""
+    made: list[float] = []
+    radii = (0.075, 0.015)
+    for radius in radii:
         most, least = (sign * radius * (math.e - 1) + radius * (math.e + 1) for sign in (1, -1))
         made.append(math.log(most / least))
-    return made
+    return [*made, *(2 * radius for radius in radii)]
 
 
 def bias(engine: Engine) -> Sequence[float]:
@@ -97,6 +98,14 @@ def common_windows(engine: Engine, apart: float, *spans: float) -> Sequence[floa
     over its window of T seconds; there is one result for each T in ``spans``.
     """
     return [100 * max(0.0, 1 - apart / span) for span in spans]
+
+
+def shares_of_a_round(engine: Engine, *spreads: float) -> Sequence[float]:
+    """Return what percentage of a round T is, if T is 100 times each spread of the clocks.
+
+    The paper's rounds take 6 minutes: "within an hour with 10 CRs" (Section 5).
+    """
+    return [100 * 100 * spread / (3600 / 10) for spread in spreads]
 
 
 def error_ratios(engine: Engine) -> Sequence[float]:

@@ -1,0 +1,51 @@
+"""The papers' pages quote what the papers' texts say, wherever these texts are at hand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fedldp.data import resolve_data_dir
+
+PAGES = Path(__file__).parents[3] / "docs" / "papers"
+TEXTS = {
+    "ldp_fl.md": "ldp-fl.txt",
+    "ldpfl.md": "ldpfl.txt",
+    "personalised.md": "personalized.txt",
+    "priority.md": "priority.txt",
+}
+"""The file of each page's paper, in the folder ``papers`` of the data folder."""
+
+OURS = {"agrees", "does not", "explained", "differs", "without noise"}
+"""What the pages quote from our own tables."""
+
+
+def plain(text: str) -> str:
+    """Return the letters and digits of a text in lower case, with single spaces between words."""
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
+def quotations(page: str) -> list[str]:
+    """Return what stands between quotation marks, outside of code."""
+    prose = re.sub(r"```.*?```|`[^`]*`", "", page, flags=re.DOTALL)
+    return re.findall(r'"([^"]+)"', prose)
+
+
+def test_quotations_are_found_outside_of_code() -> None:
+    page = 'It is "a small VGG", and `x = "deep"`.\n```\nsay "no"\n```\nOf "2\nlines".'
+    assert quotations(page) == ["a small VGG", "2\nlines"]
+    assert plain("A *small*\nVGG, 20 %") == "a small vgg 20"
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_quotation_stands_in_the_papers_text(name: str) -> None:
+    file = resolve_data_dir(None) / "papers" / TEXTS[name]
+    if not file.is_file():
+        pytest.skip(f"the text of the paper is not at hand: {file}")
+    text = plain(file.read_text(encoding="utf-8"))
+    quoted = quotations((PAGES / name).read_text(encoding="utf-8"))
+    assert quoted
+    wrong = [each for each in quoted if each not in OURS and plain(each) not in text]
+    assert not wrong
