@@ -3,8 +3,9 @@
 A network that a client trains never leaves the client. Source: Chamikara et al. 2022, "Local
 Differential Privacy for Federated Learning", Section 4.1 and Appendix A. The activations, the
 dropout rates and the hidden layer of the paper's MNIST network appear in its Fig. 13, which we do
-not have. ELU and the dropout rates come from a widely used Keras network with the same layers as
-the paper's deep network. The 512 hidden units and their dropout rate of 0.2 are our choice.
+not have. ELU and the dropout rates are those of the authors' code for the deep network,
+https://github.com/chamikara1986/LDPFL. The 512 hidden units and their dropout rate of 0.2 are our
+choice.
 """
 
 from __future__ import annotations

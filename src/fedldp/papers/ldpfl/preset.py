@@ -22,9 +22,9 @@
                   (the metric local_accuracy; Figs. 2, 4, 6a, 8)
 
 Source: M.A.P. Chamikara, D. Liu, S. Camtepe, S. Nepal, M. Grobler, P. Bertok, I. Khalil, "Local
-Differential Privacy for Federated Learning", 2022. The hidden layers of its global network appear
-only in the picture of Fig. 13, which we do not have (the setting `model`); its image augmentation
-is not described (``encoder_augmentation``).
+Differential Privacy for Federated Learning", 2022. The hidden layers of its global network (the
+setting `model`) and its image augmentation (``encoder_augmentation``) are not in its text; its
+authors' code, https://github.com/chamikara1986/LDPFL, has other ones than our recipes.
 
 Besides the bits, the labels leave a client; the paper sends them in the clear. The CNN, its batch
 norms, the tests and the number of examples stay at the client, although this number decides how
