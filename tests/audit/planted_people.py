@@ -6,6 +6,7 @@ from dataclasses import astuple, dataclass, fields, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 import fedldp
 from fedldp.algorithms.composition import Algorithm, Composition, EstimateBy
@@ -131,8 +132,8 @@ class NoNoise(IntegerGaussian):
     """States a share of the noise but leaves it out, as if the other clients' shares were
     enough."""
 
-    def _noise(self, size: int, stream: Stream) -> Any:
-        return np.zeros(size, np.int64)
+    def noisy(self, values: NDArray[np.int64], stream: Stream) -> NDArray[np.int64]:
+        return (values + self.step // 2) // self.step
 
 
 class FloatSums(Sums):

@@ -100,7 +100,7 @@ def test_a_system_that_counts_too_many_is_found(monkeypatch: pytest.MonkeyPatch)
     def crowded(subset: Subset, num_reports: int, delta: float, count: int = 1) -> float:
         return blanket_epsilon(subset, 500 * num_reports, delta, count)
 
-    monkeypatch.setattr(guarantees, "blanket_epsilon", crowded)
+    monkeypatch.setattr(guarantees.blanket, "blanket_epsilon", crowded)
     wrong = played()
     guarantees.shuffled_guarantees.cache_clear()
     assert wrong.verdict == "bug"

@@ -18,7 +18,7 @@ from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.kinds import HONEST_SUMMANDS, SIMULATED
 from fedldp.deployment.agreement import parse_agreement
 from fedldp.deployment.messages import Answered, Ask, pack, read_by_server, read_by_site
-from fedldp.mechanisms import gaussian
+from fedldp.mechanisms import discrete
 from fedldp.mechanisms.discrete import discrete_gaussian
 from fedldp.protocol.wire import (
     Reason,
@@ -234,7 +234,7 @@ def test_real_keys_draw_the_discrete_gaussian(
         drawn.append(count)
         return discrete_gaussian(count, scale_bits, stream)
 
-    monkeypatch.setattr(gaussian, "discrete_gaussian", sampled)
+    monkeypatch.setattr(discrete, "discrete_gaussian", sampled)
     env = central(tmp_path, "sum", seeded=False)
     served = env.serve()
     assert drawn.count(env.agreement.layout.size) >= len(served.rounds) == 2

@@ -258,8 +258,12 @@ class Crossed:
 
 
 def log_odds(logits: Floats) -> Floats:
-    """Return the log odds of class 1 from the outputs for two classes, shape (n,)."""
-    return np.asarray(logits[:, 1] - logits[:, 0], np.float64)
+    """Return the log odds of class 1 from the outputs for two classes, shape (n,).
+
+    They are NaN where both outputs are infinite.
+    """
+    with np.errstate(invalid="ignore"):
+        return np.asarray(logits[:, 1] - logits[:, 0], np.float64)
 
 
 def bands(score: Floats, edges: Floats, unknown: int) -> Cells:
