@@ -10,6 +10,7 @@ list of rows that go through the same door. To add a row, find its group (or add
   the row has it, where ``{value}`` stands for the value.
 - ``names``: what else the line must have, a list of texts.
 - ``remedy``: how the line tells what to do instead, a text.
+- ``extra``: a package without which the row is skipped.
 
 A group's ``door`` says what is done with a value; a row may change any key of its group:
 
@@ -73,6 +74,8 @@ def test_a_mistake_is_refused_in_one_line_with_its_remedy_and_leaves_nothing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if "extra" in row:
+        pytest.importorskip(row["extra"])
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FEDLDP_DATA", raising=False)
     for name, text in row.get("files", {}).items():
