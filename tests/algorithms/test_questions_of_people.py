@@ -322,6 +322,18 @@ def test_bands_exist_whatever_the_noise_made_of_the_look(counts: Any) -> None:
     assert (np.diff(edges) > 0).all()
 
 
+@pytest.mark.parametrize("cell", [0, -1])
+def test_a_model_that_is_sure_of_everybody_has_figures_too(cell: int) -> None:
+    counts = np.zeros(len(GRID) + 1)
+    counts[cell] = 1000
+    look = Look(counts, 1.0)
+    edges = look.edges(8, 0.5)
+    by_label = np.full((2, edges.size + 1), 60.0)
+    found = evaluated(by_label, 1.0, edges, look)
+    assert all(each.value is None or math.isfinite(each.value) for each in found)
+    assert all(math.isfinite(each.half_width) for each in found)
+
+
 def test_more_people_and_less_noise_have_more_bands() -> None:
     assert bands_for(100, 0.1, 50.0) == 8
     assert bands_for(12_000, 0.13, 10.0) < bands_for(100_000, 0.13, 10.0) <= MOST_BANDS

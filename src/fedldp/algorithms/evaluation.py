@@ -213,7 +213,9 @@ def _shift(counts: Floats, noise: float, risk: Floats, share: float, seen: bool)
     rarer = min(share, 1 - share)
     if not rarer >= LEAST_SHARE_FOR_SHIFT:
         return []
-    total, score = np.maximum(counts.sum(axis=0), 0), np.log(risk / (1 - risk))
+    total = np.maximum(counts.sum(axis=0), 0)
+    with np.errstate(divide="ignore"):
+        score = np.log(risk / (1 - risk))  # infinite where all predictions of a band are 0 or 1
     shift = 0.0
     for _ in range(60):
         q = _probability(score + shift)
