@@ -137,8 +137,8 @@ class SiteLedger:
             )
         begins = not look or policy.ledger.exists()
         self.ledger = SqliteLedger(policy.ledger, policy.budgets if begins else None)
-        # A ledger that has releases but no mark is refused by ``check``.
-        if not look and not policy.mark.exists() and not self.ledger.releases():
+        # A ledger that was used but has no mark is refused by ``check``.
+        if not look and not policy.mark.exists() and not self._is_used():
             write_mark(policy.mark, Mark())
 
     @classmethod
@@ -196,8 +196,14 @@ class SiteLedger:
         Raises:
             LedgerUnusable: see ``check``.
         """
-        entries = self.ledger.releases()
-        return self.check() if entries or self._policy.mark.exists() else entries
+        return self.check() if self._policy.mark.exists() or self._is_used() else []
+
+    def _is_used(self) -> bool:
+        """Return whether the site released or accepted anything, which it does only with a mark.
+
+        A copy made after the first agreement and before the first release has no entry.
+        """
+        return bool(self.ledger.database.history())
 
     def keep(self) -> list[Release]:
         """Record the last release in the witness and the mark before it leaves; return all entries.
