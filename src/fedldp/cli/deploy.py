@@ -861,7 +861,7 @@ def _problem(
     options.
     """
     from fedldp.algorithms.problem import Problem
-    from fedldp.data import SUFFIXES
+    from fedldp.data import is_own_file
     from fedldp.deployment.agreeing import input_of
     from fedldp.simulation.plan import problem_of
 
@@ -888,7 +888,7 @@ def _problem(
                 "least 1 example"
             )
         return Problem(shape, classes, examples, data_dir, features=features, people=people)
-    if config.dataset.lower().endswith(SUFFIXES):
+    if is_own_file(config.dataset):
         _check_public(config, classes, examples)
     known = problem_of(config, data_dir)
     return Problem(

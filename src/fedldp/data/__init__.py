@@ -12,8 +12,8 @@ It may use core.
 
 from fedldp.data.columns import Columns
 from fedldp.data.custom import (
-    SUFFIXES,
     encode_examples,
+    is_own_file,
     is_table,
     load_examples,
     load_unlabelled,
@@ -42,7 +42,6 @@ from fedldp.data.rules import check_columns
 from fedldp.data.tables import read_table
 
 __all__ = [
-    "SUFFIXES",
     "Columns",
     "Dataset",
     "DatasetInfo",
@@ -64,6 +63,7 @@ __all__ = [
     "examples_of_all",
     "folder",
     "image_features",
+    "is_own_file",
     "is_table",
     "label_range",
     "list_datasets",

@@ -27,6 +27,11 @@ _WITHOUT_TEST_SET = ("features", "labels")
 _PEOPLE = "groups"
 
 
+def is_own_file(name: str) -> bool:
+    """Return whether a data set's name is the path of a user's own file."""
+    return name.lower().endswith(SUFFIXES)
+
+
 def is_table(name: str) -> bool:
     """Return whether a data set's name is the path of a file with named columns."""
     return name.lower().endswith(TABLES)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, DataError
 from fedldp.data.columns import Columns
-from fedldp.data.custom import SUFFIXES, load_file
+from fedldp.data.custom import is_own_file, load_file
 from fedldp.data.examples import Dataset, Examples, split
 from fedldp.data.folder import in_use, is_present, locate, resolve_data_dir
 from fedldp.data.sources import SOURCES, PublishedDataset, find_source
@@ -115,7 +115,7 @@ def load_dataset(
     >>> len(data.train), len(data.test), data.input_shape
     (1437, 360, (1, 8, 8))
     """
-    if name.lower().endswith(SUFFIXES):
+    if is_own_file(name):
         test = None if test_file is None else Path(test_file).expanduser()
         path = Path(name).expanduser()
         own = load_file(path, columns=columns, seed=seed, test_file=test, test_share=test_share)

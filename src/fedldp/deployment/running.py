@@ -21,7 +21,7 @@ from rich.console import Console
 from fedldp.core.errors import ConfigError, EndedForGood, LedgerLost
 from fedldp.core.locks import alone
 from fedldp.core.registry import check_extra
-from fedldp.data import SUFFIXES, Examples, load_dataset, load_examples
+from fedldp.data import Examples, is_own_file, load_dataset, load_examples
 from fedldp.deployment.agreement import Agreement, read_agreement
 from fedldp.deployment.certificates import ServerTls
 from fedldp.deployment.initial import beside
@@ -193,7 +193,7 @@ def _log_round(record: Round, rounds: int) -> None:
 
 
 def _test(name: str, agreement: Agreement, data_dir: Path | None) -> Examples:
-    if name.lower().endswith(SUFFIXES):
+    if is_own_file(name):
         columns, features = agreement.config.columns, agreement.problem.features
         return load_examples(Path(name), columns=columns, names=features)
     return load_dataset(name, data_dir=data_dir).test

@@ -27,7 +27,7 @@ from fedldp.core.errors import (
 )
 from fedldp.core.kinds import SCORES_LOGGED
 from fedldp.core.registry import naming_own_code
-from fedldp.data import SUFFIXES, Dataset
+from fedldp.data import Dataset, is_own_file
 from fedldp.experiments.held_out import held_out, with_clients
 from fedldp.experiments.proving import BUDGETS, Budgets, checked
 from fedldp.experiments.runs import PlannedRun, Row, Task
@@ -296,7 +296,7 @@ def _rounded(probabilities: NDArray[np.float64]) -> list[list[float]]:
 
 def _told(config: RunConfig, data: Dataset) -> RunConfig:
     """Return a configuration that names the user's own data only by the recorded description."""
-    own_file = config.dataset.lower().endswith(SUFFIXES)
+    own_file = is_own_file(config.dataset)
     return config if data.is_public or own_file else config.changed(dataset=data.name)
 
 

@@ -25,7 +25,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of
 from fedldp.core.errors import RunError
 from fedldp.core.registry import file_of_module, is_address
-from fedldp.data import SUFFIXES, Dataset
+from fedldp.data import Dataset, is_own_file
 
 Files = Mapping[str, Path]
 """Files by their paths below the folder that they are imported from."""
@@ -118,7 +118,7 @@ def sum_of_tables(configs: Iterable[RunConfig]) -> bytes | None:
         text
         for config in configs
         for text in (config.dataset, config.test_file)
-        if text is not None and text.lower().endswith(SUFFIXES)
+        if text is not None and is_own_file(text)
     }
     files = [path for path in map(Path, sorted(names)) if path.expanduser().is_file()]
     if not files:

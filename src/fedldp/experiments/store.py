@@ -24,7 +24,7 @@ from typing import Any
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import DataMissing, RunError
 from fedldp.core.locks import OwnedFolder, owned
-from fedldp.data import SUFFIXES
+from fedldp.data import is_own_file
 from fedldp.experiments.making import whole
 from fedldp.experiments.own import Files, code_digest, code_files, sealed
 from fedldp.experiments.runs import PlannedRun, Row
@@ -245,7 +245,7 @@ def _located(value: Any, base: Path, needed: bool) -> Any:
     found = {key: _located(each, base, needed) for key, each in value.items()}
     for key in ("dataset", "test_file"):
         text = found.get(key)
-        if not isinstance(text, str) or not text.lower().endswith(SUFFIXES):
+        if not isinstance(text, str) or not is_own_file(text):
             continue
         there, here = (base / text).resolve(), Path(text).expanduser()
         if here.is_absolute() or (here.is_file() and not there.is_file()):

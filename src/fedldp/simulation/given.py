@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.core.errors import ConfigError
-from fedldp.data import SUFFIXES, Dataset, as_dataset
+from fedldp.data import Dataset, as_dataset, is_own_file
 
 Data = Dataset | tuple[Any, Any] | list[Any] | str | Path | Any
 """A ``Dataset``; features and labels as arrays, a torch data set, a DataLoader or a table with a
@@ -47,7 +47,7 @@ def given_data(
     settings: dict[str, Any] = {}
     if dataset is not None:
         settings["dataset"] = str(dataset)
-        if str(dataset).lower().endswith(SUFFIXES):
+        if is_own_file(str(dataset)):
             settings["standardise"] = False
     if test is not None:
         if not isinstance(test, str | Path):

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 
 from fedldp.algorithms.config import RunConfig
-from fedldp.data import SUFFIXES, Dataset
+from fedldp.data import Dataset, is_own_file
 from fedldp.data.folder import in_use, resolve_data_dir
 from fedldp.data.sources import SOURCES, PublishedDataset, find_source
 
@@ -88,7 +88,7 @@ def data_digests(config: RunConfig, root: Path | None = None) -> list[str]:
 
 
 def _digests_of(name: str, root: Path | None) -> list[str]:
-    if name.lower().endswith(SUFFIXES):
+    if is_own_file(name):
         return [OWN]
     source = find_source(name)
     if root is not None:

@@ -15,10 +15,10 @@ from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Doubt
 from fedldp.data import (
-    SUFFIXES,
     Dataset,
     DrawnShares,
     Shares,
+    is_own_file,
     partition,
 )
 from fedldp.data.sources import SOURCES, find_source
@@ -179,7 +179,7 @@ def load(
 
 
 def _is_named(dataset: Dataset, name: str) -> bool:
-    return not name.lower().endswith(SUFFIXES) and find_source(name).name == dataset.name
+    return not is_own_file(name) and find_source(name).name == dataset.name
 
 
 def _sampled(dataset: Dataset, config: RunConfig) -> Dataset:

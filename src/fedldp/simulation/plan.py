@@ -32,11 +32,11 @@ from fedldp.core.errors import ConfigError, DataMissing, OverBudget, UnfitEvent
 from fedldp.core.kinds import FEWER_THAN_PLANNED, HELD_OUT, ROWS_DRAWN, SHARED_EXAMPLES
 from fedldp.core.registry import check_extra, is_installed
 from fedldp.data import (
-    SUFFIXES,
     Dataset,
     check_partition,
     check_standardise,
     examples_of_all,
+    is_own_file,
     load_dataset,
     parse_scheme,
     resolve_data_dir,
@@ -142,7 +142,7 @@ def early_plan(config: RunConfig, data_dir: Path | None) -> Plan | None:
         FedldpError: settings are incompatible, or a data file is missing.
     """
     check_installed(config)
-    own = config.dataset.lower().endswith(SUFFIXES) or ":" in config.model
+    own = is_own_file(config.dataset) or ":" in config.model
     if own or config.composition.data_may_refuse:
         return None
     locate(find_source(config.dataset), resolve_data_dir(data_dir))
@@ -291,7 +291,7 @@ def sum_of(config: RunConfig) -> SumInPath | None:
 
 def problem_of(config: RunConfig, data_dir: Path | None) -> Problem:
     """Return the shape of the configuration's data; built-in data sets are not read for it."""
-    if config.dataset.lower().endswith(SUFFIXES):
+    if is_own_file(config.dataset):
         return problem_with(config, dataset_of(config, data_dir), data_dir)
     check_rows_per_person(config, None)
     source = in_use(find_source(config.dataset), resolve_data_dir(data_dir))
@@ -312,7 +312,7 @@ def dataset_of(config: RunConfig, data_dir: Path | None, started_in: Path | None
     Raises:
         FedldpError: the data cannot be loaded.
     """
-    own, test = config.dataset.lower().endswith(SUFFIXES), config.test_file
+    own, test = is_own_file(config.dataset), config.test_file
     try:
         return load_dataset(
             _from(started_in, config.dataset) if own else config.dataset,

@@ -218,20 +218,21 @@ def _as_seen(file: Path, folder: Path) -> str:
 
 def _is_relative(text: str) -> bool:
     """Return whether a setting is the relative path of a file, rather than a data set's name."""
-    from fedldp.data.custom import SUFFIXES
+    from fedldp.data.custom import is_own_file
 
-    return text.lower().endswith(SUFFIXES) and not Path(text).expanduser().is_absolute()
+    return is_own_file(text) and not Path(text).expanduser().is_absolute()
 
 
 def _with_clients(settings: dict[str, Any]) -> dict[str, Any]:
     """Return settings; if they lack the number of clients, count the clients in the table."""
     from fedldp.data.columns import identity
-    from fedldp.data.tables import SUFFIXES, read_table
+    from fedldp.data.custom import is_table
+    from fedldp.data.tables import read_table
 
     column, path = settings.get("client_column"), settings.get("dataset")
     if "num_clients" in settings or not isinstance(column, str) or not isinstance(path, str):
         return settings
-    if not path.lower().endswith(SUFFIXES):
+    if not is_table(path):
         return settings
     table = read_table(Path(path))
     if column not in table.names:

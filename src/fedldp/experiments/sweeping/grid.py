@@ -15,7 +15,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of
 from fedldp.core.errors import ConfigError, FedldpError, RunError, one_line
 from fedldp.core.registry import is_address
-from fedldp.data import SUFFIXES, Dataset, resolve_data_dir
+from fedldp.data import Dataset, is_own_file, resolve_data_dir
 from fedldp.data.folder import locate
 from fedldp.data.sources import find_source
 from fedldp.experiments.own import code_of
@@ -170,7 +170,7 @@ def runs_of(design: Design, data_dir: Path | None, given: Dataset | None) -> lis
         return known[find, of]
 
     def missing(config: RunConfig) -> str | None:
-        if given is not None or _is_file(config):
+        if given is not None or is_own_file(config.dataset):
             return None
         try:
             locate(find_source(config.dataset), resolve_data_dir(data_dir))
@@ -182,7 +182,7 @@ def runs_of(design: Design, data_dir: Path | None, given: Dataset | None) -> lis
         if given is not None:
             return digest_of_data(given, config, data_dir)
         # Of own tables nothing is known but their paths, if there are several.
-        path = f" {config.dataset}" if len(names) > 1 and _is_file(config) else ""
+        path = f" {config.dataset}" if len(names) > 1 and is_own_file(config.dataset) else ""
         return data_digests(config, resolve_data_dir(data_dir))[0] + path
 
     def planned(
@@ -237,11 +237,6 @@ def _folder_of(labels: Mapping[str, Any], config: RunConfig, code: str) -> str:
     words += [f"{k}={shown(v)}" for k, v in labels["settings"].items() if k != "recipe"]
     text = re.sub(r"[^A-Za-z0-9.=]+", "_", "-".join(words))[:80].strip("._")
     return f"{text}-seed{labels['seed']}-{digest}"
-
-
-def _is_file(config: RunConfig) -> bool:
-    """Return whether a run's data are in the user's own file."""
-    return config.dataset.lower().endswith(SUFFIXES)
 
 
 def _has(config: RunConfig, key: str) -> bool:

@@ -17,7 +17,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, FedldpError, one_line
 from fedldp.core.registry import is_address
-from fedldp.data import SUFFIXES, Dataset
+from fedldp.data import Dataset, is_own_file
 from fedldp.experiments.kept import KeptExperiment, Means, carried_out, of_given_data, settings_of
 from fedldp.experiments.making import Maker
 from fedldp.experiments.own import sum_of, sum_of_tables
@@ -412,7 +412,7 @@ def _rows_of(config: RunConfig, given: Dataset | None) -> str:
     """Return what names the rows of a run: a file has one name, however its path is written."""
     if given is not None:
         return given.name
-    own = config.dataset.lower().endswith(SUFFIXES)
+    own = is_own_file(config.dataset)
     return os.path.relpath(os.path.realpath(config.dataset)) if own else config.dataset
 
 
