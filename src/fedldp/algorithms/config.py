@@ -234,7 +234,7 @@ class RunConfig(RunSettings):
         """
         if self.inverse:
             return self.changed(**{self.calibrated: 1 / budget})
-        if self.calibrated not in type(self).model_fields:
+        if not self.has(self.calibrated):
             raise ConfigError(
                 f"target: {self.name()} has no epsilon to solve for; choose another system"
             )

@@ -178,9 +178,7 @@ def with_chosen(parts: Composition, settings: Settings) -> Composition:
     if channel.shuffles_reports:
         unused = TOGETHER
     if not isinstance(channel, MaskedSum):
-        unused = unused | {
-            n: why for n, why in UNMASKED.items() if n in type(settings).model_fields
-        }
+        unused = unused | {n: why for n, why in UNMASKED.items() if settings.has(n)}
     published = channel is parts.channel and settings.participation not in ("balanced", "once")
     found = replace(
         parts,

@@ -551,3 +551,8 @@ class RunSettings(FrozenConfig):
     def name(cls) -> str:
         """Return the system's name."""
         return str(cls.model_fields["system"].default)
+
+    @classmethod
+    def has(cls, setting: str) -> bool:
+        """Return whether the system has a setting, by its name or dotted name."""
+        return setting.partition(".")[0] in cls.model_fields

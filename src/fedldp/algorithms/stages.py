@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedldp.algorithms.answers import SEEN, Answer, as_metrics
-from fedldp.algorithms.asking import ASK, rounds_to_ask
+from fedldp.algorithms.asking import ASK, SHARE_OF_CLASS, rounds_to_ask
 from fedldp.algorithms.evaluation import LOOK_SHARE
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError, RunError
@@ -282,7 +282,7 @@ class ClassShares:
         """Return the shares with their intervals, if there are few classes."""
         if self.noisy.size > _FEW_CLASSES:
             return {}
-        names = [f"share of class {k}" for k in range(self.noisy.size)]
+        names = [f"{SHARE_OF_CLASS}{k}" for k in range(self.noisy.size)]
         if len(names) == 1:
             names = ["mean of the labels, as a share of label_range"]
         return as_metrics(

@@ -90,7 +90,7 @@ def settings_of(config: RunConfig, problem: Problem) -> list[AuditedSetting]:
     """
     if config.composition.channel.phases > 1:  # every trial plays all phases, so use few clients
         changes = _small_changes(config, ROUNDS)
-        changes |= {"dropout": 0.0} if "dropout" in type(config).model_fields else {}
+        changes |= {"dropout": 0.0} if config.has("dropout") else {}
         few = config.changed(**changes)
         return [_setting("as configured, but with two clients and a small model", few, SMALL)]
     found = [_setting("as configured", config, problem)]

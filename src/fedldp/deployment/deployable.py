@@ -92,9 +92,5 @@ def check_system(config: RunConfig, problem: Problem) -> None:
         raise ConfigError(
             f"system = {config.name()}: its server's noise is private for real numbers only; the "
             "system is for simulation only"
-            + (
-                "; set noise = discrete-gaussian and clip"
-                if "noise" in type(config).model_fields
-                else ""
-            )
+            + ("; set noise = discrete-gaussian and clip" if config.has("noise") else "")
         )

@@ -94,6 +94,17 @@ def nested(settings: Iterable[tuple[str, Any]], base: RunConfig | None = None) -
     return changes
 
 
+def check_setting(configs: Iterable[RunConfig], key: str) -> None:
+    """Refuse a setting that none of some configurations has.
+
+    Raises:
+        ConfigError: none has it; the error lists the settings of the first configuration.
+    """
+    found = list(configs)
+    if found and not any(config.has(key) for config in found):
+        found[0].changed(**nested([(key, None)]))
+
+
 def _changed(recipe: str, changes: Sequence[tuple[str, Any]]) -> RunConfig:
     base = named(recipe, nested(changes))
     return base.changed(**nested(changes, base))
@@ -256,7 +267,7 @@ def to_toml(config: RunConfig) -> str:
 
 def epsilon_as_set(config: RunConfig) -> str | None:
     """Return the note, if any, on a configuration's epsilon before its run is planned."""
-    if config.target is not None and config.calibrated in type(config).model_fields:
+    if config.target is not None and config.has(config.calibrated):
         return f"{config.calibrated} is solved for the target, whatever its value here"
     return config.epsilon_in_words()
 

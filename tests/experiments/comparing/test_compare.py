@@ -122,6 +122,11 @@ def test_every_run_meets_the_epsilon_of_its_row(made: Any) -> None:
     assert {row["name"]: row["idealised"] for row in made.rows} == {BOTH[0]: True, BOTH[1]: False}
 
 
+def test_a_comparison_of_nothing_is_refused_also_with_settings() -> None:
+    with pytest.raises(ConfigError, match="recipe: there are no contestants"):
+        fedldp.compare([], guarantee="client-run:server", epsilon=1, rounds=2)
+
+
 @pytest.mark.parametrize("scheme", ["iid", "dirichlet:0.3", "shards:2"])
 def test_whole_clients_of_the_partition_are_held_out(scheme: str) -> None:
     data = load_dataset("digits")

@@ -23,7 +23,7 @@ from fedldp.experiments.runs import Task
 from fedldp.experiments.seeds import read_seeds
 from fedldp.reporting.scores import CHOSEN_BY, CHOSEN_BY_FOR_NUMBERS
 from fedldp.simulation.plan import dataset_of, problem_with
-from fedldp.simulation.settings import from_mapping, named, nested
+from fedldp.simulation.settings import check_setting, from_mapping, named, nested
 
 Recipe = str | Path | RunConfig
 """A recipe's name, the path of a TOML file, or a configuration."""
@@ -356,12 +356,10 @@ def with_settings(entries: Mapping[str, Entry], settings: Mapping[str, Any]) -> 
             raise ConfigError(
                 f"{key}: the guarantee sets it for all contestants; give --guarantee and --delta"
             )
-        if not any(_has(entry.config, key) for entry in entries.values()):
-            first = next(iter(entries.values()))
-            first.config.changed(**nested([(key, None)]))  # raises an error that lists the settings
+        check_setting((entry.config for entry in entries.values()), key)
     found = {}
     for name, entry in entries.items():
-        own = {key: value for key, value in settings.items() if _has(entry.config, key)}
+        own = {key: value for key, value in settings.items() if entry.config.has(key)}
         try:
             config = (
                 entry.config.changed(**nested(own.items(), entry.config)) if own else entry.config
@@ -453,10 +451,6 @@ def _name_of(recipe: Recipe) -> str:
     if isinstance(recipe, RunConfig):
         return recipe.system
     return Path(recipe).stem if str(recipe).endswith(".toml") else str(recipe)
-
-
-def _has(config: RunConfig, key: str) -> bool:
-    return key.split(".")[0] in type(config).model_fields
 
 
 def _listed(values: Iterable[float]) -> str:

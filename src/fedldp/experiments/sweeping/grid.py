@@ -23,7 +23,7 @@ from fedldp.experiments.runs import PlannedRun
 from fedldp.experiments.seeds import check_seeds
 from fedldp.experiments.store import Document
 from fedldp.simulation.identity import data_digests, digest_of_data, run_digest
-from fedldp.simulation.settings import from_mapping, nested, value_of
+from fedldp.simulation.settings import check_setting, from_mapping, nested, value_of
 
 MOST_RUNS = 100_000
 
@@ -52,9 +52,7 @@ class Design:
         for key in [*self.settings, *self.grid]:
             if key == "seed":
                 raise ConfigError("seed: give a sweep's seeds as --seeds 0-4 (Python: seeds=...)")
-            if all(not _has(config, key) for config in self.bases.values()):
-                config = next(iter(self.bases.values()))
-                config.changed(**nested([(key, None)]))  # raises an error that lists the settings
+            check_setting(self.bases.values(), key)
         for key, values in self.grid.items():
             if key in self.settings:
                 raise ConfigError(
@@ -76,7 +74,7 @@ class Design:
     def lacking(self) -> dict[str, list[str]]:
         """Return the settings that each recipe lacks and runs without, by recipe."""
         found = {
-            name: [key for key in [*self.settings, *self.grid] if not _has(config, key)]
+            name: [key for key in [*self.settings, *self.grid] if not config.has(key)]
             for name, config in self.bases.items()
         }
         return {name: keys for name, keys in found.items() if keys}
@@ -208,8 +206,8 @@ def runs_of(design: Design, data_dir: Path | None, given: Dataset | None) -> lis
 
     found: dict[tuple[str, str], PlannedRun] = {}
     for name, base in design.bases.items():
-        settings = {k: v for k, v in design.settings.items() if _has(base, k)}
-        keys = [key for key in design.grid if _has(base, key)]
+        settings = {k: v for k, v in design.settings.items() if base.has(k)}
+        keys = [key for key in design.grid if base.has(key)]
         for values in product(*(design.grid[key] for key in keys)):
             cell = dict(zip(keys, values, strict=True))
             for seed in design.seeds:
@@ -237,10 +235,6 @@ def _folder_of(labels: Mapping[str, Any], config: RunConfig, code: str) -> str:
     words += [f"{k}={shown(v)}" for k, v in labels["settings"].items() if k != "recipe"]
     text = re.sub(r"[^A-Za-z0-9.=]+", "_", "-".join(words))[:80].strip("._")
     return f"{text}-seed{labels['seed']}-{digest}"
-
-
-def _has(config: RunConfig, key: str) -> bool:
-    return key.split(".")[0] in type(config).model_fields
 
 
 def read_grid(texts: Iterable[str]) -> dict[str, list[Any]]:
