@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from fedldp.core.errors import ConfigError, DataMissing
 from fedldp.core.facts import Doubt
@@ -55,7 +56,7 @@ def evaluate(
         FedldpError: the run, the data or the threshold cannot be used.
     """
     trained = run.trained() if isinstance(run, Result) else load_trained(run)
-    _check_threshold(threshold, trained)
+    _check_two(trained, "threshold", threshold, low=0, high=1)
     asked = {"answers": _answers(run)}
     told, examples, is_private = _tested(trained, data, data_dir)
     if not len(examples):
@@ -146,10 +147,6 @@ def _check_two(
         )
 
 
-def _check_threshold(threshold: float | None, trained: Trained) -> None:
-    _check_two(trained, "threshold", threshold, low=0, high=1)
-
-
 def predict(
     trained: Trained,
     data: Path,
@@ -184,7 +181,7 @@ def predict(
     """
     if out is not None:
         check_replaceable(out, *_BEGINS)
-    _check_threshold(threshold, trained)
+    _check_two(trained, "threshold", threshold, low=0, high=1)
     _check_two(trained, "shift", shift, low=-50, high=50)
     schema = trained.schema
     read = load_unlabelled(
@@ -223,8 +220,8 @@ def _shifted(shares: NDArray[np.float64], shift: float | None) -> NDArray[np.flo
     """Return the probabilities of two classes, with the log odds of class 1 shifted."""
     if shift is None:
         return shares
-    with np.errstate(divide="ignore", over="ignore"):
-        positive = 1 / (1 + np.exp(np.log(shares[:, 0]) - np.log(shares[:, 1]) - shift))
+    with np.errstate(divide="ignore"):
+        positive = expit(np.log(shares[:, 1]) - np.log(shares[:, 0]) + shift)
     return np.stack([1 - positive, positive], axis=1)
 
 
