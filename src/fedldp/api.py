@@ -278,7 +278,7 @@ def _processes(workers: int | None, cluster: str | None) -> int:
 def _telling(
     say: Callable[[str], None], rounds: int, after: Callable[[Round], None]
 ) -> Callable[[Round], None]:
-    """Return the function to call after each round, which also says the round on one line."""
+    """Return a function for the end of each round, which reports the round and calls ``after``."""
 
     def told(record: Round) -> None:
         say(in_words(record, rounds))
@@ -288,7 +288,7 @@ def _telling(
 
 
 def _callback(given: Callable[[Round], None] | None) -> Callable[[Round], None]:
-    """Return the function to call after each round."""
+    """Return the user's function, checked, or one that does nothing if none is given."""
     if given is None:
         return lambda record: None
     if not callable(given):

@@ -60,7 +60,7 @@ ASK = (
 MOST_CELLS = 1 << 20
 
 SHARE_OF_CLASS = "share of class "
-"""How the names of the answers to ``SHARES_OF_CLASSES`` begin."""
+"""The beginning of the names of the answers to ``SHARES_OF_CLASSES``."""
 
 QUANTILES = {"first quartile": 0.25, "median": 0.5, "third quartile": 0.75}
 """What is told of numbers, besides their cells."""

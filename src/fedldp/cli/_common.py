@@ -99,7 +99,7 @@ def results_folder(given: Path | None, name: str) -> Iterator[Path | OwnedFolder
 def many_runs(kind: str, name: str, how: Runs, **means: Any) -> Iterator[Means]:
     """Yield the means of an experiment, and show its progress.
 
-    An interruption is answered by the command that continues.
+    If the user interrupts it, it prints the command that continues.
 
     Args:
         kind: "sweep", "compare" or "advise".

@@ -65,7 +65,7 @@ Nothing but this scan looks into them.
 
 
 _READ = ("recipes/*.toml", "preset*.py", "mechanism*.py")
-"""What is read of a paper in another package."""
+"""The files that are read of a paper in another package."""
 
 
 @dataclass(frozen=True)

@@ -203,7 +203,7 @@ def settings_of(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def of_given_data(folder: Path, kind: str) -> RunError:
-    """Return the error that the data of the experiment in a folder were given in Python."""
+    """Return the error for a folder whose experiment had data given in Python."""
     return RunError(
         f"{folder}: that {WORDS[kind]} used data given in Python; continue it in Python with the "
         f"same data: fedldp.{kind}(..., dataset=...)"

@@ -55,7 +55,7 @@ class Own:
     Attributes:
         data: a digest of private data, see ``experiments.own``; None for public data.
         code: files of own code, by the digest of the files of a configuration.
-        same_data: whether the user confirms that data of which nobody can tell are the same.
+        same_data: whether the user confirms that the data are the same, where nobody can tell.
     """
 
     data: bytes | None = None
@@ -152,7 +152,7 @@ class RunStore:
 
         Args:
             out: the folder; None for a temporary folder.
-            kind: "sweep", "compare" or "advise".
+            kind: "sweep", "compare", "advise" or "reproduce".
             document: the experiment's settings.
             lacks: returns what this experiment lacks of the experiment in the folder, given its
                 document; None if it lacks nothing.

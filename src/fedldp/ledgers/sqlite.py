@@ -149,8 +149,8 @@ class SqliteLedger:
     the process is killed at any point, the machine loses power, the disk is full, or several
     processes release at once. Nothing is released that would push the sum since the owner's last
     renewal beyond the budget, or a run's sum beyond what it promised when it was accepted. For one
-    (run, round, phase) it returns the same bytes every time. If any of this is in doubt, it
-    refuses. It also refuses events that are private only for real numbers.
+    (run, round, phase) it returns the same bytes every time. It refuses a release if any of this
+    is in doubt, or if the event is private only for real numbers.
 
     It cannot detect that the whole file was deleted or replaced by an older copy. Every entry holds
     a hash of all entries before it, so a change or removal in the middle is detected. Removal of

@@ -317,7 +317,7 @@ A figure that noise hides has this metric alone: it was not seen.
 """
 
 PRIVATELY = "private "
-"""How the names of figures begin that people were asked for, and that a statement covers."""
+"""The beginning of the names of figures that people were asked for and a statement covers."""
 
 
 def private_figures(metrics: Metrics) -> Iterator[tuple[str, float | None, float]]:

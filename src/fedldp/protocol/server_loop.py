@@ -371,7 +371,7 @@ def asked_of(rounds: Sequence[Round]) -> dict[str, float]:
 
 
 def means_of(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of each metric over the rounds that have it; of private figures the last.
+    """Return the mean of each metric over the rounds that have it, and the last private figures.
 
     ``NUMBERS`` are scores of the model of a round, so they have no mean.
     """

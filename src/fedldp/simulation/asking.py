@@ -1,4 +1,4 @@
-"""What ``fedldp ask`` runs: a configuration that asks people; and what its answers are good for."""
+"""The configuration that ``fedldp ask`` runs, and the settings that follow from its answers."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ def _declared(table: str) -> dict[str, Any]:
 
 
 def _undeclared(table: Table, config: RunConfig) -> Iterator[ConfigError]:
-    """Yield that no column names the clients, and which numbers lack a public scale.
+    """Yield errors if no column names the clients, or if numbers lack a public scale.
 
     Numbers from -1 to 1, and true and false, need no scale.
     """

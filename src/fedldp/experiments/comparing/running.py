@@ -228,7 +228,7 @@ def _as_now(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def outcome_in(metric: str) -> Callable[[Row], str]:
-    """Return what says a run's score in words, in the metric that is compared."""
+    """Return a function that gives a run's score in words, in the metric that is compared."""
 
     def outcome(row: Row) -> str:
         found = score(row, metric)
