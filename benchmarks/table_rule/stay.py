@@ -20,6 +20,7 @@ from sklearn.metrics import r2_score
 
 import fedldp
 from benchmarks.table_rule.made import HELD, facts_of, stays
+from fedldp.data.public_features import with_constant
 
 RANGE, TYPICAL, SITES, SEEDS, TEST = (0.0, 30.0), 4.0, 5, (1, 2, 3, 4, 5), 10_000
 TRUSTS = {"trusted server": "downlink", "secure sum": "summing-server", "any server": "server"}
@@ -43,8 +44,18 @@ class Sample:
 
     def without_privacy(self) -> float:
         """Return the R2 of least squares on everybody's rows."""
-        model = Ridge(alpha=1.0).fit(self.train, self.days.clip(*RANGE))
-        return float(r2_score(self.true, model.predict(self.test).clip(*RANGE)))
+        return self._of_least_squares(self.train, self.test)
+
+    def on_norm_1(self) -> float:
+        """Return the same on what the rule trains on: rows of norm 1, and the constant."""
+        train, test = (with_constant(rows.astype(np.float64)) for rows in (self.train, self.test))
+        return self._of_least_squares(train, test, fit_intercept=False)
+
+    def _of_least_squares(
+        self, train: NDArray[np.float32], test: NDArray[np.float32], **options: bool
+    ) -> float:
+        model = Ridge(alpha=1.0, **options).fit(train, self.days.clip(*RANGE))
+        return float(r2_score(self.true, model.predict(test).clip(*RANGE)))
 
     def protected(self, adversary: str, epsilon: float, seed: int) -> float:
         """Return the R2 of ``FederatedRegressor``."""
@@ -67,6 +78,7 @@ def main() -> None:
     given = parser.parse_args()
     samples = [Sample(given.people, seed) for seed in SEEDS]
     _print("no privacy", [sample.without_privacy() for sample in samples])
+    _print("rows of norm 1", [sample.on_norm_1() for sample in samples])
     for name, adversary in TRUSTS.items():
         found = [
             sample.protected(adversary, given.epsilon, seed)
