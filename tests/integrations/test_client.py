@@ -5,10 +5,10 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from node_settings import SETTINGS
 
 from fedldp.core.errors import PrivacyError
 from fedldp.integrations.client import PrivateClient
@@ -18,23 +18,13 @@ from fedldp.simulation.settings import from_mapping
 
 SIZE = 40
 START = {"weight": np.zeros(SIZE, np.float32)}
-SETTINGS: dict[str, Any] = {
-    "system": "composed",
-    "dataset": "digits",
-    "model": "logistic",
-    "num_clients": 10,
-    "rounds": 4,
-    "learning_rate": 0.1,
-    "participation": "all",
-    "range_radius": 0.5,
-}
 
 
 class Node:
     """A client of one node, which counts how often it has trained."""
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
-        config = from_mapping({**SETTINGS, **settings})
+    def __init__(self, folder: Path) -> None:
+        config = from_mapping(SETTINGS)
         layout = Layout(("weight",), ((SIZE,),))
         self.client = PrivateClient(layout, config, folder=folder, budget=Budget("pure", 1e6))
         self.trained = 0
@@ -56,8 +46,7 @@ class Node:
 
 def test_a_node_keeps_everything_in_its_ledgers_file(tmp_path: Path) -> None:
     """Its folder also has the mark that the ledger was begun, and nothing else."""
-    bits = {"mechanism": "two_point", "epsilon": 1.0}
-    first, again = Node(tmp_path, **bits), Node(tmp_path, **bits)
+    first, again = Node(tmp_path), Node(tmp_path)
     sent = [first(1), again(1), again(2)]
     assert (sent[0] == sent[1]).all()
     assert (sent[1] != sent[2]).any()
@@ -69,15 +58,14 @@ def test_a_node_keeps_everything_in_its_ledgers_file(tmp_path: Path) -> None:
 def test_a_damaged_ledger_is_refused_in_words_that_name_no_path(
     tmp_path: Path, damage: str
 ) -> None:
-    bits = {"mechanism": "two_point", "epsilon": 1.0}
-    Node(tmp_path, **bits)()
+    Node(tmp_path)()
     ledger = tmp_path / "one" / "ledger.sqlite"
     if damage == "lost":
         ledger.unlink()
     else:
         with closing(sqlite3.connect(ledger)) as db, db:
             db.execute("DELETE FROM site WHERE key = 'secret'")
-    again = Node(tmp_path, **bits)
+    again = Node(tmp_path)
     for run in ("run", "another"):
         with pytest.raises(PrivacyError) as refusal:
             again(2, run)

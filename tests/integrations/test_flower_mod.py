@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from guides import ROOT, own_files
+from node_settings import SETTINGS
 from torch import nn
 
 import fedldp
@@ -52,18 +53,6 @@ from fedldp.integrations.flower import Budget, PrivateMod
 PAGE = ROOT / "docs" / "flower_mod.md"
 WEIGHT = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
 START = {"weight": WEIGHT, "bias": np.zeros(2, np.float32)}
-SETTINGS: dict[str, Any] = {
-    "system": "composed",
-    "dataset": "digits",
-    "model": "logistic",
-    "num_clients": 10,
-    "rounds": 4,
-    "learning_rate": 0.1,
-    "participation": "all",
-    "mechanism": "two_point",
-    "epsilon": 1.0,
-    "range_radius": 0.5,
-}
 Returned = Callable[[Message], RecordDict]
 
 
