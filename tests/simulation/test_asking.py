@@ -17,7 +17,13 @@ from fedldp.algorithms.answers import Answer, as_metrics
 from fedldp.algorithms.asking import Asked, rounds_to_ask
 from fedldp.cli import app
 from fedldp.core.errors import ConfigError
-from fedldp.core.kinds import BEGINS_PUBLIC, COUNT_NOISE, DECLARED_PUBLIC, GIVEN_MODEL
+from fedldp.core.kinds import (
+    BEGINS_PUBLIC,
+    CLASSES_FROM_ROWS,
+    COUNT_NOISE,
+    DECLARED_PUBLIC,
+    GIVEN_MODEL,
+)
 from fedldp.data.examples import Examples
 from fedldp.reporting.card import model_card, schema, write_card
 from fedldp.reporting.scores import answers_of
@@ -103,6 +109,15 @@ def test_answers_hold_the_shares_of_all_people(tmp_path: Path, table: Path, chan
     (note,) = COUNT_NOISE.among(result.privacy.warnings)
     half = half_of(answers["sex=none of these"]) * NUMBER
     assert half == pytest.approx(note.values["half_width"], rel=0.1)
+
+
+def test_a_number_of_classes_that_rows_told_is_named(tmp_path: Path, table: Path) -> None:
+    unlisted = config_to_ask(written(tmp_path), table, None, [])
+    privacy = plan(unlisted, problem_of(unlisted, None)).privacy
+    assert [each.values for each in CLASSES_FROM_ROWS.among(privacy.warnings)] == [{"classes": 2}]
+    for change in ('classes=["0", "1"]', 'ask=["sex", "age"]'):
+        config = config_to_ask(written(tmp_path), table, None, [change])
+        assert not CLASSES_FROM_ROWS.among(plan(config, problem_of(config, None)).privacy.warnings)
 
 
 @pytest.mark.slow

@@ -32,7 +32,13 @@ from fedldp.accounting.events import (
 from fedldp.accounting.guarantees import LEAST_FOR_MU, Adversary
 from fedldp.accounting.numerics.subsampled import poisson_noise
 from fedldp.algorithms.answers import SEEN, TWO_SIDED, Answer, as_metrics, is_seen, mean_of
-from fedldp.algorithms.asking import EVALUATION, asked_tables, by_groups, groups_of
+from fedldp.algorithms.asking import (
+    EVALUATION,
+    SHARES_OF_CLASSES,
+    asked_tables,
+    by_groups,
+    groups_of,
+)
 from fedldp.algorithms.bounds import Bound, Send
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.channel import Central, Channel, Named, Sum
@@ -70,6 +76,7 @@ from fedldp.core.facts import Caveat
 from fedldp.core.kinds import (
     CLASS_COUNT_NOISE,
     CLASS_COUNT_ROUNDS,
+    CLASSES_FROM_ROWS,
     COUNT_NOISE,
     PRIVATE_SUMS,
     STAGE,
@@ -759,8 +766,12 @@ def _noise_of_shares(
 def _noise_of_counts(
     settings: Settings, calibration: PerPersonRun, problem: Problem
 ) -> tuple[Caveat, ...]:
-    """Return how far noise moves the counts of each round that asks."""
-    size, found = sum_size(settings, settings.layout(problem).size, problem), []
+    """Return how far noise moves the counts of each round that asks, and what rows told already."""
+    size = sum_size(settings, settings.layout(problem).size, problem)
+    found = list[Caveat]()
+    listed = settings.classes is not None or not problem.counted_in_private
+    if SHARES_OF_CLASSES in settings.ask and not listed:
+        found.append(CLASSES_FROM_ROWS(classes=problem.num_classes))
     reports = 1 if calibration.channel == "central" else settings.round_size
     for rounds, question in questions_of(settings, problem):
         variance = calibration.noise_at(size, rounds[0]).variance(np.zeros(1))[0]
