@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Integral
@@ -79,17 +79,8 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         y: ArrayLike,
         groups: ArrayLike | None,
         persons: ArrayLike | None,
-        given: Callable[[NDArray[Any]], dict[str, Any]],
-    ) -> None:
-        """Train on all rows; see ``fit``.
-
-        Args:
-            X: see ``fit``.
-            y: see ``fit``.
-            groups: see ``fit``.
-            persons: see ``fit``.
-            given: returns the labels, and what is declared of them, for ``of_rows``.
-        """
+    ) -> NDArray[Any]:
+        """Train on all rows, and return the labels as scikit-learn checks them; see ``fit``."""
         if getattr(self, "_cloned", False):
             warnings.warn(words.line(FITTED_AGAIN), ReleaseWarning, stacklevel=3)
         try:
@@ -103,7 +94,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
             if is_classifier(self):
                 check_classification_targets(labels)
         try:
-            declared = given(labels)
+            declared = self._declared(labels)
             self._check_not_swapped(groups, persons)
             self._check_clients(groups)
             read = replace(read, features=rows, labels=declared.pop("labels"))
@@ -115,6 +106,11 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         self.result_, self.privacy_ = made, made.privacy
         for doubt in (*self._doubts(made.config.num_clients), *map(words.line, made.doubts)):
             warnings.warn(doubt, DoubtWarning, stacklevel=3)
+        return labels
+
+    def _declared(self, labels: NDArray[Any]) -> dict[str, Any]:
+        """Return the labels, and what is declared of them, for ``of_rows``."""
+        raise NotImplementedError
 
     def _features(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         """Return rows to predict from, checked."""
@@ -335,17 +331,16 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
         Raises:
             EstimatorError: a parameter or the data are refused; a ``ValueError``.
         """
-        found: list[NDArray[Any]] = []
-
-        def given(labels: NDArray[Any]) -> dict[str, Any]:
-            classes = np.unique(labels if self.classes is None else np.asarray(self.classes))
-            found.append(classes)
-            listed = None if self.classes is None and len(classes) < 2 else _texts(classes)
-            return {"labels": _texts(labels), "classes": listed}
-
-        self._fit(X, y, groups, persons, given)
-        self.classes_ = found[0]
+        self.classes_ = self._classes_of(self._fit(X, y, groups, persons))
         return self
+
+    def _classes_of(self, labels: NDArray[Any]) -> NDArray[Any]:
+        return np.unique(labels if self.classes is None else np.asarray(self.classes))
+
+    def _declared(self, labels: NDArray[Any]) -> dict[str, Any]:
+        classes = self._classes_of(labels)
+        listed = None if self.classes is None and len(classes) < 2 else _texts(classes)
+        return {"labels": _texts(labels), "classes": listed}
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
         """Return the probability of each class, in the order of ``classes_``, shape (n, K).
@@ -454,15 +449,13 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
         Raises:
             EstimatorError: a parameter or the data are refused; a ``ValueError``.
         """
-
-        def given(labels: NDArray[Any]) -> dict[str, Any]:
-            if len(labels) < 2:
-                raise ConfigError("y: there is only one sample; give at least 2")
-            low, high = self._range
-            return {"labels": labels, "label_range": LabelRange(low, high)}
-
-        self._fit(X, y, groups, persons, given)
+        self._fit(X, y, groups, persons)
         return self
+
+    def _declared(self, labels: NDArray[Any]) -> dict[str, Any]:
+        if len(labels) < 2:
+            raise ConfigError("y: there is only one sample; give at least 2")
+        return {"labels": labels, "label_range": LabelRange(*self._range)}
 
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
         """Return the predicted number of each row, between the ends of the range, shape (n,)."""

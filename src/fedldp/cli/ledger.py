@@ -150,7 +150,7 @@ def export(path: LedgerFile, as_json: Json = False) -> None:
 
     ledger = SqliteLedger(path)
     entries, rows = ledger.releases(), ledger.database.history()
-    spent = list(map(total_of, [()] * len(ledger.budgets)))
+    spent = [total_of([])] * len(ledger.budgets)
     for row in rows:
         entry = None if row["number"] is None else entries[row["number"] - 1]
         row |= {"round": entry and entry.round, "event": entry and _words(entry)}
