@@ -106,7 +106,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         self.result_, self.privacy_ = made, made.privacy
         for doubt in (*self._doubts(made.config.num_clients), *map(words.line, made.doubts)):
             warnings.warn(doubt, DoubtWarning, stacklevel=3)
-        return labels
+        return np.asarray(labels)
 
     def _declared(self, labels: NDArray[Any]) -> dict[str, Any]:
         """Return the labels, and what is declared of them, for ``of_rows``."""
