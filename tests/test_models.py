@@ -11,6 +11,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.models import (
     Conv,
     Dense,
+    Dropout,
     Flatten,
     MaxPool,
     Relu,
@@ -30,6 +31,8 @@ STARTS = {
     "logistic": ((1, 8, 8), 0, 0, 0.1326925),
     "mlp": ((1, 28, 28), 0.002494467, -0.05944996, 0.3655159),
     "mlp_64": ((11520,), 0.0006507431, -0.07388167, 0.9102651),
+    "mlp_2048": ((784,), 0.0024944671, 0.0031989352, 0.1876127698),
+    "mlp_2048_dropout": ((784,), 0.0024944671, 0.0031989352, 0.2397717784),
     "vgg": ((3, 32, 32), 0.2879052, 0, 0.1071139),
 }
 
@@ -60,6 +63,36 @@ def outcome(find: Callable[[], Layout]) -> Layout | str:
         return find()
     except ConfigError as error:
         return str(error)
+
+
+def test_dropout_in_tests_drops_the_same_values_without_touching_other_draws() -> None:
+    layers = [Dropout(0.25), Dropout(0.25, in_tests=True)]
+    plain, lasting = (layer.module((2000,)) for layer in layers)
+    values, before = torch.ones(3, 2000), torch.get_rng_state()
+    assert torch.equal(plain.eval()(values), values)
+    found = lasting.eval()(values)
+    assert torch.equal(found, lasting(values))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert set(found.unique().tolist()) == {0.0, torch.ones(1).div(0.75).item()}
+    assert (found == 0).float().mean().item() == pytest.approx(0.25, abs=0.03)
+    assert not torch.equal(found[0], found[1])
+    drawn = lasting.train()(values)
+    assert not torch.equal(drawn, lasting(values))
+    assert (drawn == 0).float().mean().item() == pytest.approx(0.25, abs=0.03)
+
+
+def test_the_network_of_ldpfls_authors_has_dropout_in_tests_and_no_negative_logits() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        model = build_model("mlp_2048_dropout", (1, 8, 8), 10).eval()
+        images = torch.rand(50, 1, 8, 8)
+    first, second = model[1], model[4]  # type: ignore[index]
+    whole = second(torch.relu(first(images.flatten(1)))).relu()
+    found = model(images)
+    assert found.shape == (50, 10)
+    assert (found >= 0).all()
+    assert not torch.allclose(found, whole, atol=1e-3)
+    assert torch.allclose(found.mean(0), whole.mean(0), atol=0.03)
 
 
 # The user's own models

@@ -122,6 +122,29 @@ class Relu(Layer):
 
 
 @dataclass(frozen=True)
+class Dropout(Layer):
+    """Each value set to 0 with probability ``share``, and the others divided by 1 - ``share``.
+
+    Attributes:
+        share: the probability.
+        in_tests: whether values are also dropped when the model is tested; then tests with as many
+            examples drop the same ones.
+    """
+
+    share: float
+    in_tests: bool = field(default=False, kw_only=True)
+
+    def module(self, shape: Shape) -> nn.Module:
+        from torch import nn
+
+        if not self.in_tests:
+            return nn.Dropout(self.share)
+        from fedldp.models._modules import DropoutInTests
+
+        return DropoutInTests(self.share)
+
+
+@dataclass(frozen=True)
 class Flatten(Layer):
     """An example of any shape, flattened to a vector."""
 

@@ -5,7 +5,7 @@ Each takes (input_shape, num_classes). The first line of its docstring describes
 """
 
 from fedldp.core.errors import ConfigError
-from fedldp.models._layers import Conv, Dense, Flatten, Layer, MaxPool, Relu
+from fedldp.models._layers import Conv, Dense, Dropout, Flatten, Layer, MaxPool, Relu
 
 
 def cnn(input_shape: tuple[int, ...], num_classes: int) -> list[Layer]:
@@ -59,6 +59,21 @@ def mlp_64(input_shape: tuple[int, ...], num_classes: int) -> list[Layer]:
     return [Flatten(), Dense(64), Relu(), Dense(num_classes)]
 
 
+def mlp_2048(input_shape: tuple[int, ...], num_classes: int) -> list[Layer]:
+    """One hidden layer of 2,048 units; d = 20,994,058 for 10,240 inputs and 10 classes."""
+    return [Flatten(), Dense(2048), Relu(), Dense(num_classes)]
+
+
+def mlp_2048_dropout(input_shape: tuple[int, ...], num_classes: int) -> list[Layer]:
+    """mlp_2048 with dropout of 0.1, also in tests, and logits of at least 0, as LDPFL's authors'.
+
+    The network of the code of Chamikara et al. 2022, https://github.com/chamikara1986/LDPFL, which
+    never puts it into evaluation mode.
+    """
+    dropout = Dropout(0.1, in_tests=True)
+    return [Flatten(), Dense(2048), Relu(), dropout, Dense(num_classes), Relu()]
+
+
 def vgg(input_shape: tuple[int, ...], num_classes: int) -> list[Layer]:
     """A small VGG without batch norm for 32x32 colour images; d = 418,794.
 
@@ -105,4 +120,7 @@ def _two_layers(
     ]
 
 
-MODELS = {made.__name__: made for made in (cnn, cnn_32, linear, logistic, mlp, mlp_64, vgg)}
+MODELS = {
+    made.__name__: made
+    for made in (cnn, cnn_32, linear, logistic, mlp, mlp_64, mlp_2048, mlp_2048_dropout, vgg)
+}

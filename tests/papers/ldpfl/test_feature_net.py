@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
-from fedldp.papers.ldpfl.architecture import Architecture
+from fedldp.papers.ldpfl.architecture import Architecture, Augmentation, EncoderTraining
 from fedldp.papers.ldpfl.encoding import PublicEncoder, check_is_public, from_public, to_public
 from fedldp.papers.ldpfl.networks import FeatureNet, augmented, build, restore, state_of, train
 from fedldp.protocol.keys import draws_of_seed
@@ -22,6 +23,7 @@ from fedldp.protocol.wire import Broadcast
 
 CPU = torch.device("cpu")
 SMALL = Architecture((1, 8, 8), 10, (4, 6), True)
+ONE_EPOCH = EncoderTraining(epochs=1)
 
 
 def draw(purpose: str, seed: int = 0) -> Stream:
@@ -60,15 +62,15 @@ def test_a_batch_of_one_example_is_left_out_and_refuses_nothing(count: int) -> N
     architecture = Architecture((1, 8, 8), 10, (4, 6), True, "mnist")
     net = build(architecture, draw("weights"))
     before = state_of(net)["0.weight"].copy()
-    assert train(net, digits(count), epochs=1, draw=draw, device=CPU)
+    assert train(net, digits(count), ONE_EPOCH, draw=draw, device=CPU)
     assert np.array_equal(state_of(net)["0.weight"], before) == (count == 1)
     assert net.features(digits(1).features, CPU).shape == (1, 24)
 
 
 def trained(seed: int = 0, **settings: Any) -> FeatureNet:
     net = build(SMALL, draw("weights"))
-    options = {"epochs": 3, "draw": lambda purpose: draw(purpose, seed), "device": CPU}
-    assert train(net, digits(), **{**options, **settings})
+    how = EncoderTraining(**{"epochs": 3, **settings})
+    assert train(net, digits(), how, draw=lambda purpose: draw(purpose, seed), device=CPU)
     return net
 
 
@@ -117,7 +119,7 @@ def diverging() -> Examples:
 
 def test_diverging_training_is_told_and_a_blank_network_gives_zeros() -> None:
     net = build(SMALL, draw("weights"))
-    assert not train(net, diverging(), epochs=1, draw=draw, device=CPU)
+    assert not train(net, diverging(), ONE_EPOCH, draw=draw, device=CPU)
     net.blank()
     for images in (digits().features, diverging().features):
         found = net.features(images, CPU)
@@ -141,7 +143,7 @@ def test_data_that_are_not_images_or_too_small_are_refused(
 
 
 def public(dataset: str | None = None, **changes: Any) -> PublicEncoder:
-    settings = {"architecture": SMALL, "epochs": 1, "data_dir": None}
+    settings = {"architecture": SMALL, "training": ONE_EPOCH, "data_dir": None}
     return PublicEncoder(dataset=dataset, **{**settings, **changes})
 
 
@@ -180,6 +182,18 @@ def test_the_clients_own_data_set_is_not_public_and_another_is() -> None:
         check_is_public(name, private)
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [{"batch_size": 32}, {"learning_rate": 1e-2}, {"augmentation": "rotate-shift"}],
+    ids=str,
+)
+def test_every_setting_of_the_training_changes_the_network(setting: dict[str, Any]) -> None:
+    images = digits().features
+    assert not np.array_equal(
+        trained(**setting).features(images, CPU), trained().features(images, CPU)
+    )
+
+
 @pytest.mark.parametrize("flips", [False, True])
 def test_augmented_images_are_shifted_by_a_tenth_of_their_side_and_mirrored_on_request(
     flips: bool,
@@ -187,7 +201,7 @@ def test_augmented_images_are_shifted_by_a_tenth_of_their_side_and_mirrored_on_r
     """Each result is one of the 5 x 5 shifts of the image, with repeated edges, or of its mirror
     image."""
     images = torch.rand(200, 2, 20, 24)
-    found = augmented(images, np.random.default_rng(3), flips=flips)
+    found = augmented(images, np.random.default_rng(3), "shift-flip" if flips else "shift")
     seen = set()
     for image, moved in zip(images, found, strict=True):
         places = []
@@ -204,3 +218,46 @@ def test_augmented_images_are_shifted_by_a_tenth_of_their_side_and_mirrored_on_r
         seen.add(place)
     assert len({(down, right) for down, right, _ in seen}) == 25
     assert {mirrored for *_, mirrored in seen} == ({False, True} if flips else {False})
+
+
+def interpolated(image: Tensor, row: float, column: float) -> float:
+    """Return the value between the four pixels around a place, which may lie beyond the edge."""
+    row, column = min(max(row, 0), image.shape[0] - 1), min(max(column, 0), image.shape[1] - 1)
+    up, left = int(row), int(column)
+    down, right = min(up + 1, image.shape[0] - 1), min(left + 1, image.shape[1] - 1)
+    below, beside = row - up, column - left
+    upper = (1 - beside) * image[up, left] + beside * image[up, right]
+    lower = (1 - beside) * image[down, left] + beside * image[down, right]
+    return float((1 - below) * upper + below * lower)
+
+
+@pytest.mark.parametrize("how", ["rotate-shift", "rotate-shift-flip"])
+def test_rotated_images_are_those_of_a_slow_rotation(how: Augmentation) -> None:
+    """The image of columns and that of rows tell where each pixel came from."""
+    height, width = 9, 12
+    rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    random = torch.rand(height, width)
+    images = torch.stack([rows, columns, random]).float().expand(300, 3, height, width)
+    found = augmented(images, np.random.default_rng(3), how)
+    middle = (height - 1) / 2, (width - 1) / 2
+    angles, mirrored = [], []
+    for image in found:
+        # In the middle no place is beyond an edge, so differences of places give the angle.
+        down, right = image[:2, 5, 5] - image[:2, 4, 5], image[:2, 4, 6] - image[:2, 4, 5]
+        angle = math.atan2(float(down[1]), float(down[0]))
+        side = math.copysign(1, float(right[1]))
+        angles.append(angle)
+        mirrored.append(side < 0)
+        turn = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+        seen = image[:2, 4, 5].numpy() - middle
+        shift = turn.T @ seen - (4 - middle[0], (5 - middle[1]) * side)
+        assert (np.abs(shift) <= np.array([0.1 * height, 0.1 * width]) + 1e-4).all()
+        for row, column in ((0, 0), (4, 7), (8, 11)):
+            start = np.array([row - middle[0], (column - middle[1]) * side]) + shift
+            place = turn @ start + middle
+            assert float(image[2, row, column]) == pytest.approx(
+                interpolated(random, *place), abs=1e-4
+            )
+    assert max(map(abs, angles)) <= math.radians(15) + 1e-4
+    assert min(angles) < -math.radians(13) < math.radians(13) < max(angles)
+    assert 0.4 < np.mean(mirrored) < 0.6 if how.endswith("flip") else not any(mirrored)

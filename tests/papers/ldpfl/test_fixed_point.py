@@ -11,23 +11,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedldp.core.errors import PrivacyError
-from fedldp.papers.ldpfl.bits import FixedPoint
+from fedldp.papers.ldpfl.bits import FixedPoint, Rounding
 
 digits = st.tuples(st.integers(0, 12), st.integers(0, 12)).filter(any)
 floats = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
 
-def by_hand(value: float, whole: int, fraction: int) -> str:
+def by_hand(value: float, whole: int, fraction: int, rounding: Rounding) -> str:
     """Return the code of one number as text (a sign, then digits), in exact arithmetic."""
-    units = min(math.floor(abs(Fraction(value)) * 2**fraction), 2 ** (whole + fraction) - 1)
+    rounded = math.floor if rounding == "down" else round  # round: halfway to an even number
+    units = min(rounded(abs(Fraction(value)) * 2**fraction), 2 ** (whole + fraction) - 1)
     sign = "1" if math.copysign(1.0, value) < 0 else "0"
     return sign + format(units, f"0{whole + fraction}b")
 
 
-@given(st.lists(floats, min_size=1, max_size=8), digits)
-def test_codes_are_those_of_exact_arithmetic(values: list[float], places: tuple[int, int]) -> None:
-    bits = FixedPoint(*places).encode(np.array([values], np.float32))
-    assert "".join(map(str, bits[0])) == "".join(by_hand(v, *places) for v in values)
+numbers = floats | st.integers(-200, 200).map(lambda halves: halves / 2**4)
+
+
+@given(st.lists(numbers, min_size=1, max_size=8), digits, st.sampled_from(["down", "nearest"]))
+def test_codes_are_those_of_exact_arithmetic(
+    values: list[float], places: tuple[int, int], rounding: Rounding
+) -> None:
+    bits = FixedPoint(*places, rounding=rounding).encode(np.array([values], np.float32))
+    expected = "".join(by_hand(value, *places, rounding) for value in values)
+    assert "".join(map(str, bits[0])) == expected
 
 
 def test_equation_10_starts_at_the_lowest_digit_and_the_sign_comes_last() -> None:

@@ -127,9 +127,9 @@ def test_the_encoder_is_trained_on_nine_tenths_and_never_on_test_data(
 ) -> None:
     seen: list[Examples] = []
 
-    def watch(net: Any, examples: Examples, **options: Any) -> bool:
+    def watch(net: Any, examples: Examples, *how: Any, **options: Any) -> bool:
         seen.append(examples)
-        return train(net, examples, **options)
+        return train(net, examples, *how, **options)
 
     monkeypatch.setattr("fedldp.papers.ldpfl.networks.train", watch)
     roles, codes = built(config())
@@ -140,6 +140,27 @@ def test_the_encoder_is_trained_on_nine_tenths_and_never_on_test_data(
     rows = {row.tobytes() for row in trained.features}
     rest = [row for row in OWN.features if row.tobytes() not in rows]
     assert len(rest) == 20
+
+
+def test_the_network_may_train_on_what_the_encoder_was_not_trained_on(
+    client: Callable[..., Client],
+) -> None:
+    """As in the authors' code, and only if these examples are not the test."""
+    common = {"evaluation": "common", "encoder": "public", "label_epsilon": 1.0}
+    settings = config(**common, trains_on_held_out=True)
+    roles, codes = built(settings)
+    kept = codes.for_training(roles.broadcast, client())
+    assert kept["labels"].shape == (200,)
+    assert unpacked(settings, kept["bits"]).shape == (200, 240)
+    wholly, partly = (
+        dict(each.algorithm(PROBLEM).encoder(0).event().client.drawn.groups)  # type: ignore[attr-defined]
+        for each in (settings, config(**common))
+    )
+    most = math.ceil(1437 / 4)
+    assert most in wholly.values()
+    assert most not in partly.values()
+    with pytest.raises(ConfigError, match="trains_on_held_out = true: with evaluation = clients"):
+        config(trains_on_held_out=True)
 
 
 def test_an_own_encoder_that_diverges_gives_features_of_zeros(

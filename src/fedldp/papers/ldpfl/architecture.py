@@ -1,4 +1,4 @@
-"""The architecture of a feature network; its number of features is computed without torch."""
+"""The architecture of a feature network, and how it is trained; neither needs torch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.data.image_features import check_images
 
 Layers = Literal["deep", "mnist"]
+Augmentation = Literal["none", "shift", "shift-flip", "rotate-shift", "rotate-shift-flip"]
 
 KERNEL = 3
 """The height and the width of the kernel of every convolution."""
@@ -73,3 +74,22 @@ class Architecture:
         for _ in self.channels:
             sides = tuple((side if self.padding else side - 4) // 2 for side in sides)
         return sides
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderTraining:
+    """How a feature network is trained with RMSprop.
+
+    Attributes:
+        epochs: passes over the examples.
+        batch_size: examples in one step.
+        learning_rate: the size of the first step.
+        augmentation: how each image of a batch is changed; see ``networks.augmented``.
+        decay: step s has the size learning_rate/(1 + decay s), like Keras's ``decay``.
+    """
+
+    epochs: int
+    batch_size: int = 64
+    learning_rate: float = 1e-3
+    augmentation: Augmentation = "none"
+    decay: float = 0.0

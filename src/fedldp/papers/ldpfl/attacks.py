@@ -69,7 +69,7 @@ def of_codes(scenario: AttackScenario, images: int, public: int) -> list[Result]
         name="codes",
         against="the bits that one client keeps",
         setting=f"a decoder fitted on {fitted} public images; {len(found)} to recover",
-        note=OWN if step.codes.epochs is not None else "",
+        note=OWN if step.codes.training is not None else "",
     )
     return [attack]
 

@@ -141,6 +141,7 @@ def _thresholds(
 
 
 BitOrder = Literal["highest", "lowest"]
+Rounding = Literal["down", "nearest"]
 
 MOST_BITS = 48
 """Whole and fraction bits together: float64 represents that many bits exactly."""
@@ -148,7 +149,7 @@ MOST_BITS = 48
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """Sign and magnitude: the magnitude is |x| rounded down, and saturates if it is too large.
+    """Sign and magnitude: the magnitude is |x| rounded, and saturates if it is too large.
 
     The bits of a number are its sign (1 if it is negative), then its magnitude from the highest
     digit, 2^(whole_bits - 1), down to the lowest, 2^-fraction_bits. The paper's eq. 10 counts the
@@ -159,6 +160,7 @@ class FixedPoint:
         whole_bits: digits before the point, from 0.
         fraction_bits: digits after the point, from 0.
         order: "highest": sign, then from the highest digit; "lowest": the reverse, as in eq. 10.
+        rounding: "down", or "nearest", as in the authors' code; halfway, to an even magnitude.
 
     Raises:
         ConfigError: there are no digits, or too many.
@@ -172,6 +174,7 @@ class FixedPoint:
     whole_bits: int
     fraction_bits: int
     order: BitOrder = "highest"
+    rounding: Rounding = "down"
 
     def __post_init__(self) -> None:
         for name, value in (("whole_bits", self.whole_bits), ("fraction_bits", self.fraction_bits)):
@@ -203,7 +206,8 @@ class FixedPoint:
         check_releasable(values)
         largest = 2 ** (self.whole_bits + self.fraction_bits) - 1
         bounded = np.minimum(np.abs(values.astype(np.float64)), 2.0**self.whole_bits)
-        scaled = np.floor(bounded * 2.0**self.fraction_bits).astype(np.int64)
+        rounded = np.floor if self.rounding == "down" else np.rint
+        scaled = rounded(bounded * 2.0**self.fraction_bits).astype(np.int64)
         magnitudes = np.minimum(scaled, largest)
         bits = np.empty((*values.shape, self.length), np.uint8)
         bits[..., 0] = np.signbit(values)

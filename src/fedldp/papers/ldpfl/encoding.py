@@ -23,7 +23,7 @@ from fedldp.data import load_dataset
 from fedldp.data.examples import Examples
 from fedldp.data.sources import SOURCES, PublishedDataset, find_source
 from fedldp.mechanisms.k_rr import KRR
-from fedldp.papers.ldpfl.architecture import Architecture
+from fedldp.papers.ldpfl.architecture import Architecture, EncoderTraining
 from fedldp.papers.ldpfl.bits import FixedPoint
 from fedldp.papers.ldpfl.mechanism_bits import RandomisedBits
 from fedldp.protocol.roles import Arrays, Client, Draw
@@ -32,7 +32,7 @@ from fedldp.protocol.wire import Broadcast
 if TYPE_CHECKING:
     import torch
 
-    from fedldp.papers.ldpfl.networks import Augmentation, Body, FeatureNet
+    from fedldp.papers.ldpfl.networks import Body, FeatureNet
 
 declare(Source.KEPT, "bits", "labels", "split", "test bits", "encoder *")
 declare(Source.RUN, "public encoder *")
@@ -75,7 +75,7 @@ class PublicEncoder:
         architecture: the network's architecture, for the clients' examples.
         dataset: the public data set for its training; None leaves the network random, and gives its
             batch norms the statistics of random pixels.
-        epochs: passes over that data set.
+        training: how it is trained on that data set.
         data_dir: the data folder.
 
     Raises:
@@ -84,7 +84,7 @@ class PublicEncoder:
 
     architecture: Architecture
     dataset: str | None
-    epochs: int
+    training: EncoderTraining
     data_dir: Path | None
 
     def __post_init__(self) -> None:
@@ -123,7 +123,7 @@ class PublicEncoder:
             finite = train(
                 net,
                 public.train,
-                epochs=self.epochs,
+                self.training,
                 draw=lambda purpose: draw(f"public {purpose}"),
                 device=torch.device("cpu"),  # the server trains on its CPU, wherever clients train
             )
@@ -194,13 +194,11 @@ class Codes:
         code: how a feature becomes bits.
         mechanism: the randomiser of one example's bits.
         labels: the randomiser of labels, if there is one.
-        epochs: passes in which a client trains its own encoder; None: it uses the encoder in the
-            broadcast.
-        test_share: the share of its examples that a client holds out for its test.
+        training: how a client trains its own encoder; None: it uses the encoder in the broadcast.
+        test_share: the share of its examples on which a client does not train its encoder.
+        takes_all: whether the bits for training come from these examples too.
         num_clients: the number of clients that divide the test set among them; None makes a client
             test on the examples that it held out.
-        augmentation: how images are augmented when a client trains an encoder; see ``feature_net``.
-        decay: the decay of the learning rate with which a client trains an encoder.
         device: where encoders are trained.
     """
 
@@ -208,12 +206,11 @@ class Codes:
     code: FixedPoint
     mechanism: RandomisedBits
     labels: KRR | None
-    epochs: int | None
+    training: EncoderTraining | None
     test_share: float
+    takes_all: bool
     num_clients: int | None
     device: torch.device
-    augmentation: Augmentation = "none"
-    decay: float = 0.0
 
     @property
     def num_bits(self) -> int:
@@ -224,7 +221,9 @@ class Codes:
         """Return "bits", packed, shape (n, ceil(num_bits/8)), and "labels", shape (n,)."""
 
         def make() -> Arrays:
-            own = client.examples.taken(self._indices(client)[0])
+            own = client.examples
+            if not self.takes_all:
+                own = own.taken(self._indices(client)[0])
             labels = own.labels
             if self.labels is not None:
                 stream = client.kept("labels").bound_to(partial(_digest, labels, self.labels))
@@ -261,9 +260,9 @@ class Codes:
     def _encoder(self, broadcast: Broadcast, client: Client) -> FeatureNet:
         from fedldp.papers.ldpfl.networks import restore
 
-        if self.epochs is None:
+        if self.training is None:
             return from_public(broadcast, self.architecture)
-        kept = dict(self._trained(client, self.epochs))
+        kept = dict(self._trained(client, self.training))
         kept.pop(_OWN_RIGHT, None)
         return restore(self.architecture, kept)
 
@@ -275,28 +274,19 @@ class Codes:
         has disclosed that scores depend on the head of the client's network, which was trained on
         the client's examples.
         """
-        if self.epochs is None or self.num_clients is not None:
+        if self.training is None or self.num_clients is not None:
             return None
-        kept = self._trained(client, self.epochs).get(_OWN_RIGHT)
+        kept = self._trained(client, self.training).get(_OWN_RIGHT)
         return None if kept is None else int(kept[0])
 
-    def _trained(self, client: Client, epochs: int) -> Arrays:
+    def _trained(self, client: Client, how: EncoderTraining) -> Arrays:
         """Return the body of the client's own network, and the score of its head."""
         from fedldp.papers.ldpfl.networks import build, num_right, state_of, train
 
         def make() -> Arrays:
             net = build(self.architecture, client.kept("encoder weights"))
             training, held_out = (client.examples.taken(part) for part in self._indices(client))
-            finite = train(
-                net,
-                training,
-                epochs=epochs,
-                draw=client.kept,
-                device=self.device,
-                augmentation=self.augmentation,
-                decay=self.decay,
-            )
-            if not finite:
+            if not train(net, training, how, draw=client.kept, device=self.device):
                 net.blank()  # a refusal would reveal that training diverged
             kept = state_of(net)
             if self.num_clients is None:

@@ -10,8 +10,9 @@ choice.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,16 +23,20 @@ from torch.nn import functional
 from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream, torch_seeded
 from fedldp.data.examples import Examples
-from fedldp.papers.ldpfl.architecture import KERNEL, Architecture
+from fedldp.papers.ldpfl.architecture import (
+    KERNEL,
+    Architecture,
+    Augmentation,
+    EncoderTraining,
+)
 from fedldp.training.local_sgd import batches
 from fedldp.training.tensors import as_tensors, to_device
 
-LEARNING_RATE = 1e-3
-BATCH_SIZE = 64
 KERNEL_PENALTY = 1e-4
-Augmentation = Literal["none", "shift", "shift-flip"]
 _SHIFT = 0.1
 """The largest shift of an image, as a fraction of its side length."""
+_TURN = math.radians(15)
+"""The largest angle by which an image is rotated."""
 _DROPOUT = (0.2, 0.3, 0.4)
 _HIDDEN = 512
 _HIDDEN_DROPOUT = 0.2
@@ -149,23 +154,19 @@ def num_right(net: FeatureNet, examples: Examples, device: torch.device) -> int:
 def train(
     net: FeatureNet,
     examples: Examples,
+    how: EncoderTraining,
     *,
-    epochs: int,
     draw: Callable[[str], Stream],
     device: torch.device,
-    augmentation: Augmentation = "none",
-    decay: float = 0.0,
 ) -> bool:
     """Train ``net`` with RMSprop on the cross-entropy plus an L2 penalty on the kernels.
 
     Args:
         net: its weights are changed.
         examples: the examples to train on; shape (n, channels, height, width).
-        epochs: passes over them.
+        how: the number of epochs, the batches, the steps and the augmentation.
         draw: gives the stream for a purpose.
         device: where to train.
-        augmentation: how each image of a batch is augmented; see ``augmented``.
-        decay: the rate of step s is LEARNING_RATE/(1 + decay s), like Keras's ``decay``.
 
     Returns:
         Whether all weights of ``net`` are finite; they are not if training diverged.
@@ -178,25 +179,25 @@ def train(
         {"params": kernels, "weight_decay": 2 * KERNEL_PENALTY},
         {"params": others},
     ]
-    optimizer = torch.optim.RMSprop(groups, lr=LEARNING_RATE, alpha=0.9, eps=1e-7)
+    optimizer = torch.optim.RMSprop(groups, lr=how.learning_rate, alpha=0.9, eps=1e-7)
     features, labels = as_tensors(examples)
     # A batch norm on vectors needs two examples. Torch would refuse a single example, and the
     # refusal would reveal that there is only one.
     least = 2 if any(isinstance(layer, nn.BatchNorm1d) for layer in net.modules()) else 1
     net.train()
-    moves = None if augmentation == "none" else draw("encoder augmentation").generator()
-    order = batches(len(examples), epochs, BATCH_SIZE, draw("encoder batches"))
+    moves = None if how.augmentation == "none" else draw("encoder augmentation").generator()
+    order = batches(len(examples), how.epochs, how.batch_size, draw("encoder batches"))
     with torch_seeded(draw("encoder dropout")):
         for step, indices in enumerate(order):
             if len(indices) < least:
                 continue
             images = features[indices]
             if moves is not None:
-                images = augmented(images, moves, flips=augmentation == "shift-flip")
+                images = augmented(images, moves, how.augmentation)
             batch = to_device(images, device)
-            if decay:
+            if how.decay:
                 for group in optimizer.param_groups:
-                    group["lr"] = LEARNING_RATE / (1 + decay * step)
+                    group["lr"] = how.learning_rate / (1 + how.decay * step)
             loss = functional.cross_entropy(net(batch), labels[indices].to(device))
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -204,16 +205,21 @@ def train(
     return all(bool(parameter.isfinite().all()) for parameter in net.parameters())
 
 
-def augmented(images: Tensor, generator: np.random.Generator, *, flips: bool) -> Tensor:
+def augmented(images: Tensor, generator: np.random.Generator, how: Augmentation) -> Tensor:
     """Return images, each shifted at random by up to a tenth of its side along both axes.
 
-    New pixels at an edge repeat the edge.
+    New pixels at an edge repeat the edge. Shifts are by whole pixels, unless images are also
+    rotated; then a new pixel is interpolated between four old ones, as in the authors' code.
 
     Args:
         images: shape (n, channels, height, width).
         generator: the source of the shifts.
-        flips: whether each image is also mirrored, left to right, with probability 1/2.
+        how: if it names rotations, each image is also rotated by up to 15 degrees; if it names
+            flips, it is also mirrored, left to right, with probability 1/2.
     """
+    flips = how.endswith("flip")
+    if how.startswith("rotate"):
+        return _rotated(images, generator, flips=flips)
     count, channels, height, width = images.shape
     most = max(1, round(_SHIFT * height)), max(1, round(_SHIFT * width))
     down, right = (torch.from_numpy(generator.integers(-m, m, count, endpoint=True)) for m in most)
@@ -229,3 +235,21 @@ def augmented(images: Tensor, generator: np.random.Generator, *, flips: bool) ->
         rows[:, None, :, None],
         columns[:, None, None, :],
     ]
+
+
+def _rotated(images: Tensor, generator: np.random.Generator, *, flips: bool) -> Tensor:
+    """Return images that are shifted, rotated about their centres and, perhaps, mirrored."""
+    count, _, height, width = images.shape
+    angle = generator.uniform(-_TURN, _TURN, (count, 1, 1))
+    down = generator.uniform(-_SHIFT * height, _SHIFT * height, (count, 1, 1))
+    right = generator.uniform(-_SHIFT * width, _SHIFT * width, (count, 1, 1))
+    side = np.where(generator.random((count, 1, 1)) < 1 / 2, -1, 1) if flips else 1
+    middle_row, middle_column = (height - 1) / 2, (width - 1) / 2
+    rows = np.arange(height)[:, None] - middle_row + down
+    columns = (np.arange(width) - middle_column) * side + right
+    old_rows = np.cos(angle) * rows - np.sin(angle) * columns
+    old_columns = np.sin(angle) * rows + np.cos(angle) * columns
+    # grid_sample counts from -1 at the first pixel's centre to 1 at the last one's.
+    places = np.stack((old_columns / middle_column, old_rows / middle_row), -1)
+    grid = torch.from_numpy(places.astype(np.float32))
+    return functional.grid_sample(images, grid, padding_mode="border", align_corners=True)

@@ -35,7 +35,7 @@ from fedldp.core.registry import is_address
 from fedldp.data.image_features import OrientedGradients, check_images
 from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms
 from fedldp.mechanisms.k_rr import KRR
-from fedldp.papers.ldpfl.architecture import Architecture
+from fedldp.papers.ldpfl.architecture import Architecture, EncoderTraining
 from fedldp.papers.ldpfl.bits import FixedPoint
 from fedldp.papers.ldpfl.encoding import Codes, from_public, num_trained
 from fedldp.papers.ldpfl.mechanism_bits import RandomisedBits
@@ -112,6 +112,18 @@ class Bits(Features):
             settings.encoder_layers,
         )
 
+    @property
+    def training(self) -> EncoderTraining:
+        """How an encoder is trained."""
+        settings = self.settings
+        return EncoderTraining(
+            epochs=settings.encoder_epochs,
+            batch_size=settings.encoder_batch_size,
+            learning_rate=settings.encoder_learning_rate,
+            augmentation=settings.encoder_augmentation,
+            decay=settings.encoder_decay,
+        )
+
     def num_bits(self, problem: Problem) -> int:
         """Return r_f l, the length of one example's vector of bits."""
         return self.architecture(problem).num_features * self.code.length
@@ -166,11 +178,10 @@ class OnBits(Local):
             code=self.bits.code,
             mechanism=self.mechanism,
             labels=self.labels(problem),
-            epochs=settings.encoder_epochs if settings.encoder == "own" else None,
+            training=self.bits.training if settings.encoder == "own" else None,
             test_share=settings.test_share,
+            takes_all=settings.trains_on_held_out,
             num_clients=settings.num_clients if settings.evaluation == "common" else None,
-            augmentation=settings.encoder_augmentation,
-            decay=settings.encoder_decay,
             device=device,
         )
 
@@ -231,7 +242,9 @@ class OnBits(Local):
             each = PureCoordinates.together(examples, bits, label)
             return Memoized(drawn=each, identity="features-and-labels")
 
-        trained = None if most is None else num_trained(most, settings.test_share)
+        trained = most
+        if most is not None and not settings.trains_on_held_out:
+            trained = num_trained(most, settings.test_share)
         client = InClear(what="number-of-examples") if trained is None else drawn(trained)
         return PerRecord(record=drawn(1), client=client)
 

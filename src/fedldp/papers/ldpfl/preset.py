@@ -23,8 +23,9 @@
 
 Source: M.A.P. Chamikara, D. Liu, S. Camtepe, S. Nepal, M. Grobler, P. Bertok, I. Khalil, "Local
 Differential Privacy for Federated Learning", 2022. The hidden layers of its global network (the
-setting `model`) and its image augmentation (``encoder_augmentation``) are not in its text; its
-authors' code, https://github.com/chamikara1986/LDPFL, has other ones than our recipes.
+setting `model`) and its image augmentation (``encoder_augmentation``) are not in its text; they are
+in its authors' code, https://github.com/chamikara1986/LDPFL, whose settings the recipes `*-code`
+have.
 
 Besides the bits, the labels leave a client; the paper sends them in the clear. The CNN, its batch
 norms, the tests and the number of examples stay at the client, although this number decides how
@@ -45,11 +46,11 @@ from fedldp.algorithms.composition import Composition, FirstArrays, WeightedMean
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
-from fedldp.algorithms.settings import Count, Offer, Positive
+from fedldp.algorithms.settings import Count, LearningRate, Offer, Positive
 from fedldp.mechanisms.categories import LARGEST_EPSILON, SMALLEST_EPSILON
 from fedldp.mechanisms.none import Plain
-from fedldp.papers.ldpfl.architecture import Layers
-from fedldp.papers.ldpfl.bits import BitOrder, FixedPoint
+from fedldp.papers.ldpfl.architecture import Augmentation, Layers
+from fedldp.papers.ldpfl.bits import BitOrder, FixedPoint, Rounding
 from fedldp.papers.ldpfl.encoding import PublicEncoder, check_is_public, public_among, to_public
 from fedldp.papers.ldpfl.mechanism_bits import RandomisedBits, Variant
 from fedldp.papers.ldpfl.parts import Bits, OnBits
@@ -81,6 +82,13 @@ _THEOREMS = {
         "order of a feature's bits: highest (the sign, then from the highest digit down) or "
         "lowest (from the lowest digit up, the sign last: the paper's eq. 10)",
         "highest",
+    ),
+    Offer(
+        "rounding",
+        Rounding,
+        "how a feature becomes a multiple of 1/32: down (towards 0) or nearest (as in the authors' "
+        "code)",
+        "down",
     ),
     Offer(
         "label_epsilon",
@@ -129,17 +137,30 @@ _THEOREMS = {
         50,
     ),
     Offer(
+        "encoder_batch_size",
+        Count,
+        "number of examples in one step of an encoder's training; the authors' code has 32",
+        64,
+    ),
+    Offer(
+        "encoder_learning_rate",
+        LearningRate,
+        "learning rate at which an encoder is trained",
+        1e-3,
+    ),
+    Offer(
         "encoder_augmentation",
-        Literal["none", "shift", "shift-flip"],
-        "how a client augments the images on which it trains its own encoder: none, shift (each "
-        "image is moved by up to a tenth of its side) or shift-flip (half of the images are also "
-        "mirrored, for classes that mirroring does not change)",
+        Augmentation,
+        "how a client augments the images on which it trains its own encoder: none; shift (each "
+        "image is moved by up to a tenth of its side); rotate-shift (it is also rotated by up to "
+        "15 degrees); shift-flip or rotate-shift-flip (half of the images are also mirrored, for "
+        "classes that mirroring does not change; the authors' code has rotate-shift-flip)",
         "none",
     ),
     Offer(
         "encoder_decay",
         Annotated[float, Field(ge=0, le=1)],
-        "decay of the learning rate at which a client trains its own encoder, 0.001/(1 + decay "
+        "decay of the learning rate at which a client trains its own encoder, rate/(1 + decay "
         "steps); the paper uses 1e-6",
         0.0,
     ),
@@ -150,11 +171,18 @@ _THEOREMS = {
         0.1,
     ),
     Offer(
+        "trains_on_held_out",
+        bool,
+        "whether the global network is also trained on the examples that a client holds out from "
+        "its encoder's training, as in the authors' code; needs evaluation = common",
+        False,
+    ),
+    Offer(
         "evaluation",
         Literal["clients", "common"],
-        "where accuracy is measured: clients (on every client's own test examples, as in the "
-        "paper, without a guarantee for these examples) or common (on the test set, of which "
-        "every client encodes a part)",
+        "where accuracy is measured: clients (on every client's own test examples, without a "
+        "guarantee for these examples) or common (on the test set, of which every client encodes a "
+        "part, as in the authors' code)",
         "clients",
     ),
     Offer(
@@ -167,7 +195,7 @@ _THEOREMS = {
 )
 def ldpfl(settings: Settings) -> Composition:
     """LDPFL; the paper's claim is for one example."""
-    code = FixedPoint(whole_bits=4, fraction_bits=5, order=settings.bit_order)
+    code = FixedPoint(4, 5, settings.bit_order, settings.rounding)
     mechanism = RandomisedBits(settings.epsilon, settings.randomisation, settings.alpha)
     if settings.public_dataset is not None:
         check_is_public(settings.public_dataset, settings.dataset)
@@ -177,12 +205,15 @@ def ldpfl(settings: Settings) -> Composition:
     else:
         reason = "with encoder = public no client trains an encoder"
         unused |= {"encoder_augmentation": reason, "encoder_decay": reason}
+    if settings.evaluation == "clients":
+        reason = "with evaluation = clients the examples that a client holds out are its test"
+        unused["trains_on_held_out"] = reason
     if settings.randomisation == "symmetric":
         unused["alpha"] = "with randomisation = symmetric no probability depends on it"
 
     def public(release: Release, problem: Problem) -> FirstArrays:
-        network, epochs = bits.architecture(problem), settings.encoder_epochs
-        encoder = PublicEncoder(network, settings.public_dataset, epochs, problem.data_dir)
+        network = bits.architecture(problem)
+        encoder = PublicEncoder(network, settings.public_dataset, bits.training, problem.data_dir)
         return lambda draw: to_public(encoder.build(draw))
 
     tested_on = "the test set, of which every client encodes a part"
