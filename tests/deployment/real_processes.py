@@ -211,11 +211,11 @@ class HoldsAnAnswer:
 
 @dataclass(frozen=True)
 class DiesAtEveryFile:
-    """Dies once for each file that a server replaces, before or after the replacement.
+    """Dies once for each file that a server writes, before or after it is written.
 
     Attributes:
         done: a file with the names of the files at which it has died.
-        after: whether it dies after the replacement.
+        after: whether it dies after the file is written.
         within: part of the paths of the files that count.
     """
 
@@ -227,20 +227,23 @@ class DiesAtEveryFile:
         from fedldp.deployment import journal, messages, server
         from fedldp.reporting import record
 
-        real = record.replace_file
+        def deadly(real: Callable[..., None]) -> Callable[..., None]:
+            def write(path: Path, *content: Any) -> None:
+                known = self.done.read_text().splitlines() if self.done.exists() else []
+                if str(path) in known or self.within not in str(path):
+                    real(path, *content)
+                    return
+                if self.after:
+                    real(path, *content)
+                self.done.write_text("\n".join([*known, str(path)]))
+                die()
 
-        def write(path: Path, content: bytes) -> None:
-            known = self.done.read_text().splitlines() if self.done.exists() else []
-            if str(path) in known or self.within not in str(path):
-                real(path, content)
-                return
-            if self.after:
-                real(path, content)
-            self.done.write_text("\n".join([*known, str(path)]))
-            die()
+            return write
 
+        write = deadly(record.replace_file)
         for module in (record, journal, messages, server):
             module.replace_file = write  # type: ignore[attr-defined]
+        record.append_file = deadly(record.append_file)
 
 
 @dataclass(frozen=True)

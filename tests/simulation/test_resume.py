@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -161,8 +162,14 @@ def shorten_metrics(folder: Path) -> None:
     (folder / "metrics.jsonl").write_text("".join(lines[:-1]))
 
 
+def lose_the_end_of_a_line(folder: Path) -> None:
+    remove(*END)(folder)
+    content = (folder / "metrics.jsonl").read_bytes()
+    (folder / "metrics.jsonl").write_bytes(content[:-40])
+
+
 def leave_partial_files(folder: Path) -> None:
-    for name in ("checkpoint", "metrics.jsonl", "summary.json"):
+    for name in ("checkpoint", "summary.json"):
         (folder / f"{name}.partial").write_bytes(b"half of it")
 
 
@@ -171,7 +178,7 @@ STATES: dict[str, Callable[[Path], None]] = {
     "within the end": remove("report.html"),
     "a torn model": lambda f: (f / "model.safetensors").write_bytes(b"torn"),
     "last metrics missing": shorten_metrics,
-    "first metrics missing": remove(*END, "metrics.jsonl"),
+    "a part of the last metrics": lose_the_end_of_a_line,
     "only the configuration": remove(
         *END, "metrics.jsonl", "checkpoint", "privacy.json", "environment.json"
     ),
@@ -193,6 +200,10 @@ def test_a_run_killed_between_two_files_is_resumed(
 
 
 # Damage
+
+
+def size_of(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def rewritten(changes: Mapping[str, Any] | None = None, **arrays: Any) -> Callable[[Path], object]:
@@ -258,6 +269,50 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(
     line = fedldp_command("run", "--resume", copy, "--workers", 1).assert_refused()
     assert "checkpoint" in line
     assert sorted(path.name for path in copy.iterdir()) == before  # nothing was removed
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        Path.unlink,
+        written(lambda old: old.replace(b'"round": 1', b'"round": 7')),
+        written(lambda old: b"".join(old.splitlines(keepends=True)[:-2])),
+    ],
+    ids=["missing", "changed", "too few lines"],
+)
+def test_a_record_of_other_earlier_rounds_is_refused_in_one_line(
+    copy: Path, fedldp_command: Any, damage: Callable[[Path], object]
+) -> None:
+    damage(copy / "metrics.jsonl")
+    line = fedldp_command("run", "--resume", copy, "--workers", 1).assert_refused()
+    assert "metrics.jsonl" in line
+    assert "start the run again" in line
+
+
+def test_a_round_writes_as_much_as_any_earlier_one(tmp_path: Path) -> None:
+    """Counts bytes, also those of a folder that another process resumed."""
+    path, rounds, written = tmp_path / "run", list[Round](), list[int]()
+    path.mkdir()
+    folder = RunFolder.create(path, {}, {})
+    for number in range(100, 300):
+        if number == 200:
+            folder = RunFolder(path)
+            saved = folder.read_checkpoint()
+            assert saved is not None
+            assert saved[1] == rounds
+            folder.write_metrics(rounds)
+        record = Round(round=number, clients=3, accuracy=0.5, loss=1.0, uplink_bits_per_client=8,
+                       seconds=0.25)  # fmt: skip
+        rounds.append(record)
+        before = size_of(path / "metrics.jsonl")
+        folder.write_round(
+            State(round=len(rounds) + 1, weights=np.zeros(4, np.float32)), rounds, MemoryLedger()
+        )
+        appended = size_of(path / "metrics.jsonl") - before
+        written.append(appended + size_of(path / "checkpoint"))
+    lines = (path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [asdict(r) for r in rounds]
+    assert max(written) < min(written) + 128
 
 
 @pytest.mark.parametrize("changes", [{"seed": 1}, {"epsilon": 0.5}], ids=str)

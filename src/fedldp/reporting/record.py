@@ -3,12 +3,12 @@
 config.json        the resolved configuration
 environment.json   when and in which folder the run began, with versions and hardware
 privacy.json       the statement, written before training starts
-metrics.jsonl      one line for each round
+metrics.jsonl      one line for each round, only ever appended to
 schema.json        names of classes and features, and the shape of an example, written before
                    training starts
-checkpoint         the server's state after the last complete round, and what every client's ledger
-                   holds; bound to config.json, and replaced atomically. It holds the model of an
-                   unfinished run
+checkpoint         the server's state after the last complete round, that round's record, and what
+                   every client's ledger holds; bound to config.json and to the earlier lines of
+                   metrics.jsonl, and replaced atomically. It holds the model of an unfinished run
 own_data.json      exact row counts of the user's own data, until the run has finished
 clients/           what clients keep for later rounds, if anything
 model.safetensors  the final weights
@@ -60,6 +60,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._metrics = _Lines(path / "metrics.jsonl")
 
     @classmethod
     def create(cls, path: Path, config: Mapping[str, Any], privacy: Mapping[str, Any]) -> RunFolder:
@@ -169,13 +170,20 @@ class RunFolder:
         return not noted or self.read_json(_OWN_DATA).get("own_data") == exact
 
     def write_round(self, state: State, rounds: Sequence[Round], ledger: MemoryLedger) -> None:
-        """Record a complete round: its line in metrics.jsonl, and the checkpoint."""
+        """Record a complete round: the checkpoint, and the round's line in metrics.jsonl.
+
+        Args:
+            state: the server's state after the round.
+            rounds: all complete rounds, of which only new ones are written.
+            ledger: what every client released.
+        """
         arrays = {"weights": state.weights}
         arrays |= {_STATE + name: value for name, value in state.arrays.items()}
         document = {
             "config": self.digest,
             "round": state.round,
-            "rounds": [asdict(r) for r in rounds],
+            "earlier": self._metrics.noted(),
+            "rounds": [asdict(r) for r in rounds[self._metrics.count :]],
             "ledger": ledger.to_record(),
         }
         arrays[_DOCUMENT] = np.frombuffer(json.dumps(document).encode(), np.uint8)
@@ -197,9 +205,9 @@ class RunFolder:
             ) from error
 
     def write_metrics(self, rounds: Sequence[Round]) -> None:
-        """Write the metrics of all rounds; after a kill, only those in the checkpoint count."""
-        lines = "".join(json.dumps(asdict(r), allow_nan=False) + "\n" for r in rounds)
-        replace_file(self.path / "metrics.jsonl", lines.encode())
+        """Append the lines of new rounds; after a kill, only those in the checkpoint count."""
+        new = rounds[self._metrics.count :]
+        self._metrics.append([json.dumps(asdict(r), allow_nan=False) for r in new])
 
     def read_checkpoint(
         self, budgets: Sequence[Budget] = ()
@@ -210,7 +218,8 @@ class RunFolder:
             budgets: the budgets of every client's ledger.
 
         Raises:
-            RunError: the checkpoint is damaged, or belongs to another configuration.
+            RunError: the checkpoint is damaged, belongs to another configuration, or belongs to
+                other lines of earlier rounds than those in metrics.jsonl.
         """
         path = self.path / "checkpoint"
         if not path.exists():
@@ -219,7 +228,8 @@ class RunFolder:
             arrays = dict(read_arrays(path.read_bytes()))
             document = json.loads(arrays.pop(_DOCUMENT).tobytes())
             config, round = document["config"], document["round"]
-            rounds = [Round(**r) for r in document["rounds"]]
+            earlier = map(json.loads, self._metrics.restore(document["earlier"]))
+            rounds = [Round(**r) for r in (*earlier, *document["rounds"])]
             state = State(
                 round=len(rounds) + 1,
                 weights=arrays.pop("weights"),
@@ -269,6 +279,51 @@ class RunFolder:
             raise RunError(f"{path}: {error.strerror}; check the folder") from error
         except (SafetensorError, ValueError) as error:
             raise RunError(f"{path} is damaged: start the run again") from error
+
+
+class _Lines:
+    """A file that is only appended to, so that a step costs the same however long it has grown.
+
+    Attributes:
+        path: the file's path.
+        count: how many of its lines count; a process that was killed may have left more behind.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.count = path, 0
+        self._size, self._digest = 0, hashlib.sha256()
+
+    def noted(self) -> dict[str, Any]:
+        """Return what identifies the lines that count."""
+        return {"bytes": self._size, "sha256": self._digest.hexdigest()}
+
+    def append(self, lines: Sequence[str]) -> None:
+        """Write ``lines`` after those that count.
+
+        Raises:
+            RunError: the folder is missing, not writable, or full.
+        """
+        content = "".join(line + "\n" for line in lines).encode()
+        append_file(self.path, self._size, content)
+        self._count(content)
+
+    def restore(self, noted: Mapping[str, Any]) -> list[bytes]:
+        """Return the lines that counted when ``noted`` was called; from now on they count again.
+
+        Raises:
+            RunError: they are not in the file.
+        """
+        content = self.path.read_bytes()[: noted["bytes"]] if noted["bytes"] else b""
+        self.count, self._size, self._digest = 0, 0, hashlib.sha256()
+        self._count(content)
+        if self.noted() != noted:
+            raise RunError(f"{self.path} does not have the lines of the earlier rounds")
+        return content.splitlines()
+
+    def _count(self, content: bytes) -> None:
+        self.count += content.count(b"\n")
+        self._size += len(content)
+        self._digest.update(content)
 
 
 LARGEST_FILE = 64 * 2**20
@@ -436,6 +491,27 @@ def replace_file(path: Path, content: bytes) -> None:
     finally:  # Ctrl-C or a full disk leaves no partial file
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def append_file(path: Path, size: int, content: bytes) -> None:
+    """Write ``content`` to ``path`` after its first ``size`` bytes, and remove what follows.
+
+    A crash can leave a part of the content.
+
+    Raises:
+        RunError: the folder is missing, not writable, or full.
+    """
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666), "wb") as file:
+            file.seek(size)
+            file.write(content)
+            file.truncate()
+            file.flush()
+            os.fsync(file.fileno())
+        if size == 0:
+            sync(path.parent)
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror}; check the folder") from error
 
 
 def environment() -> dict[str, Any]:
