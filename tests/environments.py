@@ -37,7 +37,7 @@ from fedldp.deployment.messages import (
     read_by_server,
     read_by_site,
 )
-from fedldp.deployment.own_budgets import signed_budget, stay_at_sites
+from fedldp.deployment.own_budgets import SignedBudget, stay_at_sites
 from fedldp.deployment.parties import _write_examples, own_budgets_of
 from fedldp.deployment.policy import SitePolicy, read_policy
 from fedldp.deployment.server import Served, Server
@@ -219,7 +219,7 @@ def make_environment(
         make_identity(place / "site.key", place / "site.pub")
         roster[f"site-{index}"] = read_public(place / "site.pub")
         if chosen and not stay_at_sites(config):
-            budgets.append(signed_budget(read_private(place / "site.key"), chosen[index]))
+            budgets.append(SignedBudget.by(read_private(place / "site.key"), chosen[index]))
     agreement = agree(
         config,
         inputs.problem,

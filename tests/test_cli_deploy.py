@@ -15,7 +15,7 @@ from environments import write_tls
 
 from fedldp.core.kinds import ANSWER_TIME, SIMULATED
 from fedldp.deployment.acceptance import Acceptances
-from fedldp.deployment.agreement import read_agreement
+from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.policy import read_policy
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
@@ -106,7 +106,7 @@ def test_agree_prints_statement_and_digest_and_writes_what_comes_back(agreed: An
     assert ANSWER_TIME.name in kinds(found["statement"]["warnings"])
     assert SIMULATED.kind not in kinds(found["statement"]["warnings"])
     assert [each["name"] for each in found["sites"]] == ["hospital", "clinic", "practice"]
-    assert found["test_seed"] is None
+    assert "test_seed" not in found
     assert "exists already" in agreed().assert_refused()
 
 
@@ -119,7 +119,7 @@ def test_a_recipe_that_needs_the_channel_of_the_agreement_gets_it(agreed: Any) -
         assert agreed(*more).status == 0
         found = document(Path("run.agreement").read_text())
         assert found["channel"] == "sum"
-        assert read_agreement(Path("run.agreement")).config.channel == channel
+        assert Agreement.read(Path("run.agreement")).config.channel == channel
         Path("run.agreement").unlink()
 
 

@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from fedldp.protocol.wire import Reason, Refusal, Report, read_reply
 
 def another(env: Environment, number: int) -> Agreement:
     """Return an agreement of the same sites on another run."""
-    return replace(env.agreement, run=f"{number:032x}")
+    return env.agreement.changed(run=f"{number:032x}")
 
 
 def limited(folder: Path, rounds: float, **given: Any) -> Environment:

@@ -34,7 +34,7 @@ from fedldp.core.kinds import (
     TAKES_PART,
 )
 from fedldp.deployment.agreeing import agree
-from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement, read_agreement
+from fedldp.deployment.agreement import Agreement, check_stated
 from fedldp.deployment.agreement import agreed as held
 
 SITES = {f"site-{index}": f"{index:064x}" for index in range(1, 5)}
@@ -71,13 +71,13 @@ def test_the_document_is_read_back_unchanged(tmp_path: Path) -> None:
         found = agreed(channel=channel)
         path = tmp_path / channel
         path.write_bytes(found.to_bytes())
-        again = read_agreement(path)
+        again = Agreement.read(path)
         assert again.digest == found.digest
         assert again.document == found.document
         again.check()
         check_stated(again)
         compact = json.dumps(json.loads(found.to_bytes()), separators=(",", ":")).encode()
-        assert parse_agreement(compact).digest == found.digest
+        assert Agreement.parse(compact).digest == found.digest
 
 
 def test_every_run_has_its_own_name_and_every_term_changes_the_digest() -> None:
@@ -86,16 +86,16 @@ def test_every_run_has_its_own_name_and_every_term_changes_the_digest() -> None:
     assert len(bytes.fromhex(found.run)) == 16
     turned = (*found.sites[1:], found.sites[0])
     others = [
-        replace(found, config=found.config.changed(epsilon=2.0)),
-        replace(found, problem=Problem((1, 8, 8), 10, 1438)),
-        replace(found, channel="sum"),
-        replace(found, sites=turned),
-        replace(found, quorum=4),
-        replace(found, deadline_seconds=601.0),
-        replace(found, test_seed=0),
-        replace(found, initial="0" * 64),
-        replace(found, statement={}),
-        replace(found, version="0.1.99"),
+        found.changed(config=found.config.changed(epsilon=2.0)),
+        found.changed(problem=Problem((1, 8, 8), 10, 1438)),
+        found.changed(channel="sum"),
+        found.changed(sites=turned),
+        found.changed(quorum=4),
+        found.changed(deadline_seconds=601.0),
+        found.changed(test_seed=0),
+        found.changed(initial="0" * 64),
+        found.changed(statement={}),
+        found.changed(version="0.1.99"),
         agreed(),
     ]
     assert len({found.digest, *(each.digest for each in others)}) == 1 + len(others)
@@ -143,7 +143,7 @@ def proven_by(method: Method) -> Callable[[Statement], Statement]:
 
 def stating(agreement: Agreement, statement: Statement) -> Agreement:
     """Return the agreement as another party would have made it from another statement."""
-    return replace(agreement, statement=json.loads(json.dumps(held(statement))))
+    return agreement.changed(statement=json.loads(json.dumps(held(statement))))
 
 
 @pytest.fixture(scope="module")
@@ -219,8 +219,8 @@ def test_another_reason_why_nothing_is_proven_is_refused(reason: NoGuarantee) ->
 )
 def test_all_parties_have_the_same_version_up_to_patches(other: str, fits: bool) -> None:
     document = json.loads(agreed().to_bytes())
-    assert document["fedldp"] == version("fedldp")
-    found = parse_agreement(json.dumps({**document, "fedldp": other}).encode())
+    assert document["version"] == version("fedldp")
+    found = Agreement.parse(json.dumps({**document, "version": other}).encode())
     if fits:
         found.check()
     else:
@@ -263,7 +263,7 @@ def test_a_hand_written_document_is_checked_again(change: dict[str, Any]) -> Non
         document[name] = {**document[name], **value} if name == "config" else value
 
     def checked() -> None:
-        found = parse_agreement(json.dumps(document).encode())
+        found = Agreement.parse(json.dumps(document).encode())
         found.check()
         check_stated(found)
 
@@ -294,7 +294,7 @@ def test_a_damaged_document_is_refused_in_one_line(old: str, new: str, tmp_path:
     path.write_text(text.replace(old, new, 1))
 
     def used() -> None:
-        found = read_agreement(path)
+        found = Agreement.read(path)
         found.check()
         check_stated(found)
         assert found.digest
@@ -307,11 +307,11 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     large = tmp_path / "large"
     with large.open("wb") as file:
         file.truncate(1 << 30)
-    assert "more than" in refusal(read_agreement, large)
-    assert "agreement" in refusal(read_agreement, tmp_path / "none")
-    assert "agreement" in refusal(read_agreement, tmp_path)
+    assert "more than" in refusal(Agreement.read, large)
+    assert "agreement" in refusal(Agreement.read, tmp_path / "none")
+    assert "agreement" in refusal(Agreement.read, tmp_path)
     with pytest.raises(ConfigError):
-        parse_agreement(b"\xff\xfe")
+        Agreement.parse(b"\xff\xfe")
 
 
 def test_the_statement_is_for_the_fewest_sites_that_may_take_part() -> None:

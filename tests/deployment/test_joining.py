@@ -18,7 +18,7 @@ from environments import make_environment
 
 from fedldp.deployment import joining, words
 from fedldp.deployment.acceptance import Acceptances
-from fedldp.deployment.agreement import read_agreement
+from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.certificates import check_host, fingerprints
 from fedldp.deployment.policy import costs_of, read_policy
 from fedldp.deployment.running import OverHttps
@@ -115,7 +115,7 @@ def test_three_commands_make_an_agreement_and_move_no_private_key(
     assert fingerprints(Path("north/ca.pem")) == fingerprints(Path("server/ca.pem"))
     outcome = admit(joined)
     assert outcome.status == 0
-    agreement = read_agreement(Path("server/run.agreement"))
+    agreement = Agreement.read(Path("server/run.agreement"))
     assert [(site.name, site.key) for site in agreement.sites] == [
         (name, Path(name, f"{name}.pub").read_text().strip()) for name in ("north", "south")
     ]
@@ -213,7 +213,7 @@ def test_the_authorities_of_the_next_invite_replace_the_old_ones_when_no_run_nee
     assert admit(joined).status == 0
     accept = ("accept", "server/run.agreement", "--policy", "north/site.toml", "--yes")
     assert joined(*accept).status == 0
-    digest = read_agreement(Path("server/run.agreement")).digest.hex()
+    digest = Agreement.read(Path("server/run.agreement")).digest.hex()
     own, ca = Path("north/ca.pem"), Path("server/ca.pem")
     old = own.read_bytes()
     assert joined("keys", "other", "--server", "localhost").status == 0
@@ -273,7 +273,7 @@ def test_answers_to_another_invite_and_second_answers_are_named(joined: Callable
         ("north/north.join", {"key": "0" * 64}, "it was changed after the site signed it"),
         ("north/north.join", {"join": 2}, "damaged at join, or was written by another version"),
         ("server/run.invite", {"version": "9.9"}, "written by fedldp 9.9, but this is"),
-        ("server/run.invite", {"ca": ["AAAA"]}, "damaged at ca"),
+        ("server/run.invite", {"authorities": ["AAAA"]}, "damaged at authorities"),
         ("server/run.invite", {"deadline_seconds": 5.0}, "answers another invite"),
         ("server/run.invite", None, "damaged"),
     ],
@@ -317,7 +317,7 @@ def test_only_sites_of_the_roster_fetch_the_agreement_and_only_the_one_they_expe
     monkeypatch.setenv("NO_PROXY", "localhost")
     assert join(joined, "stranger", "--data", "south/patients.csv").status == 0
     assert admit(joined).status == 0
-    agreement = read_agreement(Path("server/run.agreement"))
+    agreement = Agreement.read(Path("server/run.agreement"))
     told = words.words_of(agreement.digest).split()
     other = words.words_of(b"other").split()
 
@@ -371,8 +371,8 @@ def test_a_run_begins_with_weights_that_the_invite_names(deploy: Callable[..., A
     assert not Path("server/run.agreement").exists()
     kept.write_bytes(Path("model.safetensors").read_bytes())
     assert admit(deploy).status == 0
-    agreement = read_agreement(Path("server/run.agreement"))
-    assert agreement.initial == joining.read_invite(Path("server/run.invite")).initial is not None
+    agreement = Agreement.read(Path("server/run.agreement"))
+    assert agreement.initial == joining.Invite.read(Path("server/run.invite")).initial is not None
 
 
 def test_a_servers_certificate_is_renewed_in_one_command(invited: Callable[..., Any]) -> None:
@@ -415,7 +415,7 @@ def test_a_site_that_changes_its_key_is_admitted_with_the_new_one_only(
     answers = ("north/north.join", "south/south.join", "--yes")
     outcome = joined("admit", "server/next.invite", *answers)
     assert outcome.status == 0, outcome.err
-    agreement = read_agreement(Path("server/next.agreement"))
+    agreement = Agreement.read(Path("server/next.agreement"))
     assert agreement.sites[0].key == Path("north/north.pub").read_text().strip()
     # The earlier key is in no further agreement.
     Path("north.pub").write_text(before)
@@ -467,7 +467,7 @@ def test_sites_may_choose_budgets_that_nobody_learns(deploy: Callable[..., Any])
     told = Path("server/run.agreement").read_text()
     told += Path("north/north.join").read_text() + Path("south/south.join").read_text()
     assert "own" not in document(Path("north/north.join").read_text())
-    found = read_agreement(Path("server/run.agreement"))
+    found = Agreement.read(Path("server/run.agreement"))
     assert found.config.model_dump()["epsilon"] == 8.0
     assert '"budgets"' not in told
     costs = []

@@ -34,11 +34,10 @@ from fedldp.deployment.key_changes import (
     change_key,
     check_current,
     next_key_of,
-    read_changed_key,
     take_over,
 )
 from fedldp.deployment.messages import KeptReceipts
-from fedldp.deployment.own_budgets import signed_budget
+from fedldp.deployment.own_budgets import SignedBudget
 from fedldp.deployment.policy import SitePolicy
 from fedldp.deployment.restored import charge_lost, moved_to
 from fedldp.deployment.site_ledger import Mark, SiteLedger
@@ -56,11 +55,11 @@ def next_run(env: Environment, letter: str = "e") -> Environment:
         Site(name=site.name, key=public(policy))
         for site, policy in zip(env.agreement.sites, env.policies, strict=True)
     )
-    agreement = replace(env.agreement, run=letter * 32, sites=roster)
+    agreement = env.agreement.changed(run=letter * 32, sites=roster)
     if agreement.budgets:
         told = zip(env.policies, agreement.budgets, strict=True)
-        budgets = [signed_budget(read_private(policy.key), each.budget) for policy, each in told]
-        agreement = replace(agreement, budgets=tuple(budgets))
+        budgets = [SignedBudget.by(read_private(policy.key), each.budget) for policy, each in told]
+        agreement = agreement.changed(budgets=tuple(budgets))
     for policy in env.policies:
         accept(policy, agreement)
     return replace(env, agreement=agreement)
@@ -76,7 +75,7 @@ def test_the_ledger_continues_and_the_old_key_opens_nothing(tmp_path: Path) -> N
     spent = env.ledger(0).spent()
     assert spent > 0
     changed, file, ended = change_key(policy)
-    assert read_changed_key(file) == changed
+    assert ChangedKey.read(file) == changed
     assert ended == [env.agreement.digest.hex()]
     assert not acceptance_of(policy, env.agreement.digest).is_open
     assert read_public(policy.key.with_suffix(".pub")) == public(policy) != before
@@ -153,9 +152,9 @@ def test_wherever_a_change_is_interrupted_the_next_call_leads_to_one_key(
         half = list(place.glob("*.next"))
         expected = public(policy.changed(key=half[0]))
         changed, file, _ = change_key(policy)
-        assert public(policy) == expected == changed.changes[-1].new
+        assert public(policy) == expected == changed.changes[-1].key
         assert changed.changes[-1].old == before
-        assert read_changed_key(file) == changed
+        assert ChangedKey.read(file) == changed
         assert len(changed.changes) == number + 1
         assert EarlierKeys.of(policy).receipts.keys() == {each.old for each in changed.changes}
         assert not list(place.glob("*.next"))
@@ -180,41 +179,40 @@ def test_an_outdated_ledger_gets_no_new_key(tmp_path: Path) -> None:
 
 def test_nobody_can_take_over_anothers_key(tmp_path: Path) -> None:
     one, two, three = (Ed25519PrivateKey.generate() for _ in range(3))
-    good, further = KeyChange.signed(one, two), KeyChange.signed(two, three)
+    good, further = KeyChange.between(one, two), KeyChange.between(two, three)
 
-    def written(*changes: KeyChange) -> ChangedKey | None:
+    def written(*changes: KeyChange) -> ChangedKey:
         document = {"key_changes": 1, "changes": [each.model_dump() for each in changes]}
         (tmp_path / "file").write_text(json.dumps(document))
-        return read_changed_key(tmp_path / "file")
+        return ChangedKey.read(tmp_path / "file")
 
     found = written(good, further)
-    assert found is not None
-    other = KeyChange.signed(one, three)
+    other = KeyChange.between(one, three)
     forged = [
-        good.model_copy(update={"new": further.new}),
-        good.model_copy(update={"old": further.new}),
-        good.model_copy(update={"by_old": good.by_new}),  # signed by the next key only
-        good.model_copy(update={"by_new": good.by_old}),  # to somebody else's key
-        KeyChange.signed(one, one),
+        good.model_copy(update={"key": further.key}),
+        good.model_copy(update={"old": further.key}),
+        good.model_copy(update={"by_old": good.signature}),  # signed by the next key only
+        good.model_copy(update={"signature": good.by_old}),  # to somebody else's key
+        KeyChange.between(one, one),
     ]
     for each in forged:
         with pytest.raises(ConfigError, match="it was changed after the site signed it"):
             written(each)
-    for chain in ((further, good), (good, KeyChange.signed(two, one)), (good, other)):
+    for chain in ((further, good), (good, KeyChange.between(two, one)), (good, other)):
         with pytest.raises(ConfigError, match="do not form a chain"):
             written(*chain)
     with pytest.raises(ConfigError, match="damaged"):
         written()
     (tmp_path / "file").write_text('{"join": 1}')
-    assert read_changed_key(tmp_path / "file") is None
+    assert not ChangedKey.is_in(tmp_path / "file")
     take_over(tmp_path, found)
     take_over(tmp_path, found)  # again: nothing happens
-    assert next_key_of(tmp_path, good.old) == good.new
-    assert next_key_of(tmp_path, further.new) is None
+    assert next_key_of(tmp_path, good.old) == good.key
+    assert next_key_of(tmp_path, further.key) is None
     with pytest.raises(ConfigError, match="somebody else may have the earlier key"):
-        take_over(tmp_path, ChangedKey((other,), b""))
+        take_over(tmp_path, ChangedKey(changes=(other,)))
     kept = tmp_path / "receipts" / f"{good.old}.changed"
-    kept.write_text(kept.read_text().replace(good.new, further.new))
+    kept.write_text(kept.read_text().replace(good.key, further.key))
     with pytest.raises(RunError, match="is damaged"):
         next_key_of(tmp_path, good.old)
     kept.write_text("{")

@@ -16,7 +16,7 @@ from fedldp.accounting.guarantees import Guarantee
 from fedldp.accounting.statement import Statement
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.kinds import HONEST_SUMMANDS, SIMULATED
-from fedldp.deployment.agreement import parse_agreement
+from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.messages import Answered, Ask, pack, read_by_server, read_by_site
 from fedldp.mechanisms import discrete
 from fedldp.mechanisms.discrete import discrete_gaussian
@@ -163,7 +163,7 @@ def test_a_run_with_committees_equals_its_simulation_bit_for_bit(
     """Clients have enough examples that a simulation trains them one by one, as sites do."""
     settings = (*COMMITTEES, f"num_examples={examples}", "batch_size=40")
     env = make_environment(tmp_path, *settings, recipe=recipe, sites=7, channel="sum", quorum=3)
-    agreement = parse_agreement(env.agreement.to_bytes())
+    agreement = Agreement.parse(env.agreement.to_bytes())
     assert agreement.digest == env.agreement.digest
     assert (agreement.setup.num_clients, agreement.setup.threshold) == (4, 3)
     served = env.serve()

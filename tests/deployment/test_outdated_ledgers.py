@@ -37,7 +37,7 @@ from fedldp.protocol.wire import Reason, Refusal, Report
 
 def next_run(env: Environment, letter: str = "f") -> Environment:
     """Return a new run of the same sites, which have accepted its agreement."""
-    agreement = replace(env.agreement, run=letter * len(env.agreement.run))
+    agreement = env.agreement.changed(run=letter * len(env.agreement.run))
     for policy in env.policies:
         accept(policy, agreement)
     return replace(env, agreement=agreement)

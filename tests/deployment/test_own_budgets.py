@@ -25,15 +25,13 @@ from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import FedldpError, LedgerUnusable, PrivacyError, WireError
 from fedldp.deployment.acceptance import accept
 from fedldp.deployment.agreeing import agree
-from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement
+from fedldp.deployment.agreement import Agreement, check_stated
 from fedldp.deployment.channels import ReportChecker
+from fedldp.deployment.joining import Joining
 from fedldp.deployment.messages import read_by_server
 from fedldp.deployment.own_budgets import (
     OwnBudget,
     SignedBudget,
-    read_budget,
-    signed_budget,
-    to_sign,
 )
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.wire import Report, read_request
@@ -69,7 +67,7 @@ KEYS = keys_of(3)
 
 def budgets_of(*epsilons: float, **more: Any) -> list[SignedBudget]:
     said = [OwnBudget(epsilon=each, **more) for each in epsilons]
-    return [signed_budget(key, each) for key, each in zip(KEYS, said, strict=True)]
+    return [SignedBudget.by(key, each) for key, each in zip(KEYS, said, strict=True)]
 
 
 def agreed(*settings: str, recipe: str = RECIPE, **given: Any) -> Agreement:
@@ -117,16 +115,16 @@ def test_a_run_gives_the_weights_of_the_simulation(
 
 def test_the_selection_follows_from_the_runs_name() -> None:
     found = agreed("selects_first=true", "rounds=8")
-    again = parse_agreement(found.to_bytes())
+    again = Agreement.parse(found.to_bytes())
     again.check()
     check_stated(again)
     turns = found.config.model_dump()["turns"]
     assert max(turns) == 8 >= sum(turns) / 3
     other = [turns[0] - 1, *turns[1:]] if turns[0] else [1, *turns[1:]]
-    changed = replace(found, config=found.config.changed(turns=other))
+    changed = found.changed(config=found.config.changed(turns=other))
     assert "turns: client 0" in refused(changed.check)
     assert "turns is not set" in refused(
-        replace(found, config=found.config.changed(turns=None)).check
+        found.changed(config=found.config.changed(turns=None)).check
     )
 
 
@@ -135,7 +133,7 @@ def test_the_selection_follows_from_the_runs_name() -> None:
 
 def test_an_agreement_is_read_back_unchanged() -> None:
     found = agreed()
-    again = parse_agreement(found.to_bytes())
+    again = Agreement.parse(found.to_bytes())
     assert again == found
     again.check()
     check_stated(again)
@@ -152,35 +150,36 @@ def test_sites_may_state_their_budgets_in_any_order() -> None:
 
 def planted(found: Agreement, **changes: Any) -> Agreement:
     first = found.budgets[0].model_copy(update=changes)
-    return replace(found, budgets=(first, *found.budgets[1:]))
+    return found.changed(budgets=(first, *found.budgets[1:]))
 
 
 def test_a_planted_budget_is_refused() -> None:
     found = agreed()
-    other = signed_budget(KEYS[1], OwnBudget(epsilon=2.0))
-    same = signed_budget(KEYS[0], OwnBudget(epsilon=2.5))
+    other = SignedBudget.by(KEYS[1], OwnBudget(epsilon=2.0))
+    same = SignedBudget.by(KEYS[0], OwnBudget(epsilon=2.5))
     for wrong, part in (
         (planted(found, epsilon=2.5), "did not sign"),
         (planted(found, delta=1e-4), "did not sign"),
         (planted(found, unit="client-round"), "did not sign"),
         (planted(found, signature=other.signature), "did not sign"),
-        (replace(found, budgets=(other, *found.budgets[1:])), "do not match the roster"),
-        (replace(found, budgets=found.budgets[::-1]), "do not match the roster"),
-        (replace(found, budgets=()), "each site must consent"),
-        (replace(found, budgets=(same, *found.budgets[1:])), "would spend epsilon 2"),
-        (replace(found, config=found.config.changed(epsilon=[2.0, 4.0, 9.0])), "spend epsilon 9"),
-        (replace(found, config=found.config.changed(epsilon=2.0)), "leave the budgets out"),
-        (replace(found, config=found.config.changed(delta=1e-3)), "at delta 0.001"),
+        (found.changed(budgets=(other, *found.budgets[1:])), "do not match the roster"),
+        (found.changed(budgets=found.budgets[::-1]), "do not match the roster"),
+        (found.changed(budgets=()), "each site must consent"),
+        (found.changed(budgets=(same, *found.budgets[1:])), "would spend epsilon 2"),
+        (found.changed(config=found.config.changed(epsilon=[2.0, 4.0, 9.0])), "spend epsilon 9"),
+        (found.changed(config=found.config.changed(epsilon=2.0)), "leave the budgets out"),
+        (found.changed(config=found.config.changed(delta=1e-3)), "at delta 0.001"),
     ):
         assert part in refused(wrong.check)
 
 
 def test_a_signature_covers_one_purpose_and_one_key() -> None:
     (one, two, _) = budgets_of(2.0, 2.0, 2.0)
-    assert one.is_consent
+    assert one.is_signed
     assert one.signature != two.signature
-    assert not one.model_copy(update={"key": two.key}).is_consent
-    assert to_sign(one.key, one.budget).startswith(b"fedldp own budget\n")
+    assert not one.model_copy(update={"key": two.key}).is_signed
+    joined = {"version": "0.1.0", "invite": "0" * 64, "name": "a"}
+    assert not Joining(**joined, key=one.key, signature=one.signature).is_signed
 
 
 @pytest.mark.parametrize(
@@ -274,8 +273,8 @@ def test_a_report_with_anothers_budget_is_not_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "part"),
     [
-        ("", "", "is not signed by its site"),
-        ("2.0", "3.0", "is not signed by its site"),
+        ("", "", "was changed after the site signed it"),
+        ("2.0", "3.0", "was changed after the site signed it"),
         ('"own_budget": 1', '"own_budget": 2', "is damaged"),
         ('"epsilon": 2.0', '"epsilon": 1e999', "is damaged"),
         ("{", "[" * 70_000, "is damaged"),
@@ -284,16 +283,16 @@ def test_a_report_with_anothers_budget_is_not_counted(tmp_path: Path) -> None:
 def test_files_of_budgets_are_checked(old: str, new: str, part: str, tmp_path: Path) -> None:
     path, (one, *_) = tmp_path / "site.budget", budgets_of(*EPSILONS)
     path.write_bytes(one.to_bytes())
-    assert read_budget(path) == one
+    assert SignedBudget.read(path) == one
     text = one.to_bytes().decode()
     changed = (
         text.replace(old, new, 1) if old else json.dumps({**json.loads(text), "key": "0" * 64})
     )
     path.write_text(changed)
-    line = refused(lambda: read_budget(path))
+    line = refused(lambda: SignedBudget.read(path))
     assert part in line
     assert "site.budget" in line
-    assert "check the path" in refused(lambda: read_budget(tmp_path / "none"))
+    assert "check the path" in refused(lambda: SignedBudget.read(tmp_path / "none"))
 
 
 # Budgets that stay at their sites
@@ -331,7 +330,7 @@ def test_the_sites_choices_are_not_in_the_agreement() -> None:
     documents = [{**each.document, "run": None} for each in found]
     assert documents[0] == documents[1]
     assert documents[0]["config"]["epsilon"] == 8.0
-    again = parse_agreement(found[0].to_bytes())
+    again = Agreement.parse(found[0].to_bytes())
     again.check()
     check_stated(again)
 
@@ -344,7 +343,7 @@ def test_a_request_for_budgets_that_stay_at_sites_is_refused() -> None:
     assert "channel = named" in agree_on(channel="named", budgets=())
     found = agreed(recipe=SUMS, channel="sum", budgets=())
     for epsilon in ([2.0, 4.0, 8.0], 2.0):
-        planted = replace(found, config=found.config.changed(epsilon=epsilon))
+        planted = found.changed(config=found.config.changed(epsilon=epsilon))
         assert "each site keeps its choice to itself" in refused(planted.check)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from fedldp.data import Columns
 from fedldp.deployment import server
 from fedldp.deployment.acceptance import accept
 from fedldp.deployment.agreeing import agree, input_of
-from fedldp.deployment.agreement import parse_agreement
+from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.messages import (
     NO_RECEIPT,
     Answered,
@@ -246,12 +245,12 @@ def test_sites_compute_what_a_simulation_computes(tmp_path: Path) -> None:
 def test_an_agreement_names_features_with_their_digest(tmp_path: Path) -> None:
     document = make_environment(tmp_path, *FEATURED).agreement.document
     assert document["features"]["name"] == "oriented-gradients"
-    assert parse_agreement(json.dumps(document).encode()).document == document
+    assert Agreement.parse(json.dumps(document).encode()).document == document
     other = {**document["features"], "digest": "0" * 64}
     without = {name: value for name, value in document.items() if name != "features"}
     for wrong in ({**document, "features": other}, without):
         with pytest.raises(ConfigError, match="digest of its features differs"):
-            parse_agreement(json.dumps(wrong).encode())
+            Agreement.parse(json.dumps(wrong).encode())
     assert "features" not in make_environment(tmp_path / "plain").agreement.document
 
 
@@ -260,9 +259,9 @@ def test_a_site_imports_a_function_only_if_its_policy_lists_it(tmp_path: Path) -
     settings = (*FEATURED[1:], f"features={own}")
     env = make_environment(tmp_path, *settings, policy={"features": [own]})
     content = env.agreement.to_bytes()
-    assert parse_agreement(content, own=env.policies[0].own_code).digest == env.agreement.digest
+    assert Agreement.parse(content, own=env.policies[0].own_code).digest == env.agreement.digest
     with pytest.raises(ConfigError, match="add it to features in the site's policy"):
-        parse_agreement(content)
+        Agreement.parse(content)
     assert env.serve().weights.keys() == simulate(env.config, device="cpu").weights.keys()
     env.policies[0].check(env.agreement)
     other = write_policy(tmp_path / "site-0", features=["pose"])
@@ -279,12 +278,12 @@ def test_a_site_reads_a_file_only_if_its_policy_lists_it_and_it_is_the_same(
     settings = (*FEATURED[1:], f"features={of_file}")
     env = make_environment(tmp_path, *settings, policy={"features": [of_file]})
     content, own = env.agreement.to_bytes(), env.policies[0].own_code
-    assert parse_agreement(content, own=own).digest == env.agreement.digest
+    assert Agreement.parse(content, own=own).digest == env.agreement.digest
     assert env.serve().weights.keys() == simulate(env.config, device="cpu").weights.keys()
     with pytest.raises(
         ConfigError, match="would read this file on your machine; to allow that, add it to feat"
     ):
-        parse_agreement(content)
+        Agreement.parse(content)
     with pytest.raises(PrivacyError, match=f"the agreement has {of_file}, which"):
         write_policy(tmp_path / "site-0").check(env.agreement)
     np.save("axes.npy", 2 * np.eye(64)[:, :12])
@@ -292,10 +291,10 @@ def test_a_site_reads_a_file_only_if_its_policy_lists_it_and_it_is_the_same(
         ConfigError,
         match=r"the digest of its features differs .* give each party the same file axes.npy",
     ):
-        parse_agreement(content, own=own)
+        Agreement.parse(content, own=own)
     Path("axes.npy").unlink()
     with pytest.raises(ConfigError, match=r"there is no file axes\.npy in the current folder"):
-        parse_agreement(content, own=own)
+        Agreement.parse(content, own=own)
 
 
 AGREED = Columns(
@@ -331,7 +330,7 @@ def test_names_of_features_are_agreed_on_and_kept_with_the_model(tmp_path: Path)
     config = recipe("fedavg-quickstart", model="logistic", standardise=False)
     names = tuple(f"pixel {i}" for i in range(64))
     made = agree(config, Problem((64,), 10, 99, features=names), {"a": "0" * 64}, channel="named")
-    read = parse_agreement(made.to_bytes())
+    read = Agreement.parse(made.to_bytes())
     assert read.problem.features == names
     assert read.digest == made.digest
     assert server._schema(read).features == names
@@ -382,7 +381,7 @@ def test_a_site_with_another_encoder_does_not_take_part(
 ) -> None:
     env = make_environment(tmp_path, *SETTINGS, policy={"models": [NORMED]})
     document = env.agreement.document
-    assert parse_agreement(json.dumps(document).encode()).digest == env.agreement.digest
+    assert Agreement.parse(json.dumps(document).encode()).digest == env.agreement.digest
     env.policies[0].check(env.agreement)
     monkeypatch.setattr(partly_frozen, "normed", partly_frozen.another_encoder)
     with pytest.raises(
@@ -392,7 +391,7 @@ def test_a_site_with_another_encoder_does_not_take_part(
     assert env.agent(0)._run(env.agreement.digest) is None
     with pytest.raises(ConfigError, match="was agreed on; give each party the same model"):
         env.server()
-    without = replace(env.agreement, frozen=None)
+    without = env.agreement.changed(frozen=None)
     with pytest.raises(ConfigError, match="but None was agreed on"):
         without.check()
 
@@ -409,13 +408,13 @@ def test_a_site_reads_a_file_of_weights_only_if_its_policy_lists_it(
     listed = {"models": ["mlp", "encoder.safetensors"]}
     env = make_environment(tmp_path / "world", *settings, policy=listed)
     content, own = env.agreement.to_bytes(), env.policies[0].own_code
-    assert parse_agreement(content, own=own).digest == env.agreement.digest
+    assert Agreement.parse(content, own=own).digest == env.agreement.digest
     env.policies[0].check(env.agreement)
     with pytest.raises(
         ConfigError,
         match="would read this file on your machine; to allow that, add it to models",
     ):
-        parse_agreement(content)
+        Agreement.parse(content)
     with pytest.raises(PrivacyError, match=r"the agreement has encoder.safetensors, which"):
         write_policy(tmp_path / "world" / "site-0").check(env.agreement)
     save_file({**weights, "1.bias": np.ones(256, np.float32)}, "encoder.safetensors")

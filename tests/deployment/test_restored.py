@@ -32,7 +32,7 @@ def limited(folder: Path, rounds: float) -> Environment:
 
 def another_run(env: Environment) -> Agreement:
     """Return an agreement of the same sites on another run."""
-    return replace(env.agreement, run="f" * len(env.agreement.run))
+    return env.agreement.changed(run="f" * len(env.agreement.run))
 
 
 @pytest.mark.slow
@@ -171,7 +171,7 @@ def test_another_agreement_of_a_run_that_was_charged_is_refused(tmp_path: Path) 
     charge_lost(env.policies[0], [])
     for new in (False, True):
         with pytest.raises(ConfigError, match="ask for an agreement for a new run"):
-            Acceptances(env.policies[0]).check_new(replace(env.agreement, config=config), new=new)
+            Acceptances(env.policies[0]).check_new(env.agreement.changed(config=config), new=new)
 
 
 def test_an_agreement_beyond_the_limits_is_not_accepted_and_not_charged_as_lost(

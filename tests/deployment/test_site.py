@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -316,7 +316,7 @@ def test_there_is_one_broadcast_for_a_round_and_no_earlier_round(env: Environmen
 def test_other_agreements_are_unknown_even_for_the_same_run(env: Environment) -> None:
     agent = env.agent(0)
     config = env.agreement.config.changed(epsilon=9.0)
-    other = replace(env.agreement, config=config)
+    other = env.agreement.changed(config=config)
     assert other.digest != env.agreement.digest
     for digest in (other.digest, bytes(32)):
         for body in (Ask(digest, NO_RECEIPT, request_of(env)), Challenge(digest, bytes(32))):

@@ -8,7 +8,6 @@ import os
 import sys
 import tomllib
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from fedldp.accounting.events import Event, GaussianShare, InClear, PerPerson, P
 from fedldp.core.errors import ConfigError, FedldpError, LedgerUnusable, PrivacyError
 from fedldp.core.kinds import OTHER_SENT
 from fedldp.deployment.acceptance import Acceptances, accept
-from fedldp.deployment.agreement import Agreement, agreed, read_agreement
+from fedldp.deployment.agreement import Agreement, agreed
 from fedldp.deployment.policy import SitePolicy, make_state, own_place, read_policy
 from fedldp.deployment.site_ledger import SiteLedger
 from fedldp.ledgers.budget import Budget
@@ -128,7 +127,7 @@ def test_a_users_model_is_refused_before_it_is_imported(
     document["config"]["model"] = "evil_model:net"
     path = tmp_path / "evil.agreement"
     path.write_text(json.dumps(document))
-    found = read_agreement(path)
+    found = Agreement.read(path)
     assert found.digest
     refused(tmp_path, found, "models = ", "evil_model:net")
     assert "evil_model" not in sys.modules
@@ -138,7 +137,7 @@ def test_a_users_model_is_refused_before_it_is_imported(
     with pytest.raises(ConfigError) as wrong:
         policy.check(found)
     one_line(wrong.value, "its statement differs")
-    policy.check(replace(found, statement=agreed(found.planned)))
+    policy.check(found.changed(statement=agreed(found.planned)))
     assert (tmp_path / "ran").exists()
 
 
@@ -150,7 +149,7 @@ def test_an_agreement_with_too_small_an_epsilon_is_not_accepted(env: Environment
     for line in statement["guarantees"]:
         line["epsilon"] *= 0.9
     with pytest.raises(ConfigError) as found:
-        env.policies[0].check(replace(env.agreement, statement=statement))
+        env.policies[0].check(env.agreement.changed(statement=statement))
     one_line(found.value, "its statement differs")
 
 
@@ -188,7 +187,7 @@ def test_an_accepted_agreement_is_readable_by_its_owner_only_and_read_back_uncha
 
 
 def test_two_agreements_of_one_run_are_not_accepted(env: Environment) -> None:
-    other = replace(env.agreement, deadline_seconds=77.0)
+    other = env.agreement.changed(deadline_seconds=77.0)
     with pytest.raises(ConfigError) as found:
         accept(env.policies[0], other)
     one_line(found.value, f"run {env.agreement.run}", "refuse this one")
@@ -227,14 +226,14 @@ def test_foreign_code_is_refused_before_it_is_imported(
     policy = write_policy(tmp_path)
     for own in ((), policy.own_code, {"another:Part"}):
         with pytest.raises(ConfigError) as found:
-            read_agreement(path, own=own)
+            Agreement.read(path, own=own)
         one_line(found.value, f"mechanism = {name}:Part", "add it to mechanisms")
     assert name not in sys.modules
     assert not (tmp_path / "ran").exists()
     # If the policy lists the code, it is imported, and the rest of the policy still holds.
     policy = write_policy(tmp_path, mechanisms=[f"{name}:Part"])
     assert policy.own_code == {f"{name}:Part"}
-    found_config = read_agreement(path, own=policy.own_code).config
+    found_config = Agreement.read(path, own=policy.own_code).config
     assert found_config.model_dump()["mechanism"] == f"{name}:Part"
     assert (tmp_path / "ran").exists()
 

@@ -43,7 +43,7 @@ from fedldp.core.kinds import (
 )
 from fedldp.core.registry import scan_papers
 from fedldp.deployment.agreeing import agree
-from fedldp.deployment.agreement import check_stated, parse_agreement
+from fedldp.deployment.agreement import Agreement, check_stated
 from fedldp.experiments.proving import GuaranteeKind, proven
 from fedldp.reporting import words
 from fedldp.simulation.plan import plan, problem_of
@@ -164,7 +164,7 @@ def test_an_agreement_holds_after_its_words_have_changed(
     made = agree(config, problem_of(config, None), sites, channel="named", test_seed=0)
     content = json.dumps(made.document).encode()
     request.getfixturevalue("other_words")
-    check_stated(parse_agreement(content))
+    check_stated(Agreement.parse(content))
 
 
 SENTENCE = re.compile(r"\b(epsilon|guarantees?|proven|proves?|protect(s|ed|ion)|covers?)\b(?! = )")

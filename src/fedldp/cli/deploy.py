@@ -263,7 +263,7 @@ def join(
     from rich.console import Console
 
     from fedldp.deployment.acceptance import payable
-    from fedldp.deployment.joining import POLICY, Terms, read_invite
+    from fedldp.deployment.joining import POLICY, Invite, Terms
     from fedldp.deployment.joining import join as join_run
     from fedldp.deployment.policy import read_policy
     from fedldp.deployment.words import words_of
@@ -281,7 +281,7 @@ def join(
         raise ConfigError(
             f"{place / POLICY} already sets budgets, columns and people; leave these options out"
         )
-    invited = read_invite(invite, own=own)
+    invited = Invite.read(invite, own=own)
     joined = join_run(invited, site, terms, place)
     console = Console()
     _show_expected(console, invited, joined.expected)
@@ -337,14 +337,13 @@ def admit(
 
     from fedldp.deployment.identity import new_file
     from fedldp.deployment.initial import agreed_initial, beside
+    from fedldp.deployment.joining import Invite
     from fedldp.deployment.joining import admit as admitted
-    from fedldp.deployment.joining import read_invite
-    from fedldp.deployment.key_changes import check_current, read_changed_key, take_over
+    from fedldp.deployment.key_changes import ChangedKey, check_current, take_over
     from fedldp.deployment.words import words_of
 
-    invited = read_invite(invite, own=None)
-    found = {file: read_changed_key(file) for file in files}
-    changed = {file: each for file, each in found.items() if each is not None}
+    invited = Invite.read(invite, own=None)
+    changed = {file: ChangedKey.read(file) for file in files if ChangedKey.is_in(file)}
     answers = [file for file in files if file not in changed]
     out = invite.with_suffix(".agreement")
     if answers and out.exists():
@@ -362,7 +361,7 @@ def admit(
         take_over(invite.parent, keys_of)
         last = keys_of.changes[-1]
         typer.echo(
-            f"changed    the key {last.old[:16]} to {last.new[:16]}: the old key is refused",
+            f"changed    the key {last.old[:16]} to {last.key[:16]}: the old key is refused",
             err=as_json,
         )
     if not joinings:
@@ -416,7 +415,7 @@ def agree(
     from fedldp.deployment.certificates import fingerprints
     from fedldp.deployment.identity import new_file, read_public
     from fedldp.deployment.key_changes import check_current
-    from fedldp.deployment.own_budgets import read_budget
+    from fedldp.deployment.own_budgets import SignedBudget
 
     authorities = [f for file in ca or [] for f in fingerprints(file)]
     if not authorities:
@@ -437,7 +436,7 @@ def agree(
         problem,
         roster,
         server_ca=authorities,
-        budgets=[read_budget(file) for file in budget or []],
+        budgets=[SignedBudget.read(file) for file in budget or []],
         **planned.terms(config, problem),
     )
     planned.keep_initial(out)
@@ -456,7 +455,7 @@ def budget(
 ) -> None:
     """Sign the site's own budget, for an agreement that shows it to all sites."""
     from fedldp.deployment.identity import new_file, read_private
-    from fedldp.deployment.own_budgets import signed_budget
+    from fedldp.deployment.own_budgets import SignedBudget
     from fedldp.deployment.policy import read_policy
 
     terms = read_policy(policy)
@@ -465,7 +464,7 @@ def budget(
             f"policy {policy}: own is not set; add a table [own] with epsilon, the site's budget "
             "for a run"
         )
-    new_file(out, signed_budget(read_private(terms.key), terms.own).to_bytes(), 0o644)
+    new_file(out, SignedBudget.by(read_private(terms.key), terms.own).to_bytes(), 0o644)
     typer.echo(
         f"wrote      {out}: {terms.own}; send it to the person who makes the agreement. All "
         "sites, and everyone who sees the agreement, will know this budget"
@@ -506,7 +505,7 @@ def accept(
     from rich.console import Console
 
     from fedldp.deployment import acceptance
-    from fedldp.deployment.agreement import read_agreement
+    from fedldp.deployment.agreement import Agreement
     from fedldp.deployment.checks import check_data
     from fedldp.deployment.identity import read_private
     from fedldp.deployment.joining import fetched_agreement
@@ -517,7 +516,7 @@ def accept(
     terms = read_policy(policy)
     known = _Known.by(agreement)
     if known is None:
-        found = read_agreement(Path(agreement[0]), terms.data_dir, own=terms.own_code)
+        found = Agreement.read(Path(agreement[0]), terms.data_dir, own=terms.own_code)
     else:
         found = fetched_agreement(terms)
         known.check(found.digest)
@@ -764,7 +763,7 @@ def _change_key(folder: Path, yes: bool) -> None:
             raise typer.Exit(1)
         changed, file, _ = change_key(terms)
     last = changed.changes[-1]
-    typer.echo(f"key        {last.new[:16]}, instead of {last.old[:16]}; the ledger stays in use")
+    typer.echo(f"key        {last.key[:16]}, instead of {last.old[:16]}; the ledger stays in use")
     typer.echo(f"words      {words_of(changed.digest)}")
     typer.echo(
         f"wrote      {file}; send it to the server's operator, and compare the words; answer the "

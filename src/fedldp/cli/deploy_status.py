@@ -185,7 +185,7 @@ def restored(
     With --moved: declare that the ledger was moved here and is complete.
     """
     from fedldp.core.locks import alone
-    from fedldp.deployment.agreement import read_agreement
+    from fedldp.deployment.agreement import Agreement
     from fedldp.deployment.policy import read_policy
     from fedldp.deployment.restored import charge_lost, moved_to
     from fedldp.deployment.site_ledger import SiteLedger
@@ -206,7 +206,7 @@ def restored(
             "made; give --since for each of them, or --none-since if there were none"
         )
     terms = read_policy(policy)
-    later = [read_agreement(path, terms.data_dir, own=terms.own_code) for path in since or ()]
+    later = [Agreement.read(path, terms.data_dir, own=terms.own_code) for path in since or ()]
     if not yes and not typer.confirm(
         "For every accepted agreement, charge every round that the ledger lacks?"
     ):

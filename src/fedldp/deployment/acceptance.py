@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from fedldp.core.errors import ConfigError, PrivacyError
-from fedldp.deployment.agreement import Agreement, parse_agreement
+from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.own_budgets import OwnBudget, stay_at_sites
 from fedldp.deployment.policy import SitePolicy, make_state, prices_due, rounds_answered
 from fedldp.deployment.site_ledger import NO_RELEASE, SiteLedger
@@ -64,7 +64,7 @@ class Acceptance:
         Raises:
             FedldpError: it is damaged, or needs code that the policy does not allow.
         """
-        found = parse_agreement(self.content, policy.data_dir, own=policy.own_code)
+        found = Agreement.parse(self.content, policy.data_dir, own=policy.own_code)
         if found.digest != self.digest:
             raise ConfigError(
                 f"agreement {self.digest.hex()[:16]}: it was changed after it was accepted; accept "

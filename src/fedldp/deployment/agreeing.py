@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from fedldp.accounting.numerics.selftest import selftest
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.systems import noted_frozen
+from fedldp.algorithms.systems import name_and_digest, noted_frozen
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreement import Agreement, Channel, Site, agreed
 from fedldp.deployment.deployable import without_simulation
@@ -87,12 +87,13 @@ def agree(
             version=version("fedldp"),
             initial=initial,
             frozen=frozen,
+            features=name_and_digest(candidate, facts),
         )
         check_budgets(candidate, [site.key for site in roster], own)
-        found = replace(found, config=candidate.with_schedule(found.selecting(None)))
+        found = found.changed(config=candidate.with_schedule(found.selecting(None)))
         if quorum is not None:
-            return replace(found, quorum=quorum)
-        return replace(found, quorum=min(_fewest(candidate, untrusted), found.fewest_in_sum))
+            return found.changed(quorum=quorum)
+        return found.changed(quorum=min(_fewest(candidate, untrusted), found.fewest_in_sum))
 
     on(config).check()
     if target is not None:
@@ -101,7 +102,7 @@ def agree(
         config = calibrated(config, target, lambda one: on(one).computed_statement(target.delta))
     agreement = on(config)
     agreement.check()
-    return replace(agreement, statement=agreed(agreement.planned))
+    return agreement.changed(statement=agreed(agreement.planned))
 
 
 def input_of(text: str) -> tuple[tuple[int, ...], tuple[str, ...] | None]:

@@ -11,13 +11,12 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, ValidationInfo
 
 from fedldp.accounting.accountants import sent_in_clear
 from fedldp.accounting.events import Event
@@ -30,13 +29,14 @@ from fedldp.algorithms.own_code import check_own_code
 from fedldp.algorithms.participation import most_rounds
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import name_and_digest, noted_frozen
-from fedldp.core.errors import ConfigError, FedldpError
+from fedldp.core.errors import ConfigError
 from fedldp.core.facts import KINDS, Caveat, Unprotected, alike
 from fedldp.core.formatting import number
+from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.kinds import ANSWER_TIME
 from fedldp.core.registry import is_address
 from fedldp.deployment.deployable import check_system, check_told
-from fedldp.deployment.documents import canonical, digest_of, for_people, parse, read_file
+from fedldp.deployment.documents import Document, Hex, canonical, digest_of
 from fedldp.deployment.own_budgets import SignedBudget, check_budgets
 from fedldp.deployment.statement import stated
 from fedldp.mechanisms.summing import Summing
@@ -50,111 +50,102 @@ from fedldp.simulation.settings import from_mapping
 Channel = Literal["named", "sum"]
 """``named``: the server knows who sent each report. ``sum``: it sees only the sum of a round."""
 
-_VERSION = 1
 SITE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
-_KEY = r"^[0-9a-f]{64}$"
 _LONGEST = 1e7
 
 
-class Site(BaseModel):
+class Site(FrozenConfig):
     """One site of the roster."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(strict=True)
 
     name: Annotated[str, Field(pattern=SITE_NAME)]
-    key: Annotated[str, Field(pattern=_KEY)]
+    key: Hex
 
 
-class Facts(BaseModel):
+class Facts(FrozenConfig):
     """Public facts about the data across all sites, as they are stored in a document."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     input_shape: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
     num_classes: Annotated[int, Field(ge=1)]
     num_examples: Annotated[int, Field(ge=1)]
     features: list[str] | None = None
     people: Annotated[int, Field(ge=1)] | None = None
+    # Set only in a demo, which counts the private examples, as a simulation does.
     counted_in_private: bool = False
 
-    @staticmethod
-    def document(problem: Problem) -> dict[str, Any]:
+    @classmethod
+    def document(cls, problem: Problem) -> dict[str, Any]:
         """Return the facts of a problem as JSON-ready values."""
-        late: dict[str, Any] = {}
-        if problem.features is not None:
-            late["features"] = list(problem.features)
-        if problem.people is not None:
-            late["people"] = problem.people
-        # The flag is set only in a demo, which counts the private examples, as a simulation does.
-        if problem.counted_in_private:
-            late["counted_in_private"] = True
-        return {
-            "input_shape": list(problem.input_shape),
-            "num_classes": problem.num_classes,
-            "num_examples": problem.num_examples,
-            **late,
-        }
+        own = {name: getattr(problem, name) for name in cls.model_fields}
+        return cls.model_validate(own).model_dump(exclude_defaults=True)
 
     def problem(self, data_dir: Path | None) -> Problem:
         """Return the problem that these facts describe."""
-        return Problem(
-            tuple(self.input_shape),
-            self.num_classes,
-            self.num_examples,
-            data_dir,
-            features=None if self.features is None else tuple(self.features),
-            people=self.people,
-            counted_in_private=self.counted_in_private,
-        )
+        facts = {**self.model_dump(), "input_shape": tuple(self.input_shape)}
+        features = None if self.features is None else tuple(self.features)
+        return Problem(**{**facts, "features": features, "data_dir": data_dir})
 
 
-class _Mapped(BaseModel):
-    """The public features that are the model's input; every site must compute the same features."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    name: str
-    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-
-
-class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    agreement: Literal[1]
-    run: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-    config: dict[str, Any]
-    problem: Facts
-    channel: Channel
-    sites: Annotated[list[Site], Field(min_length=1)]
-    quorum: Annotated[int, Field(ge=1)]
-    untrusted_clients: Annotated[int, Field(ge=0)]
-    deadline_seconds: Annotated[float, Field(ge=1, le=_LONGEST, allow_inf_nan=False)]
-    test_seed: Annotated[int, Field(ge=0)] | None
-    statement: dict[str, Any]
-    features: _Mapped | None = None
-    budgets: list[SignedBudget] | None = None
-    fedldp: Annotated[str, Field(pattern=r"^\d+\.\d+\.[A-Za-z0-9.+-]{1,48}$")]
-    server_ca: list[Annotated[str, Field(pattern=_KEY)]] | None = None
-    initial: Annotated[str, Field(pattern=_KEY)] | None = None
-    frozen: Annotated[str, Field(pattern=_KEY)] | None = None
+def _config(given: Any, info: ValidationInfo) -> RunConfig:
+    if isinstance(given, RunConfig):
+        return given
+    if not isinstance(given, dict) or info.context is None:
+        raise ValueError("no settings")
+    check_code(given, info.context["own"])
+    return from_mapping(given)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Agreement:
-    """The agreement on a run that real sites take part in.
+def _problem(given: Any, info: ValidationInfo) -> Problem:
+    if isinstance(given, Problem):
+        return given
+    return Facts.model_validate(given).problem((info.context or {}).get("data_dir"))
+
+
+class RunDocument(Document):
+    """What an invite and an agreement both say about a run.
 
     Attributes:
-        run: the name of the run, 32 hexadecimal digits.
+        version: the version of fedldp that made the document.
         config: the system's settings as sent to clients, including every value that is drawn before
             the run.
         problem: public facts about the data across all sites.
         channel: see ``Channel``.
+        deadline_seconds: how long the server waits in each phase.
+        initial: SHA-256 of the weights that the run begins with, 64 hexadecimal digits; see the
+            module ``initial``. None: the server draws the weights.
+        frozen: SHA-256 of the parameters that are not trained, 64 hexadecimal digits; they must be
+            the same at every site. None: all parameters are trained.
+    """
+
+    version: Annotated[str, Field(pattern=r"^\d+\.\d+[A-Za-z0-9.+-]{0,48}$")]
+    config: Annotated[
+        RunConfig,
+        PlainValidator(_config),
+        PlainSerializer(lambda config: config.model_dump(mode="json")),
+    ]
+    problem: Annotated[Problem, PlainValidator(_problem), PlainSerializer(Facts.document)]
+    channel: Channel
+    deadline_seconds: float
+    initial: Hex | None = None
+    frozen: Hex | None = None
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of its canonical bytes, with what its settings mean: 32 bytes."""
+        return digest_of({**self.document, "config": self.config.identity()})
+
+
+class Agreement(RunDocument):
+    """The agreement on a run that real sites take part in.
+
+    Attributes:
+        run: the name of the run, 32 hexadecimal digits.
         sites: the roster; a site's index in the roster is its client number.
         quorum: how many sites must take part in a round and, if reports are summed, stay to the end
             of the sum. With committees, each committee needs this many sites; a smaller committee
             is left out, and a round needs at least one committee.
         untrusted_clients: how many clients in each sum may collude with the server.
-        deadline_seconds: how long the server waits in each phase.
         test_seed: the seed for all randomness, for the demo only: a run with a seed protects
             nothing.
         statement: what is protected if every round has only as many sites as the quorum requires,
@@ -164,28 +155,29 @@ class Agreement:
             authorities it trusts.
         budgets: the sites' own budgets, in the roster's order, if ``epsilon`` is a list of them;
             each is signed by its site, because all sites see them.
-        version: the version of fedldp that made the agreement.
-        initial: SHA-256 of the weights that the run begins with, 64 hexadecimal digits; see the
-            module ``initial``. None: the server draws the weights.
-        frozen: SHA-256 of the parameters that are not trained, 64 hexadecimal digits; they must be
-            the same at every site. None: all parameters are trained.
+        features: the name and digest of the public features that every site computes, or None.
     """
 
-    run: str
-    config: RunConfig
-    problem: Problem
-    channel: Channel
+    kind = "agreement"
+    what = "agreement"
+
+    run: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     sites: tuple[Site, ...]
     quorum: int
     untrusted_clients: int
-    deadline_seconds: float
-    test_seed: int | None = None
-    statement: Mapping[str, Any] = field(default_factory=dict)
-    server_ca: tuple[str, ...] = ()
+    test_seed: Annotated[int, Field(ge=0)] | None = None
+    statement: dict[str, Any] = Field(default_factory=dict)
+    server_ca: tuple[Hex, ...] = ()
     budgets: tuple[SignedBudget, ...] = ()
-    version: str
-    initial: str | None = None
-    frozen: str | None = None
+    features: dict[str, str] | None = None
+
+    def check_read(self, own: Container[str] | None) -> None:
+        """Refuse an agreement if the features that it names differ from those computed here."""
+        if self.features != name_and_digest(self.config, self.problem):
+            raise ConfigError(
+                "the digest of its features differs from the digest computed here, so sites would "
+                f"train on different features; {_same(self.config)}"
+            )
 
     def check(self) -> None:
         """Import the model, and refuse an agreement that cannot be deployed or contradicts itself.
@@ -256,7 +248,7 @@ class Agreement:
                 "configuration"
             )
         found = noted_frozen(config, self.problem)
-        check_frozen(replace(self, frozen=found), self.frozen)
+        check_frozen(self.changed(frozen=found), self.frozen)
 
     def _check_schedule(self) -> None:
         """Refuse a schedule that differs from the server's selection of the sites."""
@@ -297,47 +289,6 @@ class Agreement:
         return min(len(participants(self.config, round, draws)) for round in rounds)
 
     @cached_property
-    def document(self) -> dict[str, Any]:
-        """The agreement, including its statement, as JSON-ready values."""
-        return {
-            "agreement": _VERSION,
-            "fedldp": self.version,
-            "run": self.run,
-            "config": self.config.model_dump(mode="json"),
-            "problem": Facts.document(self.problem),
-            "channel": self.channel,
-            "sites": [site.model_dump() for site in self.sites],
-            "quorum": self.quorum,
-            "untrusted_clients": self.untrusted_clients,
-            "deadline_seconds": float(self.deadline_seconds),
-            "test_seed": self.test_seed,
-            "statement": self.statement,
-            **({} if self.features is None else {"features": self.features}),
-            **({"budgets": [b.model_dump() for b in self.budgets]} if self.budgets else {}),
-            **({"server_ca": list(self.server_ca)} if self.server_ca else {}),
-            **({} if self.initial is None else {"initial": self.initial}),
-            **({} if self.frozen is None else {"frozen": self.frozen}),
-        }
-
-    @cached_property
-    def features(self) -> dict[str, str] | None:
-        """The name and digest of the public features that every site computes, or None.
-
-        Raises:
-            ConfigError: the features cannot be computed from examples of this shape.
-        """
-        return name_and_digest(self.config, self.problem)
-
-    @cached_property
-    def digest(self) -> bytes:
-        """SHA-256 of the agreement's canonical bytes, with what its settings mean: 32 bytes."""
-        return digest_of({**self.document, "config": self.config.identity()})
-
-    def to_bytes(self) -> bytes:
-        """Return the content of the agreement's file: the canonical form, indented for readers."""
-        return for_people(self.document)
-
-    @cached_property
     def layout(self) -> Layout:
         """The position of each of the model's parameters in a broadcast."""
         return self.config.layout(self.problem)
@@ -373,7 +324,7 @@ class Agreement:
 
         Only that site uses the result, and no other party knows its digest.
         """
-        return replace(self, config=self.config.changed(epsilon=epsilon))
+        return self.changed(config=self.config.changed(epsilon=epsilon))
 
     def events_of(self, site: int, round: int = 1) -> list[Event]:
         """Return what a site releases in one round, except messages that depend on no data."""
@@ -490,61 +441,6 @@ class Agreement:
             timed=ANSWER_TIME(at="site"),
             delta=delta,
         )
-
-
-def read_agreement(
-    path: Path, data_dir: Path | None = None, *, own: Container[str] | None = ()
-) -> Agreement:
-    """Return the agreement in a file, without importing or trusting anything that it names.
-
-    Args:
-        path: the path of the file.
-        data_dir: the data folder.
-        own: the systems, mechanisms and features from outside fedldp that may be imported, as
-            "module:name". (Nothing is known about them until they are imported.) None: any code may
-            be imported.
-
-    Raises:
-        ConfigError: the file cannot be read, is not an agreement of this version, or names code
-            that may not be imported.
-    """
-    content = read_file(path, "agreement")
-    try:
-        return parse_agreement(content, data_dir, own=own)
-    except FedldpError as error:
-        raise ConfigError(f"agreement {path}: {error}") from error
-
-
-def parse_agreement(
-    content: bytes, data_dir: Path | None = None, *, own: Container[str] | None = ()
-) -> Agreement:
-    """Return the agreement in ``content``; see ``read_agreement``."""
-    found = parse(content, _Document)
-    check_code(found.config, own)
-    agreement = Agreement(
-        run=found.run,
-        config=from_mapping(found.config),
-        problem=found.problem.problem(data_dir),
-        channel=found.channel,
-        sites=tuple(found.sites),
-        quorum=found.quorum,
-        untrusted_clients=found.untrusted_clients,
-        deadline_seconds=found.deadline_seconds,
-        test_seed=found.test_seed,
-        statement=found.statement,
-        server_ca=tuple(found.server_ca or ()),
-        budgets=tuple(found.budgets or ()),
-        version=found.fedldp,
-        initial=found.initial,
-        frozen=found.frozen,
-    )
-    told = None if found.features is None else found.features.model_dump()
-    if told != agreement.features:
-        raise ConfigError(
-            "the digest of its features differs from the digest computed here, so sites would "
-            f"train on different features; {_same(agreement.config)}"
-        )
-    return agreement
 
 
 def _same(config: RunConfig) -> str:

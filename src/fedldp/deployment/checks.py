@@ -15,7 +15,7 @@ from cryptography import x509
 from fedldp.core.errors import ConfigError, FedldpError, LedgerUnusable, WireError
 from fedldp.data.people import count_of
 from fedldp.deployment.acceptance import Acceptance, Acceptances
-from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement, read_agreement
+from fedldp.deployment.agreement import Agreement, check_stated
 from fedldp.deployment.certificates import tls_of_server
 from fedldp.deployment.https.site import seconds_ahead
 from fedldp.deployment.identity import read_private
@@ -68,7 +68,7 @@ def check_server(
     """Check a server's agreement, folder, certificate and key."""
 
     def agreed() -> str:
-        found = read_agreement(agreement, own=None)
+        found = Agreement.read(agreement, own=None)
         found.check()
         check_stated(found)
         parties = f"{len(found.sites)} sites, {found.channel}"
@@ -79,8 +79,8 @@ def check_server(
         if not file.exists():
             return f"{folder}: not created yet"
         if (
-            parse_agreement(file.read_bytes(), own=None).digest
-            != read_agreement(agreement, own=None).digest
+            Agreement.parse(file.read_bytes(), own=None).digest
+            != Agreement.read(agreement, own=None).digest
         ):
             raise FedldpError(f"{folder}: it belongs to another agreement")
         if not private_to_owner(folder):
@@ -89,7 +89,7 @@ def check_server(
         return f"{folder}: belongs to this agreement; the run {state}"
 
     def initial() -> str:
-        found = read_agreement(agreement, own=None)
+        found = Agreement.read(agreement, own=None)
         if found.initial is None:
             return "drawn by the server"
         agreed_initial(found, beside(agreement))

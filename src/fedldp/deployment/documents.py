@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, ClassVar, NoReturn, Self
 
-from pydantic import BaseModel, ValidationError
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import ConfigDict, Field, ValidationError
 
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, FedldpError
+from fedldp.core.frozen_config import FrozenConfig
+from fedldp.deployment.identity import is_signed, public_of
 
-_Document = TypeVar("_Document", bound=BaseModel)
+Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+"""A digest or a public key."""
+Signature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
 
 LARGEST = 1 << 24
 """The largest permitted size of a document's file, in bytes."""
+_FORM = 1
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:
@@ -32,63 +39,149 @@ def digest_of(document: Mapping[str, Any]) -> bytes:
     return hashlib.sha256(canonical(document)).digest()
 
 
-def for_people(document: Mapping[str, Any]) -> bytes:
-    """Return the content of a document's file: its canonical form, indented for people to read."""
-    return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
+class Document(FrozenConfig):
+    """One kind of document: its first key is the kind, with the version of its form.
 
-
-def read_file(path: Path, what: str) -> bytes:
-    """Return the content of a document's file.
-
-    Args:
-        path: the path of the file.
-        what: the kind of document, for error messages.
-
-    Raises:
-        ConfigError: the file cannot be read, or is too large.
+    What has its default is left out, so a document is read back as the bytes that were written,
+    also by a later release with more fields.
     """
-    try:
-        if path.stat().st_size > LARGEST:
-            raise ConfigError(f"{what} {path}: it has more than {LARGEST} bytes; check the path")
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{what} {path}: {error.strerror}; check the path") from error
 
+    # A nested document was validated when it was made.
+    model_config = ConfigDict(revalidate_instances="never")
 
-def parse(content: bytes, kind: type[_Document]) -> _Document:
-    """Return the document in ``content``.
+    kind: ClassVar[str]
+    """The key by which its files are recognised."""
+    what: ClassVar[str]
+    """The kind in words, for error messages."""
 
-    Raises:
-        ConfigError: the document is damaged, of another kind or version, or contains unprintable
-            characters.
-    """
-    try:
-        read = json.loads(content)
-        canonical(read)  # refuses NaN and infinity, which have no canonical form
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """The document as JSON-ready values."""
+        return {self.kind: _FORM, **self.model_dump(mode="json", exclude_defaults=True)}
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of its canonical bytes: 32 bytes."""
+        return digest_of(self.document)
+
+    def to_bytes(self) -> bytes:
+        """Return the content of its file: the canonical form, indented for people to read."""
+        return json.dumps(self.document, indent=1, sort_keys=True).encode() + b"\n"
+
+    def changed(self, **fields: Any) -> Self:
+        """Return a copy with some fields changed, validated again."""
+        own = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**{**own, **fields})
+
+    @classmethod
+    def parse(
+        cls, content: bytes, data_dir: Path | None = None, *, own: Container[str] | None = ()
+    ) -> Self:
+        """Return the document in ``content``, without importing or trusting anything it names.
+
+        Args:
+            content: the content of the document's file.
+            data_dir: the data folder.
+            own: the systems, mechanisms, features and files from outside fedldp that may be used,
+                as "module:name". (Nothing is known about them until they are imported.) None: any.
+
+        Raises:
+            ConfigError: the document is damaged, of another kind or version, contains unprintable
+                characters, or names code that may not be imported.
+        """
+        try:
+            read = json.loads(content)
+            canonical(read)  # refuses NaN and infinity, which have no canonical form
+        except (ValueError, RecursionError) as error:
+            _refuse("", error)
         if not _printable(read):
             raise ConfigError("it contains characters that cannot be printed; refuse it")
-        return kind.model_validate(read)
-    except (ValueError, RecursionError, ValidationError) as error:
-        place = ""
-        if isinstance(error, ValidationError):
-            first = error.errors()[0]
-            if (
-                isinstance(read, dict)
-                and first["type"] == "missing"
-                and first["loc"] == _kind(kind)
-            ):
-                raise ConfigError(
-                    f"this is another kind of file: it has no {first['loc'][0]}; check the path"
-                ) from error
-            place = " at " + ".".join(map(str, first["loc"]))
-        raise ConfigError(
-            f"it is damaged{place}, or was written by another version of fedldp; ask for it again"
-        ) from error
+        if not isinstance(read, dict) or cls.kind not in read:
+            raise ConfigError(f"this is another kind of file: it has no {cls.kind}; check the path")
+        if read.pop(cls.kind) != _FORM:
+            _refuse(f" at {cls.kind}")
+        try:
+            found = cls.model_validate(read, context={"data_dir": data_dir, "own": own})
+        except ValidationError as error:
+            _refuse(" at " + ".".join(map(str, error.errors()[0]["loc"])), error)
+        found.check_read(own)
+        return found
+
+    def check_read(self, own: Container[str] | None) -> None:
+        """Refuse the document, which was just read, if something in it contradicts itself.
+
+        Raises:
+            ConfigError: the document is refused.
+        """
+
+    @classmethod
+    def is_in(cls, path: Path) -> bool:
+        """Return whether a file holds this kind of document, which may be damaged."""
+        try:
+            found = json.loads(_content(path))
+        except (OSError, ValueError, RecursionError):
+            return False
+        return isinstance(found, dict) and cls.kind in found
+
+    @classmethod
+    def read(
+        cls, path: Path, data_dir: Path | None = None, *, own: Container[str] | None = ()
+    ) -> Self:
+        """Return the document in a file; see ``parse``.
+
+        Raises:
+            ConfigError: see ``parse``; or the file cannot be read, or is too large.
+        """
+        try:
+            return cls.parse(_content(path), data_dir, own=own)
+        except OSError as error:
+            raise ConfigError(f"{cls.what} {path}: {error.strerror}; check the path") from error
+        except FedldpError as error:
+            raise ConfigError(f"{cls.what} {path}: {error}") from error
 
 
-def _kind(document: type[BaseModel]) -> tuple[str]:
-    """Return the first key of this kind of document, as a location in pydantic's errors."""
-    return (next(iter(document.model_fields)),)
+class SignedDocument(Document):
+    """A document that a site signs with its key.
+
+    Attributes:
+        key: the site's public key.
+        signature: the Ed25519 signature of all other fields and of the document's kind, by ``key``.
+    """
+
+    key: Hex
+    signature: Signature
+
+    @classmethod
+    def signed(cls, private: Ed25519PrivateKey, **fields: Any) -> Self:
+        """Return the document with some fields, signed with a site's key."""
+        draft = cls(key=public_of(private), signature="0" * 128, **fields)
+        return draft.changed(signature=private.sign(draft._to_sign()).hex())
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether the holder of ``key`` signed this document."""
+        return is_signed(self.key, bytes.fromhex(self.signature), self._to_sign())
+
+    def check_read(self, own: Container[str] | None) -> None:
+        """Refuse a document that its site did not sign."""
+        if not self.is_signed:
+            raise ConfigError("it was changed after the site signed it; ask for it again")
+
+    def _to_sign(self) -> bytes:
+        rest = {name: value for name, value in self.document.items() if name != "signature"}
+        return f"fedldp {self.kind}\x01".encode() + canonical(rest)
+
+
+def _content(path: Path) -> bytes:
+    if path.stat().st_size > LARGEST:
+        raise ConfigError(f"it has more than {LARGEST} bytes; check the path")
+    return path.read_bytes()
+
+
+def _refuse(place: str, cause: Exception | None = None) -> NoReturn:
+    raise ConfigError(
+        f"it is damaged{place}, or was written by another version of fedldp; ask for it again"
+    ) from cause
 
 
 def _printable(value: Any) -> bool:

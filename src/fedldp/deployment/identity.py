@@ -42,9 +42,14 @@ def make_private(path: Path) -> Ed25519PrivateKey:
     return key
 
 
+def public_of(key: Ed25519PrivateKey) -> str:
+    """Return the public half of a key, in hexadecimal."""
+    return key.public_key().public_bytes_raw().hex()
+
+
 def public_text(key: Ed25519PrivateKey) -> bytes:
-    """Return the public half of a key, in hexadecimal, for a file."""
-    return key.public_key().public_bytes_raw().hex().encode() + b"\n"
+    """Return the public half of a key as the content of a file."""
+    return public_of(key).encode() + b"\n"
 
 
 def new_file(path: Path, content: bytes, mode: int) -> None:

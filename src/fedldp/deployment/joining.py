@@ -14,9 +14,8 @@ import base64
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -24,13 +23,13 @@ from typing import Annotated, Any, Literal, get_args
 import tomli_w
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, PlainSerializer, PlainValidator, ValidationError
 
 from fedldp.accounting.accountants import BudgetKind
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import noted_frozen
-from fedldp.core.errors import ConfigError, FedldpError
+from fedldp.core.errors import ConfigError
 from fedldp.core.registry import check_extra, is_address
 from fedldp.deployment.acceptance import Acceptances
 from fedldp.deployment.agreeing import agree
@@ -38,24 +37,16 @@ from fedldp.deployment.agreement import (
     SITE_NAME,
     Agreement,
     Channel,
-    Facts,
-    check_code,
+    RunDocument,
     check_frozen,
     fits_version,
-    parse_agreement,
 )
 from fedldp.deployment.certificates import authorities_of, fingerprint, fingerprints
 from fedldp.deployment.checks import check_data
 from fedldp.deployment.deployable import without_simulation
-from fedldp.deployment.documents import LARGEST, canonical, digest_of, for_people, parse, read_file
-from fedldp.deployment.identity import is_signed, make_identity, new_file, read_private
-from fedldp.deployment.own_budgets import (
-    OwnBudget,
-    SignedBudget,
-    largest_alone,
-    signed_budget,
-    stay_at_sites,
-)
+from fedldp.deployment.documents import LARGEST, Hex, SignedDocument
+from fedldp.deployment.identity import make_identity, new_file, read_private
+from fedldp.deployment.own_budgets import OwnBudget, SignedBudget, largest_alone, stay_at_sites
 from fedldp.deployment.policy import (
     URL,
     SitePolicy,
@@ -68,72 +59,62 @@ from fedldp.deployment.policy import (
 from fedldp.ledgers.budget import Budget
 from fedldp.reporting import words
 from fedldp.reporting.record import replace_file
-from fedldp.simulation.settings import from_mapping
 
-_HEX = r"^[0-9a-f]{64}$"
-_PURPOSE = b"fedldp join\x01"
 _NONCE_BYTES = 16
 POLICY = "site.toml"
 
 
-class _InviteDocument(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    invite: Literal[1]
-    version: str
-    url: Annotated[str, Field(pattern=URL)]
-    ca: Annotated[list[str], Field(min_length=1)]
-    config: dict[str, Any]
-    problem: Facts
-    channel: Channel
-    quorum: Annotated[int, Field(ge=1)] | None
-    deadline_seconds: Annotated[float, Field(ge=1, allow_inf_nan=False)]
-    nonce: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-    initial: Annotated[str, Field(pattern=_HEX)] | None = None
-    frozen: Annotated[str, Field(pattern=_HEX)] | None = None
+def _certificate(given: Any) -> bytes:
+    """Return a certificate (DER), which a document has in base64."""
+    found = given if isinstance(given, bytes) else base64.b64decode(given, validate=True)
+    x509.load_der_x509_certificate(found)
+    return found
 
 
-class _JoinDocument(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    join: Literal[1]
-    version: str
-    invite: Annotated[str, Field(pattern=_HEX)]
-    name: Annotated[str, Field(pattern=SITE_NAME)]
-    key: Annotated[str, Field(pattern=_HEX)]
-    own: SignedBudget | None = None
-    signature: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Invite:
+class Invite(RunDocument):
     """An invitation from a server's operator to take part in a run.
+
+    The configuration's number of clients is the expected number of sites.
 
     Attributes:
         url: the server's address.
         authorities: certificates (DER) of the authorities that may sign the server's certificate.
-        config: the run's configuration; its number of clients is the expected number of sites.
-        problem: public facts about the data across all sites.
-        channel: see ``agreement.Channel``.
         quorum: see ``agree``.
-        deadline_seconds: how long the server waits in each phase.
         nonce: 32 random hexadecimal digits, so that no two invites are equal.
-        version: the version of fedldp that wrote the invite.
-        initial: see ``Agreement``.
-        frozen: see ``Agreement``.
     """
 
-    url: str
-    authorities: tuple[bytes, ...]
-    config: RunConfig
-    problem: Problem
-    channel: Channel
-    quorum: int | None
-    deadline_seconds: float
-    nonce: str
-    version: str
-    initial: str | None = None
-    frozen: str | None = None
+    kind = "invite"
+    what = "invite"
+
+    url: Annotated[str, Field(pattern=URL)]
+    authorities: tuple[
+        Annotated[
+            bytes,
+            PlainValidator(_certificate),
+            PlainSerializer(lambda each: base64.b64encode(each).decode()),
+        ],
+        ...,
+    ] = ()
+    quorum: Annotated[int, Field(ge=1)] | None = None
+    nonce: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+
+    def check_read(self, own: Container[str] | None) -> None:
+        """Refuse an invite of another version, without authority, or whose model is own code.
+
+        Computing an invite's cost would run that code. An agreement does not need this check: after
+        it is read, it is checked against a policy, which lists the allowed models. A site that
+        joins has no policy yet, or looks at the cost first, and nobody has compared the ten words
+        at that time.
+        """
+        _check_version(self.version)
+        if not self.authorities:
+            raise ConfigError("it names no authority of its server; ask for it again")
+        model = self.config.model
+        if own is not None and is_address(model) and model not in own:
+            raise ConfigError(
+                f"model = {model}: this code is not part of fedldp, and reading the invite would "
+                "run it; to allow that, write a policy by hand and add the model to models"
+            )
 
     @classmethod
     def new(
@@ -156,7 +137,6 @@ class Invite:
         told = without_simulation(config).changed(target=config.target, **own)
         return cls(
             url=url,
-            authorities=(),
             config=told,
             problem=problem,
             channel=channel,
@@ -170,34 +150,7 @@ class Invite:
 
     def vouched(self, ca: Path) -> Invite:
         """Return the invite with its server's authorities: the certificates in a PEM file."""
-        return replace(self, authorities=tuple(authorities_of(ca)))
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The invite as JSON-ready values."""
-        return {
-            "invite": 1,
-            "version": self.version,
-            "url": self.url,
-            "ca": [base64.b64encode(each).decode() for each in self.authorities],
-            "config": self.config.model_dump(mode="json"),
-            "problem": Facts.document(self.problem),
-            "channel": self.channel,
-            "quorum": self.quorum,
-            "deadline_seconds": float(self.deadline_seconds),
-            "nonce": self.nonce,
-            **({} if self.initial is None else {"initial": self.initial}),
-            **({} if self.frozen is None else {"frozen": self.frozen}),
-        }
-
-    @cached_property
-    def digest(self) -> bytes:
-        """SHA-256 of its canonical bytes, with what its settings mean: 32 bytes."""
-        return digest_of({**self.document, "config": self.config.identity()})
-
-    def to_bytes(self) -> bytes:
-        """Return the content of the invite's file."""
-        return for_people(self.document)
+        return self.changed(authorities=tuple(authorities_of(ca)))
 
     @property
     def ca_pem(self) -> bytes:
@@ -242,7 +195,7 @@ class Invite:
         """
         count = self.config.num_clients
         if own is not None and not stay_at_sites(self.config):
-            return replace(self, config=self.config.changed(epsilon=own.epsilon)).expected()
+            return self.changed(config=self.config.changed(epsilon=own.epsilon)).expected()
         return self.agreement({f"site-{i}": f"{i:064x}" for i in range(count)})
 
 
@@ -258,90 +211,30 @@ def host_of(url: str) -> str:
     return host[1 : host.index("]")] if host.startswith("[") else host.partition(":")[0]
 
 
-def read_invite(path: Path, *, own: frozenset[str] | None = frozenset()) -> Invite:
-    """Return the invite in a file; see ``read_agreement`` for ``own``.
-
-    Raises:
-        ConfigError: the file cannot be read, is not an invite of this version of fedldp, or names
-            code that may not be imported.
-    """
-    try:
-        return parse_invite(read_file(path, "invite"), own=own)
-    except FedldpError as error:
-        raise ConfigError(f"invite {path}: {error}") from error
-
-
-def parse_invite(content: bytes, *, own: frozenset[str] | None) -> Invite:
-    """Return the invite in ``content``; see ``read_invite``."""
-    found = parse(content, _InviteDocument)
-    _check_version(found.version)
-    check_code(found.config, own)
-    _check_model(found.config, own)
-    try:
-        authorities = tuple(base64.b64decode(each, validate=True) for each in found.ca)
-        for each in authorities:
-            x509.load_der_x509_certificate(each)
-    except ValueError as error:
-        raise ConfigError("it is damaged at ca; ask for it again") from error
-    return Invite(
-        url=found.url,
-        authorities=authorities,
-        config=from_mapping(found.config),
-        problem=found.problem.problem(None),
-        channel=found.channel,
-        quorum=found.quorum,
-        deadline_seconds=found.deadline_seconds,
-        nonce=found.nonce,
-        version=found.version,
-        initial=found.initial,
-        frozen=found.frozen,
-    )
-
-
-@dataclass(frozen=True)
-class Joining:
+class Joining(SignedDocument):
     """A site's answer to an invite.
 
     Attributes:
+        version: the version of fedldp that made the answer.
+        invite: the digest of the invite that it answers, in hexadecimal.
         name: the name of the site.
-        key: its public key, 64 hexadecimal digits.
-        invite: the digest of the invite that it answers.
-        document: the answer as signed and sent.
         own: the site's own budget, which is shown to all sites.
     """
 
-    name: str
-    key: str
-    invite: bytes
-    document: Mapping[str, Any]
+    kind = "join"
+    what = "join file"
+
+    version: str
+    invite: Hex
+    name: Annotated[str, Field(pattern=SITE_NAME)]
     own: SignedBudget | None = None
 
-    @property
-    def digest(self) -> bytes:
-        """SHA-256 of its canonical bytes: 32 bytes."""
-        return digest_of(self.document)
-
-
-def read_joining(path: Path) -> Joining:
-    """Return the site's answer in a file.
-
-    Raises:
-        ConfigError: the answer cannot be read, is from another version of fedldp, or is not signed
-            by its key.
-    """
-    try:
-        found = parse(read_file(path, "join file"), _JoinDocument)
-        _check_version(found.version)
-        document = found.model_dump(exclude_none=True)
-        unsigned = {name: value for name, value in document.items() if name != "signature"}
-        signature = bytes.fromhex(found.signature)
-        if not is_signed(found.key, signature, _PURPOSE + canonical(unsigned)):
-            raise ConfigError("it was changed after the site signed it; ask for it again")
-        if found.own is not None and (found.own.key != found.key or not found.own.is_consent):
+    def check_read(self, own: Container[str] | None) -> None:
+        """Refuse an answer of another version, or that is not signed by its key."""
+        _check_version(self.version)
+        super().check_read(own)
+        if self.own is not None and (self.own.key != self.key or not self.own.is_signed):
             raise ConfigError("its budget is not the site's own; ask for it again")
-    except FedldpError as error:
-        raise ConfigError(f"join file {path}: {error}") from error
-    return Joining(found.name, found.key, bytes.fromhex(found.invite), document, found.own)
 
 
 @dataclass(frozen=True)
@@ -459,29 +352,21 @@ def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined
         expected = invite.expected(policy.own)
         authorities = _authorities_for(policy, invite)
         taken = authorities == "taken"
-        policy.check(replace(expected, server_ca=()) if taken else expected)
+        policy.check(expected.changed(server_ca=()) if taken else expected)
         _check_private(policy.data)
         check_data(policy, expected)
         if taken:
             replace_file(policy.server.ca, invite.ca_pem)
     key = read_private(policy.key)
-    public = key.public_key().public_bytes_raw().hex()
-    unsigned = {
-        "join": 1,
-        "version": version("fedldp"),
-        "invite": invite.digest.hex(),
-        "name": name,
-        "key": public,
-    }
     own = None
     if policy.own is not None and not stay_at_sites(invite.config):
-        own = signed_budget(key, policy.own)
-        unsigned["own"] = own.model_dump()
-    document = {**unsigned, "signature": key.sign(_PURPOSE + canonical(unsigned)).hex()}
+        own = SignedBudget.by(key, policy.own)
+    joining = Joining.signed(
+        key, version=version("fedldp"), invite=invite.digest.hex(), name=name, own=own
+    )
     file = folder / f"{name}.join"
     file.unlink(missing_ok=True)
-    new_file(file, for_people(document), 0o644)
-    joining = Joining(name, public, invite.digest, document, own)
+    new_file(file, joining.to_bytes(), 0o644)
     return Joined(file, joining, policy, expected, authorities)
 
 
@@ -526,7 +411,7 @@ def fetched_agreement(policy: SitePolicy) -> Agreement:
 
     key = read_private(policy.key)
     content = fetch_agreement(policy.server.url, policy.server.ca, key, LARGEST)
-    return parse_agreement(content, policy.data_dir, own=policy.own_code)
+    return Agreement.parse(content, policy.data_dir, own=policy.own_code)
 
 
 def admit(invite: Invite, files: Sequence[Path]) -> list[Joining]:
@@ -536,11 +421,11 @@ def admit(invite: Invite, files: Sequence[Path]) -> list[Joining]:
         ConfigError: an answer is for another invite, or two answers are from one site; the message
             names their files.
     """
-    found = [read_joining(file) for file in files]
+    found = [Joining.read(file) for file in files]
     names: dict[str, Path] = {}
     keys: dict[str, Path] = {}
     for file, each in zip(files, found, strict=True):
-        if each.invite != invite.digest:
+        if each.invite != invite.digest.hex():
             raise ConfigError(
                 f"join file {file}: site {each.name} answers another invite; send it this invite "
                 "again"
@@ -647,21 +532,6 @@ def _make_folder(folder: Path) -> None:
         folder.chmod(0o700)
     except OSError as error:
         raise ConfigError(f"folder {folder}: {error.strerror}; choose another --folder") from error
-
-
-def _check_model(config: Mapping[str, Any], own: frozenset[str] | None) -> None:
-    """Refuse a model from outside fedldp, because computing an invite's cost would run its code.
-
-    An agreement does not need this check: after it is read, it is checked against a policy, which
-    lists the allowed models. A site that joins has no policy yet, or looks at the cost first, and
-    nobody has compared the ten words at that time.
-    """
-    model = config.get("model")
-    if own is not None and isinstance(model, str) and is_address(model) and model not in own:
-        raise ConfigError(
-            f"model = {model}: this code is not part of fedldp, and reading the invite would run "
-            "it; to allow that, write a policy by hand and add the model to models"
-        )
 
 
 def _check_version(found: str) -> None:

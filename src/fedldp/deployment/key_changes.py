@@ -12,21 +12,20 @@ and their servers stop asking it.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from fedldp.core.errors import ConfigError, FedldpError, PrivacyError, RunError
+from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.deployment.acceptance import Acceptances
-from fedldp.deployment.documents import canonical, digest_of, for_people, parse, read_file
+from fedldp.deployment.documents import Document, Hex, Signature, SignedDocument
 from fedldp.deployment.identity import (
     is_signed,
     make_private,
+    public_of,
     public_text,
     read_private,
     replace_secret,
@@ -36,104 +35,59 @@ from fedldp.deployment.policy import SitePolicy
 from fedldp.deployment.site_ledger import SiteLedger
 from fedldp.reporting.record import replace_file
 
-_PURPOSE = b"fedldp key change\x01"
 
-_Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-_Signature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
-
-
-class KeyChange(BaseModel):
-    """One change of a site's key.
+class KeyChange(SignedDocument):
+    """One change of a site's key, signed by the next key, whose owner states that they own it.
 
     Attributes:
-        old, new: the public keys before and after the change.
-        by_old, by_new: a signature of both public keys, by the earlier and by the next key. The
-            owner of the earlier key thereby states which key is next, and the owner of the next key
-            states that they own it.
+        old: the public key before the change; ``key`` is the one after it.
+        by_old: a signature by the earlier key, whose owner states which key is next.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    kind = "key_change"
+    what = "key change"
 
-    old: _Key
-    new: _Key
-    by_old: _Signature
-    by_new: _Signature
+    old: Hex
+    by_old: Signature
 
     @classmethod
-    def signed(cls, old: Ed25519PrivateKey, new: Ed25519PrivateKey) -> KeyChange:
+    def between(cls, old: Ed25519PrivateKey, new: Ed25519PrivateKey) -> Self:
         """Return the change from one key to another, signed with both."""
-        names = {"old": _public(old), "new": _public(new)}
-        content = _PURPOSE + canonical(names)
-        return cls(**names, by_old=old.sign(content).hex(), by_new=new.sign(content).hex())
+        by_old = old.sign(_next_key(public_of(new))).hex()
+        return cls.signed(new, old=public_of(old), by_old=by_old)
 
     @property
     def is_signed(self) -> bool:
         """Whether both keys signed the change."""
-        content = _PURPOSE + canonical({"old": self.old, "new": self.new})
-        return self.old != self.new and all(
-            is_signed(key, bytes.fromhex(signature), content)
-            for key, signature in ((self.old, self.by_old), (self.new, self.by_new))
-        )
+        consent = is_signed(self.old, bytes.fromhex(self.by_old), _next_key(self.key))
+        return self.old != self.key and consent and super().is_signed
 
 
-class _Document(BaseModel):
-    """All changes of a site's key, oldest first."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    key_changes: Literal[1]
-    changes: Annotated[list[KeyChange], Field(min_length=1)]
+def _next_key(key: str) -> bytes:
+    return b"fedldp next key\x01" + bytes.fromhex(key)
 
 
-class _Earlier(BaseModel):
-    """What a site keeps of its earlier keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    changes: list[KeyChange]
-    receipts: dict[_Key, _Key]
-    """The secrets that open the receipts sealed with each earlier key."""
-
-
-@dataclass(frozen=True)
-class ChangedKey:
+class ChangedKey(Document):
     """What a site sends its server about its changed key.
 
     Attributes:
         changes: all changes so far; each begins with the key that the previous one ended with.
-        digest: SHA-256 of the canonical bytes: 32 bytes.
     """
 
-    changes: tuple[KeyChange, ...]
-    digest: bytes
+    kind = "key_changes"
+    what = "key change"
 
+    changes: Annotated[tuple[KeyChange, ...], Field(min_length=1)]
 
-def read_changed_key(path: Path) -> ChangedKey | None:
-    """Return the changes of a site's key in a file; None for another kind of document.
-
-    Raises:
-        ConfigError: the file cannot be read, is damaged, or is not signed by the keys that it
-            names.
-    """
-    content = read_file(path, "file")
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(found, dict) or "key_changes" not in found:
-        return None
-    try:
-        document = parse(content, _Document)
-        _check(document.changes)
-    except FedldpError as error:
-        raise ConfigError(f"key change {path}: {error}") from error
-    return ChangedKey(tuple(document.changes), digest_of(document.model_dump()))
+    def check_read(self, own: Container[str] | None) -> None:
+        """Refuse changes that their keys did not sign, or that do not follow each other."""
+        _check(self.changes)
 
 
 def _check(changes: Sequence[KeyChange]) -> None:
     if not all(change.is_signed for change in changes):
         raise ConfigError("it was changed after the site signed it; ask for it again")
-    keys = [changes[0].old, *(change.new for change in changes)] if changes else []
+    keys = [change.old for change in changes[:1]] + [change.key for change in changes]
     if keys[:-1] != [change.old for change in changes] or len(set(keys)) < len(keys):
         raise ConfigError("its key changes do not form a chain; ask for it again")
 
@@ -141,20 +95,23 @@ def _check(changes: Sequence[KeyChange]) -> None:
 # At the site
 
 
-@dataclass(frozen=True)
-class EarlierKeys:
+class EarlierKeys(Document):
     """What a site still keeps of its earlier keys.
 
     Attributes:
         changes: the changes of the site's key, oldest first.
-        receipts: for each earlier key, the secret that opens the receipts sealed with it.
+        receipts: for each earlier key, the secret that opens the receipts sealed with it, in
+            hexadecimal.
     """
 
-    changes: tuple[KeyChange, ...]
-    receipts: Mapping[str, bytes]
+    kind = "earlier_keys"
+    what = "earlier keys"
+
+    changes: tuple[KeyChange, ...] = ()
+    receipts: dict[Hex, Hex] = Field(default_factory=dict)
 
     @classmethod
-    def of(cls, policy: SitePolicy) -> EarlierKeys:
+    def of(cls, policy: SitePolicy) -> Self:
         """Return a site's earlier keys.
 
         Raises:
@@ -162,14 +119,20 @@ class EarlierKeys:
         """
         path = _earlier(policy)
         if not path.exists():
-            return cls((), {})
+            return cls()
         try:
-            found = _Earlier.model_validate_json(path.read_bytes())
-            _check(found.changes)
-        except (OSError, ValueError, ValidationError, ConfigError) as error:
+            return cls.read(path)
+        except ConfigError as error:
             raise PrivacyError(f"{path}: it is damaged; restore it from a copy") from error
-        opens = {key: bytes.fromhex(text) for key, text in found.receipts.items()}
-        return cls(tuple(found.changes), opens)
+
+    def check_read(self, own: Container[str] | None) -> None:
+        """Refuse changes that their keys did not sign, or that do not follow each other."""
+        _check(self.changes)
+
+    @property
+    def opens(self) -> list[bytes]:
+        """The secrets that open the receipts sealed with an earlier key."""
+        return [bytes.fromhex(each) for each in self.receipts.values()]
 
 
 def change_key(policy: SitePolicy) -> tuple[ChangedKey, Path, list[str]]:
@@ -193,22 +156,19 @@ def change_key(policy: SitePolicy) -> tuple[ChangedKey, Path, list[str]]:
     next_key = policy.key.with_name(f"{policy.key.name}.next")
     new = read_private(next_key) if next_key.exists() else make_private(next_key)
     changes = known.changes
-    if not changes or changes[-1].new != _public(new):
-        changes = (*changes, KeyChange.signed(old, new))
-    opens = {**known.receipts, _public(old): Receipts(old).opens}
-    kept = _Earlier(
-        changes=list(changes), receipts={key: each.hex() for key, each in opens.items()}
-    )
-    document = _Document(key_changes=1, changes=list(changes)).model_dump()
+    if not changes or changes[-1].key != public_of(new):
+        changes = (*changes, KeyChange.between(old, new))
+    opens = {**known.receipts, public_of(old): Receipts(old).opens.hex()}
+    kept, changed = EarlierKeys(changes=changes, receipts=opens), ChangedKey(changes=changes)
     file = policy.key.with_suffix(".changed")
     ended = runs_of(policy)
     for digest in ended:
         Acceptances(policy).retire(bytes.fromhex(digest))
-    replace_secret(_earlier(policy), kept.model_dump_json(indent=1).encode())
-    replace_file(file, for_people(document))
+    replace_secret(_earlier(policy), kept.to_bytes())
+    replace_file(file, changed.to_bytes())
     replace_file(policy.key.with_suffix(".pub"), public_text(new))
     next_key.replace(policy.key)  # the last step: until then, the site still uses its earlier key
-    return ChangedKey(tuple(changes), digest_of(document)), file, ended
+    return changed, file, ended
 
 
 def runs_of(policy: SitePolicy) -> list[str]:
@@ -218,10 +178,6 @@ def runs_of(policy: SitePolicy) -> list[str]:
 
 def _earlier(policy: SitePolicy) -> Path:
     return policy.key.with_name(f"{policy.key.name}.earlier")
-
-
-def _public(key: Ed25519PrivateKey) -> str:
-    return key.public_key().public_bytes_raw().hex()
 
 
 # At the server
@@ -243,14 +199,14 @@ def take_over(folder: Path, changed: ChangedKey) -> None:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         for change in changed.changes:
             known = next_key_of(folder, change.old)
-            if known == change.new:
+            if known == change.key:
                 continue
             if known is not None:
                 raise ConfigError(
                     f"key {change.old[:16]}: the site changed it to {known[:16]} before, not to "
-                    f"{change.new[:16]}; somebody else may have the earlier key: call the site"
+                    f"{change.key[:16]}; somebody else may have the earlier key: call the site"
                 )
-            replace_file(changed_file(place, change.old), for_people(change.model_dump()))
+            replace_file(changed_file(place, change.old), change.to_bytes())
     except OSError as error:
         raise ConfigError(f"{error.filename}: {error.strerror}; check the folder") from error
 
@@ -269,12 +225,12 @@ def next_key_of(folder: Path, key: str) -> str | None:
     if not path.exists():
         return None
     try:
-        found = KeyChange.model_validate_json(path.read_bytes())
-        if found.old != key or not found.is_signed:
-            raise ValueError("of another key")
-    except (OSError, ValueError) as error:
+        found = KeyChange.read(path)
+    except ConfigError as error:
         raise RunError(f"{path} is damaged: restore it from a copy") from error
-    return found.new
+    if found.old != key:
+        raise RunError(f"{path} is of another key: restore it from a copy")
+    return found.key
 
 
 def check_current(folder: Path, roster: Mapping[str, str]) -> None:

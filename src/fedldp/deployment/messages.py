@@ -249,7 +249,7 @@ def changed_file(folder: Path, key: str) -> Path:
 def _changed_to(path: Path) -> tuple[str, str]:
     """Return a site's next key and its earlier one, from the file that records the change."""
     try:
-        return str(json.loads(path.read_text())["new"]), path.stem
+        return str(json.loads(path.read_text())["key"]), path.stem
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{path} is damaged: restore it from a copy") from error
 

@@ -10,26 +10,16 @@ largest budget that a site may choose.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedldp.algorithms.calibration import PerRunInSums
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.settings import Delta, Positive, TargetUnit, is_own
 from fedldp.core.errors import ConfigError
 from fedldp.core.frozen_config import FrozenConfig
-from fedldp.deployment.identity import is_signed
-
-_PURPOSE = b"fedldp own budget\n"
-_LARGEST = 1 << 16
-"""The largest permitted size of a budget's file, in bytes."""
-
-Key = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Signature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
+from fedldp.deployment.documents import SignedDocument
 
 
 class OwnBudget(FrozenConfig):
@@ -80,75 +70,29 @@ class OwnBudget(FrozenConfig):
             )
 
 
-class SignedBudget(BaseModel):
-    """A site's own budget with its signature.
+class SignedBudget(SignedDocument):
+    """A site's own budget with its signature, by which it consents to showing it to all sites.
 
     Attributes:
-        key: the site's public identity.
         epsilon, unit, delta: see ``OwnBudget``.
-        signature: the Ed25519 signature of all these fields, by ``key``.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    kind = "own_budget"
+    what = "budget"
 
-    own_budget: Literal[1] = 1
-    key: Key
     epsilon: Positive
     unit: TargetUnit
     delta: Delta
-    signature: Signature
 
     @property
     def budget(self) -> OwnBudget:
         """The stated budget."""
         return OwnBudget(epsilon=self.epsilon, unit=self.unit, delta=self.delta)
 
-    @property
-    def is_consent(self) -> bool:
-        """Whether the holder of ``key`` signed this budget."""
-        return is_signed(self.key, bytes.fromhex(self.signature), to_sign(self.key, self.budget))
-
-    def to_bytes(self) -> bytes:
-        """Return the content of its file."""
-        return json.dumps(self.model_dump(), indent=1, sort_keys=True).encode() + b"\n"
-
-
-def to_sign(key: str, budget: OwnBudget) -> bytes:
-    """Return what a site signs to consent to showing its budget to all sites."""
-    said = {"key": key, **budget.model_dump()}
-    return _PURPOSE + json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
-
-
-def signed_budget(private: Ed25519PrivateKey, budget: OwnBudget) -> SignedBudget:
-    """Return a site's budget, signed by its identity."""
-    key = private.public_key().public_bytes_raw().hex()
-    signature = private.sign(to_sign(key, budget)).hex()
-    return SignedBudget(key=key, signature=signature, **budget.model_dump())
-
-
-def read_budget(path: Path) -> SignedBudget:
-    """Return the budget in a file, if its signature is valid.
-
-    Raises:
-        ConfigError: the file has no budget, or its site did not sign it.
-    """
-    try:
-        with path.open("rb") as file:
-            content = file.read(_LARGEST + 1)
-    except OSError as error:
-        raise ConfigError(f"budget {path}: {error.strerror}; check the path") from error
-    try:
-        if len(content) > _LARGEST:
-            raise ValueError
-        found = SignedBudget.model_validate(json.loads(content))
-    except (ValueError, RecursionError, ValidationError) as error:
-        raise ConfigError(
-            f"budget {path}: this file was not written by `fedldp deploy budget`, or it is "
-            "damaged; ask for it again"
-        ) from error
-    if not found.is_consent:
-        raise ConfigError(f"budget {path}: it is not signed by its site; ask the site for it again")
-    return found
+    @classmethod
+    def by(cls, private: Ed25519PrivateKey, budget: OwnBudget) -> Self:
+        """Return a site's budget, signed by its identity."""
+        return cls.signed(private, **budget.model_dump())
 
 
 def stay_at_sites(config: RunConfig) -> bool:
@@ -214,7 +158,7 @@ def check_budgets(config: RunConfig, keys: list[str], budgets: tuple[SignedBudge
             "agreement"
         )
     for each, epsilon in zip(budgets, epsilons, strict=True):
-        if not each.is_consent:
+        if not each.is_signed:
             raise ConfigError(
                 f"budgets: the site with key {each.key[:16]} did not sign its own budget; refuse "
                 "this agreement"

@@ -30,7 +30,7 @@ from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement, Channel
 from fedldp.deployment.checks import check_data
 from fedldp.deployment.identity import make_identity, read_private, read_public
-from fedldp.deployment.own_budgets import OwnBudget, signed_budget, stay_at_sites
+from fedldp.deployment.own_budgets import OwnBudget, SignedBudget, stay_at_sites
 from fedldp.deployment.policy import SitePolicy, models_in, protected_part, read_policy
 from fedldp.deployment.sites import RELEASED_TWICE
 from fedldp.simulation.inputs import Inputs
@@ -117,7 +117,7 @@ class DemoEnvironment:
             make_identity(place / "site.key", place / "site.pub")
             roster[place.name] = read_public(place / "site.pub")
             if own and not stay_at_sites(config):
-                budgets.append(signed_budget(read_private(place / "site.key"), own[index]))
+                budgets.append(SignedBudget.by(read_private(place / "site.key"), own[index]))
         agreement = agree(
             config,
             raw.problem,

@@ -22,7 +22,7 @@ from fedldp.core.errors import ConfigError, EndedForGood, LedgerLost
 from fedldp.core.locks import alone
 from fedldp.core.registry import check_extra
 from fedldp.data import Examples, is_own_file, load_dataset, load_examples
-from fedldp.deployment.agreement import Agreement, read_agreement
+from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.certificates import ServerTls
 from fedldp.deployment.initial import beside
 from fedldp.deployment.key_changes import next_key_of
@@ -155,7 +155,7 @@ def run_server(
     """Run a server's rounds, and return what they produced; see ``Server.serve``."""
     _log_to_stderr(json_log)
     os.umask(0o077)
-    found = read_agreement(agreement, own=None)
+    found = Agreement.read(agreement, own=None)
     examples = None if test is None else _test(test, found, data_dir)
     with alone(folder.with_name(f"{folder.name}.lock"), "server"):
         reach = reached.pipe(found, folder)  # reports errors before anything is created

@@ -37,7 +37,7 @@ from fedldp.core.errors import ConfigError, Diverged, EndedForGood, FedldpError,
 from fedldp.core.facts import Doubt
 from fedldp.core.kinds import ANSWER_TIME, ENDED, STOPPED
 from fedldp.data import Examples, standardised
-from fedldp.deployment.agreement import Agreement, check_stated, parse_agreement
+from fedldp.deployment.agreement import Agreement, check_stated
 from fedldp.deployment.channels import ReportChecker, server_role
 from fedldp.deployment.initial import agreed_initial
 from fedldp.deployment.journal import Journal
@@ -132,7 +132,7 @@ class Server:
     def __init__(
         self, folder: Path, agreement: bytes, test: Examples | None, initial: Path | None = None
     ) -> None:
-        self.agreement = parse_agreement(agreement, own=None)
+        self.agreement = Agreement.parse(agreement, own=None)
         self.agreement.check()
         check_stated(self.agreement)
         begun = (folder / "agreement").exists()
@@ -379,7 +379,7 @@ def _folder(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
     """Return a server's folder, created if it does not exist."""
     file = path / "agreement"
     if file.exists():
-        if parse_agreement(file.read_bytes(), own=None).digest != agreement.digest:
+        if Agreement.parse(file.read_bytes(), own=None).digest != agreement.digest:
             raise EndedForGood(
                 f"{path}: it belongs to another agreement; give that agreement, or another folder"
             )

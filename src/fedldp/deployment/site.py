@@ -125,7 +125,7 @@ class Agent:
         self._ledger = self._kept.ledger
         # Not with the ledger's connection: a wait for its lock would reveal when a training ended.
         self._accepted = Acceptances(policy)
-        self._receipts = Receipts(self._key, EarlierKeys.of(policy).receipts.values())
+        self._receipts = Receipts(self._key, EarlierKeys.of(policy).opens)
         self._source = open_source(policy.data, policy.label_column, policy.person_column)
         self._runs: dict[bytes, _Run] = {}
         self._refused: dict[bytes, Acceptance] = {}

@@ -32,7 +32,7 @@ from fedldp.core.kinds import (
 )
 from fedldp.core.locks import is_held
 from fedldp.deployment.acceptance import Acceptance, Acceptances
-from fedldp.deployment.agreement import Agreement, parse_agreement
+from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.certificates import authority_expires, expires
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.policy import SitePolicy, rounds_answered
@@ -59,7 +59,7 @@ def status_of_server(folder: Path) -> dict[str, Any]:
             f"{folder}: not a server's folder, because it has no file named agreement; give the "
             "folder of fedldp deploy server, or a site's policy"
         )
-    agreement = parse_agreement(file.read_bytes(), own=None)
+    agreement = Agreement.parse(file.read_bytes(), own=None)
     process = Process.of_server(folder)
     known, done, complete = process.known or {}, _rounds_done(folder), is_finished(folder)
     before = {each.get("name"): each for each in known.get("sites", ()) if isinstance(each, dict)}

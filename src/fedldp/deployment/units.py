@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fedldp.core.errors import ConfigError, EndedForGood
-from fedldp.deployment.agreement import read_agreement
+from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.policy import read_policy
 
@@ -70,7 +70,7 @@ def unit_of_server(agreement: Path, options: Iterable[str]) -> tuple[str, str]:
         FedldpError: the agreement is invalid, root owns its folder, or a reboot empties that
             folder.
     """
-    found, place = read_agreement(agreement, own=None), agreement.absolute()
+    found, place = Agreement.read(agreement, own=None), agreement.absolute()
     _check_lasts({place.parent})
     text = _UNIT.format(
         description=f"fedldp server of run {found.run[:8]}",
