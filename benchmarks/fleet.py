@@ -50,7 +50,7 @@ from fedldp.data import load_examples
 from fedldp.deployment.agreement import Channel, read_agreement
 from fedldp.deployment.https.site import HttpsLink
 from fedldp.deployment.identity import read_private
-from fedldp.deployment.messages import Ask, Receipts, read_by_site
+from fedldp.deployment.messages import Receipts
 from fedldp.deployment.parties import HOST, DemoEnvironment
 from fedldp.deployment.policy import read_policy
 from fedldp.deployment.site import Agent
@@ -69,19 +69,16 @@ _SENT, _RECEIVED = 120, 128
 
 def host(folder: Path, sites: Sequence[int], work: float) -> None:
     """Run these sites until standard input is closed, and then print what they saw."""
-    stop, requests, answers = threading.Event(), list[float](), list[float]()
+    requests, answers = list[float](), list[float]()
     given: defaultdict[tuple[int, bytes], list[bytes]] = defaultdict(list)
     """The answers of each site to each request."""
 
     def answered(site: int, agent: Agent, body: bytes) -> bytes:
-        asked = isinstance(read_by_site(body), Ask)
-        if asked:
-            requests.append(time.monotonic())
+        requests.append(time.monotonic())
         answer = agent.answer(body)
-        if asked:
-            time.sleep(work)
-            answers.append(time.monotonic())
-            given[site, sha256(body).digest()].append(sha256(answer).digest())
+        time.sleep(work)
+        answers.append(time.monotonic())
+        given[site, sha256(body).digest()].append(sha256(answer).digest())
         return answer
 
     # A process computes public features once here, so that its threads need not.
@@ -89,7 +86,7 @@ def host(folder: Path, sites: Sequence[int], work: float) -> None:
     path = folder / f"site-{sites[0]}" / "data.npz"
     first = load_examples(path, columns=agreement.config.columns)
     agreement.config.algorithm(agreement.problem).prepared()(first)
-    threads = []
+    links = []
     for site in sites:
         policy = read_policy(folder / f"site-{site}" / "site.toml")
         assert policy.server is not None
@@ -98,21 +95,24 @@ def host(folder: Path, sites: Sequence[int], work: float) -> None:
             policy.server.url,
             policy.server.ca,
             agent.key,
+            agreement.digest,
             partial(answered, site, agent),
             lambda agent=agent: agent.largest_message,  # type: ignore[misc]
+            partial(agent.receipt, agreement.digest),
         )
-        threads.append(threading.Thread(target=link.serve, args=(stop,), daemon=True))
+        links.append(link)
     print("ready", flush=True)
     sys.stdin.readline()
-    for thread in threads:
-        thread.start()
+    for link in links:
+        link.start()
     counted: dict[int, tuple[int, int]] = {}
     over = threading.Thread(target=sys.stdin.read, daemon=True)
     over.start()
     while over.is_alive():
         over.join(0.5)
         counted |= _tcp_bytes()
-    stop.set()
+    for link in links:
+        link.end()
     sums = [sum(each) for each in zip(*counted.values(), strict=True)]
     seen = {
         "requests": requests,

@@ -45,10 +45,10 @@ from fedldp.data import load_examples
 from fedldp.deployment.agreement import Channel
 from fedldp.deployment.certificates import tls_of_server
 from fedldp.deployment.https.hello import SignedHello
-from fedldp.deployment.https.site import HttpsLink, tls_of_site
+from fedldp.deployment.https.site import tls_of_site
 from fedldp.deployment.parties import HOST, DemoEnvironment, free_ports, running_parties
 from fedldp.deployment.policy import SitePolicy
-from fedldp.deployment.running import OverHttps
+from fedldp.deployment.running import OverHttps, pipe_of, serve_links
 from fedldp.deployment.server import Server
 from fedldp.deployment.site import Agent
 from fedldp.protocol.server_loop import Round
@@ -262,7 +262,9 @@ def in_one_process(world: DemoEnvironment, cell: Cell) -> dict[str, Any]:
     with ExitStack() as stack:
         counter = stack.enter_context(Counter(world.port, behind))
         server = Server(world.run, world.agreement.to_bytes(), test)
-        pipe = stack.enter_context(reached.pipe(world.agreement, world.run))
+        listener = reached.listener(world.folder, len(world.sites))
+        stack.enter_context(listener)
+        pipe = stack.enter_context(listener.serving(pipe_of(world.agreement)))
         for policy in world.sites:
             stack.enter_context(linked(policy))
 
@@ -283,12 +285,7 @@ def in_one_process(world: DemoEnvironment, cell: Cell) -> dict[str, Any]:
 def linked(policy: SitePolicy) -> Iterator[None]:
     """Let a site's agent answer over HTTPS."""
     agent, stop = Agent(policy, test_keys=True), threading.Event()
-    assert policy.server is not None
-    answer = agent.answer
-    link = HttpsLink(
-        policy.server.url, policy.server.ca, agent.key, answer, lambda: agent.largest_message
-    )
-    thread = threading.Thread(target=link.serve, args=(stop,))
+    thread = threading.Thread(target=serve_links, args=(agent, stop))
     with agent.ledger.database.held():
         thread.start()
         try:

@@ -42,6 +42,7 @@ from fedldp.deployment.parties import _write_examples, own_budgets_of
 from fedldp.deployment.policy import SitePolicy, read_policy
 from fedldp.deployment.server import Served, Server
 from fedldp.deployment.site import Agent
+from fedldp.deployment.watch import Presence
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.wire import (
     Broadcast,
@@ -92,33 +93,53 @@ class Killed(BaseException):
 class FakePipe:
     """Calls agents; ``tamper`` may lose, change or repeat messages.
 
+    A site is present while its agent serves any agreement, as an agent holds no link otherwise.
+
     Attributes:
-        agents: by node, looked up at each call; None for an absent one.
-        tamper: gets a node, a request and an answer, and returns what arrives.
+        agents: by site, looked up at each call; None for an absent one.
+        tamper: gets a site, a request and an answer, and returns what arrives.
         connected: whether the pipe is connected.
-        seen: every (node, asked, answered).
+        seen: every (site, asked, answered).
+        versions: the version of each site.
     """
 
     agents: dict[int, Callable[[bytes], bytes] | None]
-    tamper: Callable[[int, bytes, Body], list[Body]] = lambda node, asked, answer: [answer]
+    tamper: Callable[[int, bytes, Body], list[Body]] = lambda site, asked, answer: [answer]
     connected: bool = True
     absent: str = "nobody is there"
     seen: list[tuple[int, bytes, Body]] = field(default_factory=list)
+    versions: tuple[str, ...] = ()
     _tag: int = 0
     _ready: deque[tuple[int, Body]] = field(default_factory=deque)
+    _sessions: dict[int, tuple[object, int]] = field(default_factory=dict)
 
-    def nodes(self, timeout: float) -> list[int]:
-        return list(self.agents)
+    def present(self) -> list[Presence]:
+        return [self._presence(site) for site in range(max(self.agents, default=-1) + 1)]
 
-    def present(self) -> None:
-        return None
+    def _presence(self, site: int) -> Presence:
+        answers = self.agents.get(site)
+        agent = getattr(answers, "__self__", None)
+        served = agent.served() if isinstance(agent, Agent) else []
+        there = bool(served) if isinstance(agent, Agent) else answers is not None
+        before, number = self._sessions.get(site, (None, 0))
+        if (there and before is not agent) or not number:
+            number += there
+        self._sessions[site] = agent if there else None, number
+        return Presence(
+            there=there,
+            near=isinstance(agent, Agent),
+            silent=0.0 if there else None,
+            session=number,
+            version=self.versions[site] if self.versions else "0.1.0",
+            receipt=agent.receipt(served[0]) if served else NO_RECEIPT,
+        )
 
-    def ask(self, node: int, body: bytes, ttl: int) -> int:
+    def ask(self, site: int, body: bytes, ttl: int) -> int:
         self._tag += 1
-        agent = self.agents.get(node)
+        agent = self.agents.get(site)
         answer = None if agent is None else agent(body)
-        self.seen.append((node, body, answer))
-        self._ready.extend((self._tag, each) for each in self.tamper(node, body, answer))
+        self.seen.append((site, body, answer))
+        self._ready.extend((self._tag, each) for each in self.tamper(site, body, answer))
         return self._tag
 
     def take(self, timeout: float) -> list[tuple[int, Body]]:
@@ -143,7 +164,7 @@ class Environment:
         return Agent(self.policies[index], test_keys=True, **given)
 
     def pipe(self, **given: Any) -> FakePipe:
-        agents = {100 + i: self.agent(i).answer for i in range(len(self.policies))}
+        agents = {i: self.agent(i).answer for i in range(len(self.policies))}
         return FakePipe(agents, **given)
 
     def server(self) -> Server:
@@ -164,10 +185,7 @@ class Environment:
 
 
 def asks(asked: bytes, round: int = 1, phase: int = 0) -> bool:
-    message = read_by_site(asked)
-    if not isinstance(message, Ask):
-        return False
-    request = read_request(message.request)
+    request = read_request(read_by_site(asked).request)
     return (request.broadcast.round, request.phase) == (round, phase)
 
 

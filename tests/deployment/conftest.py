@@ -11,7 +11,7 @@ from fedldp.simulation.engine import simulate
 
 @pytest.fixture(autouse=True)
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_PAUSE", "_LOOK", "_SEE", "_STRANGER_AGAIN"):
+    for name in ("_PAUSE", "_SEE"):
         monkeypatch.setattr(sites, name, 0.0)
     monkeypatch.setattr(server, "_FIRST_PAUSE", 0.01)
 

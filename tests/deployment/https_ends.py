@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,10 +15,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedldp.deployment.certificates import ServerTls, tls_of_server
 from fedldp.deployment.https.hello import SignedHello
-from fedldp.deployment.https.server import HttpsPipe, listen
+from fedldp.deployment.https.pipe import RunPipe
+from fedldp.deployment.https.server import Listener, listen
 from fedldp.deployment.https.site import HttpsLink, tls_of_site
 
 LARGEST = 1 << 20
+DIGEST = b"agreement".ljust(32)
 
 
 def eventually(holds: Callable[[], object], patience: float = 20.0) -> None:
@@ -36,6 +37,7 @@ class Ends:
     folder: Path
     keys: list[Ed25519PrivateKey]
     port: int = 0
+    listener: Listener | None = None
 
     @property
     def url(self) -> str:
@@ -46,14 +48,15 @@ class Ends:
         return tls_of_server(self.folder / "server.pem", self.folder / "server.key")[1]
 
     @contextmanager
-    def pipe(self) -> Iterator[HttpsPipe]:
+    def pipe(self) -> Iterator[RunPipe]:
         """Start the server; a second call uses the same port."""
         tls = ServerTls(self.folder / "server.pem", self.folder / "server.key")
         publics = [key.public_key().public_bytes_raw().hex() for key in self.keys]
         sites = list(zip(("near", "far"), publics, strict=True))
-        listening = listen(f"127.0.0.1:{self.port}")
-        with HttpsPipe(listening, tls, sites, LARGEST, "0.1.0", b"agreed") as pipe:
-            self.port = pipe.address[1]
+        self.listener = Listener(listen(f"127.0.0.1:{self.port}"), tls)
+        run = RunPipe(DIGEST, b"agreed", sites, LARGEST, "0.1.0")
+        with self.listener, self.listener.serving(run) as pipe:
+            self.port = self.listener.address[1]
             yield pipe
 
     @contextmanager
@@ -63,18 +66,17 @@ class Ends:
             "url": self.url,
             "ca": self.folder / "ca.pem",
             "key": self.keys[site],
+            "digest": DIGEST,
             "answer": lambda asked: asked[::-1],
             "largest": lambda: LARGEST,
             **given,
         }
-        link, stop = HttpsLink(**terms), threading.Event()
-        thread = threading.Thread(target=link.serve, args=(stop,))
-        thread.start()
+        link = HttpsLink(**terms)
+        link.start()
         try:
             yield link
         finally:
-            stop.set()
-            thread.join()
+            link.end()
 
     def client(self) -> httpx.Client:
         """Return a client that sends only what a test tells it to."""
@@ -83,7 +85,7 @@ class Ends:
 
     def hello(self, client: httpx.Client, key: Ed25519PrivateKey, **given: Any) -> SignedHello:
         terms = {"nonce": client.get("/v1/nonce").content, "certificate": self.certificate, **given}
-        return SignedHello.signed(key, version="0.1.0", **terms)
+        return SignedHello.signed(key, version="0.1.0", digest=DIGEST, **terms)
 
     def token(self, client: httpx.Client, site: int = 0) -> dict[str, str]:
         """Return the headers of a new session."""
@@ -98,14 +100,14 @@ class Ends:
         return tls_of_site(self.folder / "ca.pem").wrap_socket(plain, server_hostname="127.0.0.1")
 
 
-def taken(pipe: HttpsPipe, tag: int) -> bytes | None:
+def taken(pipe: RunPipe, tag: int) -> bytes | None:
     """Return the answer with a tag, which must be the only answer that arrives."""
     (found,) = all_taken(pipe, tag).items()
     assert found[0] == tag
     return found[1]
 
 
-def all_taken(pipe: HttpsPipe, *tags: int) -> dict[int, bytes | None]:
+def all_taken(pipe: RunPipe, *tags: int) -> dict[int, bytes | None]:
     """Return the answers that arrive until all of some tags have arrived."""
     found: dict[int, bytes | None] = {}
     until = time.monotonic() + 20.0

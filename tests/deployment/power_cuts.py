@@ -251,10 +251,10 @@ def run(
             mine = {"witness": folder / f"witness-{index}"}
             env.policies[index] = env.policies[index].changed(**mine)
     site = Site(env, case, folder)
-    agents: dict[int, Any] = {100 + index: env.agent(index).answer for index in (1, 2)}
+    agents: dict[int, Any] = {index: env.agent(index).answer for index in (1, 2)}
     amiss = site.amiss
     try:
-        served = env.serve(FakePipe({100: site.answer, **agents}))
+        served = env.serve(FakePipe({0: site.answer, **agents}))
     except FedldpError as error:
         amiss.append(str(error))
     else:

@@ -130,10 +130,10 @@ def _act(arguments: list[str], log: str, sabotage: Sabotage | None) -> None:
 
 def _hurry() -> None:
     """Shorten the pauses between tries, which are for networks and real outages."""
-    from fedldp.deployment import sites
+    from fedldp.deployment import running, sites
     from fedldp.deployment.https import site
 
-    sites._PAUSE = sites._LOOK = 0.1
+    sites._PAUSE = sites._SEE = running._LOOK_SECONDS = 0.1
     site._LONGEST_PAUSE = 0.4
 
 
@@ -316,11 +316,11 @@ class GivesUpSoon:
     def apply(self) -> None:
         import httpx
 
-        from fedldp.deployment.https import server, site
+        from fedldp.deployment.https import pipe, server, site
 
         site._SECONDS = httpx.Timeout(self.seconds)
-        server._ALIVE_SECONDS = server._PART_SECONDS = self.seconds
-        server.POLL_SECONDS = self.seconds / 3
+        pipe._ALIVE_SECONDS = server._PART_SECONDS = self.seconds
+        pipe.POLL_SECONDS = self.seconds / 3
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,7 @@ def test_a_running_server_shows_a_renewed_certificate_and_cuts_nobody_off(
 
     with ends.pipe() as pipe, ends.link(0):
         eventually(lambda: pipe.connected)
-        before, token = ends.certificate, pipe._sites[0].token
+        before, token = ends.certificate, pipe.sites[0].token
         assert shown() == before
         old = {name: (folder / name).read_bytes() for name in ("server.key", "server.pem")}
         renew_server_keys(folder, 365)
@@ -184,7 +184,7 @@ def test_a_running_server_shows_a_renewed_certificate_and_cuts_nobody_off(
         renew_server_keys(folder, 365)
         eventually(lambda: shown() == ends.certificate)
         assert taken(pipe, pipe.ask(0, b"asked", 30)) == b"deksa"
-        assert pipe._sites[0].token == token  # it has been connected all the time
+        assert pipe.sites[0].token == token  # it has been connected all the time
         with ends.link(1):  # its hello names the new certificate
             assert taken(pipe, pipe.ask(1, b"asked", 30)) == b"deksa"
 

@@ -31,11 +31,8 @@ from environments import (
 from fedldp.core.errors import EndedForGood, LedgerUnusable, StoreUnusable
 from fedldp.deployment import running, sites
 from fedldp.deployment.acceptance import Acceptances, accept
-from fedldp.deployment.messages import (
-    Ask,
-    read_by_site,
-)
-from fedldp.deployment.watch import Presence, Watch, read_status
+from fedldp.deployment.messages import read_by_site
+from fedldp.deployment.watch import Watch, read_status
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.server_loop import Round
@@ -50,7 +47,7 @@ def test_a_site_that_is_gone_holds_up_two_rounds_and_is_waited_for_when_it_is_ba
     """The clock advances by a second when nothing arrives, and stands still otherwise."""
     env = make_environment(tmp_path, "rounds=5", channel=channel, quorum=2, deadline=7.0)
     pipe, at = env.pipe(), [0.0]
-    agents, pipe.agents = pipe.agents, {**pipe.agents, 102: None}
+    agents, pipe.agents = pipe.agents, {**pipe.agents, 2: None}
     take = pipe.take
 
     def waiting(timeout: float) -> list[tuple[int, Body]]:
@@ -84,8 +81,6 @@ def test_late_reordered_and_foreign_answers_are_not_counted(
     env, kept = make_environment(tmp_path), list[bytes]()
 
     def tamper(node: int, asked: bytes, answer: Body) -> list[Body]:
-        if not isinstance(read_by_site(asked), Ask):
-            return [answer]
         assert answer
         kept.append(answer)
         late = [each for each in kept if each is not answer and asks(asked, round=2)]
@@ -116,7 +111,7 @@ def test_a_server_killed_in_any_phase_asks_the_same_and_ends_as_if_it_had_not_be
 
     def tamper(node: int, asked: bytes, answer: Body) -> list[Body]:
         if asks(asked, round, phase):
-            asked_before.append(read_by_site(asked).request)  # type: ignore[union-attr]
+            asked_before.append(read_by_site(asked).request)
             if len(asked_before) > answered:
                 raise Killed
         return [answer]
@@ -127,32 +122,14 @@ def test_a_server_killed_in_any_phase_asks_the_same_and_ends_as_if_it_had_not_be
     again = FakePipe(pipe.agents, seen=pipe.seen)
     assert bits(env.serve(again)) == expected
     assert_each_once(env, again)
-    later = {read_by_site(a).request for _, a, _ in again.seen if asks(a, round, phase)}  # type: ignore[union-attr]
+    later = {read_by_site(a).request for _, a, _ in again.seen if asks(a, round, phase)}
     assert later == set(asked_before)
     assert not list((env.folder / "server" / "journal").glob("round-*"))
 
 
-class Knowing(FakePipe):
-    """A pipe that knows its sites, like the one over HTTPS, where a node is a site's number."""
-
-    versions: tuple[str, ...] = ()
-
-    def present(self) -> Any:
-        versions = self.versions or ("0.1.0",) * len(self.agents)
-        return [
-            Presence(there=self.agents[site] is not None, silent=0.0, version=version)
-            for site, version in enumerate(versions)
-        ]
-
-
-def knowing(env: Environment) -> Knowing:
-    return Knowing({index: env.agent(index).answer for index in range(len(env.policies))})
-
-
 def places(pipe: FakePipe) -> list[tuple[int, int]]:
     """Return the round and the phase of every request."""
-    found = [read_by_site(asked) for _node, asked, _answer in pipe.seen]
-    asked = [read_request(each.request) for each in found if isinstance(each, Ask)]
+    asked = [read_request(read_by_site(asked).request) for _node, asked, _answer in pipe.seen]
     return [(each.broadcast.round, each.phase) for each in asked]
 
 
@@ -171,21 +148,20 @@ def test_a_round_with_too_few_answers_is_tried_again_with_the_same_requests(
     pipe, lost = env.pipe(), Counter[tuple[int, int]]()
 
     def tamper(node: int, asked: bytes, answer: Body) -> list[Body]:
-        message = read_by_site(asked)
-        if node != 101 or not isinstance(message, Ask):
+        if node != 1:
             return [answer]
-        request = read_request(message.request)
+        request = read_request(read_by_site(asked).request)
         place = request.broadcast.round, request.phase
         if lost[place] == 0:
             lost[place] += 1
-            pipe.agents[101] = None  # until the round is tried again
-        return [answer if pipe.agents[101] else None]
+            pipe.agents[1] = None  # until the round is tried again
+        return [answer if pipe.agents[1] else None]
 
-    agent = pipe.agents[101]
+    agent = pipe.agents[1]
 
     def again(record: logging.LogRecord) -> bool:
         if "trying again" in record.getMessage():
-            pipe.agents[101] = agent
+            pipe.agents[1] = agent
         return True
 
     pipe.tamper = tamper
@@ -210,7 +186,7 @@ def test_a_run_ends_after_the_stated_number_of_tries_and_the_next_start_continue
 ) -> None:
     env = make_environment(tmp_path, deadline=1.0)
     pipe = env.pipe()
-    pipe.agents[101] = None
+    pipe.agents[1] = None
     with pytest.raises(EndedForGood, match="site-1 did not answer"):
         env.server().serve(pipe, lambda record: None, 2)
     found = read_status(env.folder / "server")
@@ -235,8 +211,8 @@ def test_a_site_that_withdraws_its_acceptance_is_neither_asked_nor_waited_for(
 
     env.server().serve(pipe, after_round, None)
     assert clients == [3, 2, 2, 2, 3]
-    asked = [read_by_site(asked) for node, asked, _answer in pipe.seen if node == 101]
-    rounds = [read_request(a.request).broadcast.round for a in asked if isinstance(a, Ask)]
+    asked = [read_by_site(asked) for node, asked, _answer in pipe.seen if node == 1]
+    rounds = [read_request(each.request).broadcast.round for each in asked]
     assert rounds == [1, 2, 5]
     assert env.releases(1) == [(1, 0), (5, 0)]
 
@@ -263,7 +239,7 @@ def test_no_site_is_asked_before_the_quorum_has_accepted_and_has_the_version(
     """That may take any time: the deadline of one second runs only from then on."""
     caplog.set_level(logging.INFO)
     env = make_environment(tmp_path, deadline=1.0)
-    pipe, seen = knowing(env), list[dict[str, str]]()
+    pipe, seen = env.pipe(), list[dict[str, str]]()
     forget(env.policies[1], env.agreement)
     pipe.versions = ("0.1.7", "0.1.0", "0.2.0")
     take, real = pipe.take, Watch.write

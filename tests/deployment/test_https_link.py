@@ -5,16 +5,18 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from environments import new_tls, write_tls
-from https_ends import LARGEST, Ends, all_taken, eventually, is_hung_up, taken
+from https_ends import DIGEST, LARGEST, Ends, all_taken, eventually, is_hung_up, taken
 
-from fedldp.deployment.https import connections, server
-from fedldp.deployment.https.hello import TAG, Nonces, SignedHello
-from fedldp.deployment.https.server import HttpsPipe
+from fedldp.deployment.https import connections
+from fedldp.deployment.https import pipe as pipe_module
+from fedldp.deployment.https.hello import TAG, Nonces
+from fedldp.deployment.https.pipe import RunPipe
 
 slow = pytest.mark.slow
 
@@ -32,15 +34,15 @@ def ends(files: Path) -> Ends:
 
 
 @pytest.fixture
-def pipe(ends: Ends) -> Iterator[HttpsPipe]:
+def pipe(ends: Ends) -> Iterator[RunPipe]:
     with ends.pipe() as pipe:
         yield pipe
 
 
-def test_requests_go_out_and_answers_come_back(ends: Ends, pipe: HttpsPipe) -> None:
+def test_requests_go_out_and_answers_come_back(ends: Ends, pipe: RunPipe) -> None:
     assert not pipe.connected
     with ends.link(0), ends.link(1):
-        eventually(lambda: pipe.nodes(0.0) == [0, 1])
+        eventually(lambda: all(each.there for each in pipe.present()))
         near, far, again = (pipe.ask(node, b"to %d" % node, 30) for node in (0, 1, 0))
         expected = {near: b"0 ot", far: b"1 ot", again: b"0 ot"}
         assert all_taken(pipe, near, far, again) == expected
@@ -48,11 +50,11 @@ def test_requests_go_out_and_answers_come_back(ends: Ends, pipe: HttpsPipe) -> N
         assert taken(pipe, pipe.ask(1, large, 30)) == large[::-1]
 
 
-def test_a_long_request_to_all_is_held_once(ends: Ends, pipe: HttpsPipe) -> None:
+def test_a_long_request_to_all_is_held_once(ends: Ends, pipe: RunPipe) -> None:
     common = bytes(range(256)) * 2000
     asked = [b"%d" % node * 100 + common for node in (0, 1)]
     tags = [pipe.ask(node, body, 30) for node, body in enumerate(asked)]
-    near, far = (site.pending[0].parts[1] for site in pipe._sites)
+    near, far = (site.pending[0].parts[1] for site in pipe.sites)
     assert near is far
     with ends.link(0), ends.link(1):
         expected = {tag: body[::-1] for tag, body in zip(tags, asked, strict=True)}
@@ -60,14 +62,14 @@ def test_a_long_request_to_all_is_held_once(ends: Ends, pipe: HttpsPipe) -> None
 
 
 def test_the_common_end_of_a_secure_sums_requests_is_held_at_most_twice(
-    ends: Ends, pipe: HttpsPipe
+    ends: Ends, pipe: RunPipe
 ) -> None:
     """Before the common weights, each request has what other sites sealed for its site only."""
     boxes, weights = [bytes([n]) * 5000 for n in range(6)], bytes(range(256)) * 400
     bodies = [box + weights for box in boxes]
     tags = [pipe.ask(0, body, 30) for body in bodies]
     again = [pipe.ask(0, body, 30) for body in bodies]  # nobody has answered yet
-    asked = list(pipe._sites[0].pending)
+    asked = list(pipe.sites[0].pending)
     assert [b"".join(request.parts) for request in asked] == bodies
     assert len({id(request.parts[1]) for request in asked}) == 2
     with ends.link(0):
@@ -80,7 +82,7 @@ def test_the_common_end_of_a_secure_sums_requests_is_held_at_most_twice(
 
 @slow
 def test_a_site_accepts_no_other_server(
-    ends: Ends, pipe: HttpsPipe, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ends: Ends, pipe: RunPipe, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_tls(tmp_path / "other", new_tls())
     with ends.link(0, ca=tmp_path / "other" / "ca.pem"):
@@ -93,15 +95,15 @@ def test_a_site_accepts_no_other_server(
 
 
 @slow
-def test_a_site_is_accepted_under_its_own_name_only(ends: Ends, pipe: HttpsPipe) -> None:
+def test_a_site_is_accepted_under_its_own_name_only(ends: Ends, pipe: RunPipe) -> None:
     """Not with another site's key, at another server, or with an earlier signature."""
     near, far = ends.keys
     public = far.public_key().public_bytes_raw().hex()
     with ends.client() as client:
         own = ends.hello(client, near)
-        as_far = SignedHello(own.nonce, public, own.signature, own.version)
+        as_far = replace(own, public=public)
         elsewhere = ends.hello(client, near, certificate=b"of another server")
-        changed = SignedHello(own.nonce, own.public, own.signature, "9.9")
+        changed = replace(own, version="9.9")
         made_up = ends.hello(client, near, nonce=bytes(len(own.nonce)))
     for hello, status in ((as_far, 403), (elsewhere, 403), (changed, 403), (made_up, 401),
                           (own, 200), (own, 401)):  # fmt: skip
@@ -127,7 +129,7 @@ def test_a_nonce_is_valid_once_and_for_a_minute() -> None:
 
 
 @slow
-def test_without_a_token_nothing_is_handed_out_or_accepted(ends: Ends, pipe: HttpsPipe) -> None:
+def test_without_a_token_nothing_is_handed_out_or_accepted(ends: Ends, pipe: RunPipe) -> None:
     tag = pipe.ask(0, b"asked", 30)
     shown = ("", "Bearer", "Bearer 00", f"Bearer {'0' * 64}", "Bearer zz", "Basic Zm9v")
     wrong = [{"authorization": each} for each in shown]
@@ -139,7 +141,7 @@ def test_without_a_token_nothing_is_handed_out_or_accepted(ends: Ends, pipe: Htt
 
 
 @slow
-def test_the_latest_session_of_a_site_counts(ends: Ends, pipe: HttpsPipe) -> None:
+def test_the_latest_session_of_a_site_counts(ends: Ends, pipe: RunPipe) -> None:
     with ends.client() as one, ends.client() as other:
         before = ends.token(one)
         after = ends.token(other)
@@ -155,7 +157,7 @@ def test_the_latest_session_of_a_site_counts(ends: Ends, pipe: HttpsPipe) -> Non
 
 @slow
 def test_messages_that_are_too_long_are_refused_before_they_are_read(
-    ends: Ends, pipe: HttpsPipe
+    ends: Ends, pipe: RunPipe
 ) -> None:
     def announced(place: str, length: str, headers: dict[str, str]) -> bytes:
         lines = [f"POST {place} HTTP/1.1", "host: here", length]
@@ -186,7 +188,7 @@ def test_messages_that_are_too_long_are_refused_before_they_are_read(
 
 @slow
 def test_a_site_reads_no_more_than_it_expects(
-    ends: Ends, pipe: HttpsPipe, caplog: pytest.LogCaptureFixture
+    ends: Ends, pipe: RunPipe, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked: list[bytes] = []
     with ends.link(0, largest=lambda: 100, answer=lambda body: asked.append(body) or b"yes"):
@@ -202,10 +204,10 @@ def test_a_site_reads_no_more_than_it_expects(
 
 @slow
 def test_a_site_keeps_its_connection_from_request_to_request(
-    ends: Ends, pipe: HttpsPipe, monkeypatch: pytest.MonkeyPatch
+    ends: Ends, pipe: RunPipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This holds while nothing is asked, too: a new connection would wait behind all strangers."""
-    monkeypatch.setattr(server, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(pipe_module, "POLL_SECONDS", 0.05)
     came, real = list[socket.socket](), connections.Connections.accepted
 
     def accepted(all_: connections.Connections, connection: socket.socket) -> None:
@@ -222,7 +224,7 @@ def test_a_site_keeps_its_connection_from_request_to_request(
 
 @slow
 def test_a_stranger_is_sent_away_in_time(
-    ends: Ends, pipe: HttpsPipe, monkeypatch: pytest.MonkeyPatch
+    ends: Ends, pipe: RunPipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "SECONDS_AS_STRANGER", 0.3)
     with ends.link(0), ends.secured() as idle:
@@ -237,7 +239,7 @@ def test_a_stranger_is_sent_away_in_time(
 
 @slow
 def test_a_request_that_was_lost_is_handed_out_again_and_counts_once(
-    ends: Ends, pipe: HttpsPipe
+    ends: Ends, pipe: RunPipe
 ) -> None:
     with ends.client() as client:
         shown = ends.token(client)
@@ -261,35 +263,37 @@ def test_a_request_that_was_lost_is_handed_out_again_and_counts_once(
 
 @pytest.mark.parametrize("breaks", [True, pytest.param(False, marks=slow)])
 def test_a_site_is_asked_once_whatever_happens_to_its_connection(
-    ends: Ends, pipe: HttpsPipe, breaks: bool
+    ends: Ends, pipe: RunPipe, breaks: bool
 ) -> None:
     """The site sends its answer again without being asked again. It keeps its connection even if
     the answer takes longer than the 5 s after which httpx by default closes an idle one."""
     asked: list[bytes] = []
-    held = pipe._listener.connections._of_sites  # type: ignore[attr-defined]
+    listener = ends.listener
+    assert listener is not None
+    held, near = listener._connections._of_sites, (DIGEST, 0)
     before: list[object] = []
 
     def answer(body: bytes) -> bytes:
         asked.append(body)
-        before.extend(held[0])
+        before.extend(held[near])
         if breaks:
-            assert pipe._loop is not None
+            assert listener._loop is not None
             for each in before:
-                pipe._loop.call_soon_threadsafe(each.abort)  # type: ignore[attr-defined]
+                listener._loop.call_soon_threadsafe(each.abort)  # type: ignore[attr-defined]
         else:
             time.sleep(6)
         return b"yes"
 
     with ends.link(0, answer=answer):
         eventually(lambda: pipe.connected)
-        token = pipe._sites[0].token
+        token = pipe.sites[0].token
         assert taken(pipe, pipe.ask(0, b"asked", 30)) == b"yes"
-        assert (asked, pipe._sites[0].token) == ([b"asked"], token)
-        assert (list(held[0]) != before) == breaks
+        assert (asked, pipe.sites[0].token) == ([b"asked"], token)
+        assert (list(held[near]) != before) == breaks
 
 
 @slow
-def test_an_agent_that_fails_says_so_and_continues(ends: Ends, pipe: HttpsPipe) -> None:
+def test_an_agent_that_fails_says_so_and_continues(ends: Ends, pipe: RunPipe) -> None:
     def answer(asked: bytes) -> bytes:
         if asked == b"bad":
             raise ValueError(asked)

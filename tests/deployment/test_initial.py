@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.initial import digest_of_file, write_initial
-from fedldp.deployment.messages import Ask, read_by_site
+from fedldp.deployment.messages import read_by_site
 from fedldp.protocol.wire import Layout, Reason, Refusal, Vector, read_request
 
 
@@ -46,10 +46,8 @@ def test_a_run_begins_with_the_weights_of_another(
     served = following.serve(pipe)
     told = []
     for _, asked, _ in pipe.seen:
-        message = read_by_site(asked)
-        if isinstance(message, Ask):
-            broadcast = read_request(message.request).broadcast
-            told += [broadcast.weights] if broadcast.round == 1 and broadcast.weights.size else []
+        broadcast = read_request(read_by_site(asked).request).broadcast
+        told += [broadcast.weights] if broadcast.round == 1 and broadcast.weights.size else []
     assert len(told) >= 3
     for vector in told:
         weights = layout.split(vector)

@@ -112,7 +112,7 @@ def test_a_current_run_no_longer_asks_the_old_key(tmp_path: Path) -> None:
     changed, _, _ = change_key(env.policies[0])
     pipe = env.pipe()
     moved_to(write_policy(thief), "none")
-    pipe.agents[100] = replace(env, policies=[write_policy(thief)]).agent(0).answer
+    pipe.agents[0] = replace(env, policies=[write_policy(thief)]).agent(0).answer
 
     def told(record: Any) -> None:
         if record.round == 1:
@@ -120,7 +120,7 @@ def test_a_current_run_no_longer_asks_the_old_key(tmp_path: Path) -> None:
 
     served = env.server().serve(pipe, told)
     assert [record.clients for record in served.rounds] == [3, 2]
-    again = [node for node, asked, _ in pipe.seen if node == 100]
+    again = [node for node, asked, _ in pipe.seen if node == 0]
     assert again
     with pytest.raises(ConfigError, match="site-0: it changed the key"):
         check_current(env.folder, {site.name: site.key for site in env.agreement.sites})

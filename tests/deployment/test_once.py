@@ -17,7 +17,7 @@ from fedldp.accounting.statement import Statement
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.kinds import HONEST_SUMMANDS, SIMULATED
 from fedldp.deployment.agreement import Agreement
-from fedldp.deployment.messages import Answered, Ask, pack, read_by_server, read_by_site
+from fedldp.deployment.messages import Answered, pack, read_by_server, read_by_site
 from fedldp.mechanisms import discrete
 from fedldp.mechanisms.discrete import discrete_gaussian
 from fedldp.protocol.wire import (
@@ -62,15 +62,13 @@ def test_a_site_refuses_a_second_round_whoever_asks(tmp_path: Path) -> None:
     env.serve(pipe)
     for index in range(4):
         (own,) = (round for (round,) in [rounds_of(env)[index]])
-        node = 100 + index
-        body = next(body for to, body, _ in pipe.seen if to == node and asks(body, round=own))
+        body = next(body for to, body, _ in pipe.seen if to == index and asks(body, round=own))
         message = read_by_site(body)
-        assert isinstance(message, Ask)
         request = read_request(message.request)
         told = replace(request.broadcast, round=3 - own)
         forged = pack(replace(message, request=pack_request(replace(request, broadcast=told))))
         before = env.releases(index)
-        for agent in (pipe.agents[node], env.agent(index).answer):  # also after a restart
+        for agent in (pipe.agents[index], env.agent(index).answer):  # also after a restart
             assert agent is not None
             answer = read_by_server(agent(forged))
             assert isinstance(answer, Answered)
@@ -147,8 +145,8 @@ def summing(privacy: Statement) -> list[Guarantee]:
 def gone(nodes: set[int], phase: int) -> Any:
     def tamper(node: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
         message = read_by_site(asked)
-        lost = isinstance(message, Ask) and read_request(message.request).phase >= phase
-        return [None if lost and node - 100 in nodes else answer]
+        lost = read_request(message.request).phase >= phase
+        return [None if lost and node in nodes else answer]
 
     return tamper
 

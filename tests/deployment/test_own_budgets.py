@@ -395,7 +395,7 @@ def test_noise_for_one_epsilon_is_never_charged_as_that_for_another(
     pipe = env.pipe()
     env.serve(pipe)
     assert env.releases(0) == [(1, 0), (1, 1)]
-    (asked,) = [asked for node, asked, _ in pipe.seen if node == 100 and asks(asked, phase=2)]
+    (asked,) = [asked for node, asked, _ in pipe.seen if node == 0 and asks(asked, phase=2)]
     env.policies[0] = write_policy(tmp_path / "site-0", own={"epsilon": epsilon})
     accept(env.policies[0], env.agreement)
     found = content(read_by_server(env.agent(0).answer(asked)))

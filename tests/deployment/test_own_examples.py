@@ -28,11 +28,6 @@ from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.messages import (
     NO_RECEIPT,
     Answered,
-    Ask,
-    Challenge,
-    Hello,
-    Stranger,
-    pack,
     read_by_server,
     read_by_site,
 )
@@ -73,16 +68,14 @@ def test_a_report_does_not_reveal_how_many_examples_its_site_has(
     env.serve(pipe)
     reports = 0
     for node, asked, answer in pipe.seen:
-        if node != 100 or not isinstance(read_by_site(asked), Ask):
+        if node != 0:
             continue
         message = read_by_server(answer or b"")
         assert isinstance(message, Answered)
         report = read_reply(message.answer)[2]
         assert isinstance(report, Report)
         # Without an example in a round, the report would equal what the server sent.
-        ask = read_by_site(asked)
-        assert isinstance(ask, Ask)
-        told = read_request(ask.request).broadcast.weights
+        told = read_request(read_by_site(asked).request).broadcast.weights
         assert report.payload != told.tobytes()
         assert len(report.payload) == told.nbytes
         reports += 1
@@ -101,20 +94,19 @@ def test_data_that_change_during_a_run_are_refused_if_an_example_is_charged_once
     pipe = env.pipe()
 
     def begun(agent: Agent) -> bool:
-        asked = pack(Challenge(env.agreement.digest, bytes(32)))
-        return isinstance(read_by_server(agent.answer(asked)), Hello)
+        return agent.served() == [env.agreement.digest]
 
     assert begun(env.agent(0))
     keep(env, *backwards)
     assert begun(env.agent(0))  # nothing has been released yet
     keep(env, own["features"], own["labels"])
-    pipe.agents[100] = env.agent(0).answer
+    pipe.agents[0] = env.agent(0).answer
     rounds: list[int] = []
 
     def after(record: Any) -> None:
         if record.round == 1:
             keep(env, *backwards)
-            pipe.agents[100] = env.agent(0).answer
+            pipe.agents[0] = env.agent(0).answer
         rounds.append(record.round)
 
     env.server().serve(pipe, after)
@@ -132,8 +124,7 @@ def test_the_record_of_the_examples_may_not_be_lost(
     env = sound_environment(tmp_path)
     env.serve()
     changes_database(env.policies[0], "DELETE FROM kept WHERE name = 'examples'")
-    asked = pack(Challenge(env.agreement.digest, bytes(32)))
-    assert isinstance(read_by_server(env.agent(0).answer(asked)), Stranger)
+    assert env.agent(0).served() == []
     assert "that the run began with is missing" in caplog.text
 
 
@@ -142,8 +133,7 @@ def test_files_kept_for_other_examples_are_all_deleted_or_the_run_is_refused(
 ) -> None:
     env = sound_environment(tmp_path)
     own = data_of(env)
-    asked = pack(Challenge(env.agreement.digest, bytes(32)))
-    assert isinstance(read_by_server(env.agent(0).answer(asked)), Hello)
+    assert env.agent(0).served()
     keep(env, own["features"][::-1], own["labels"][::-1])
 
     def refuse(*_: Any) -> None:
@@ -151,9 +141,9 @@ def test_files_kept_for_other_examples_are_all_deleted_or_the_run_is_refused(
 
     with monkeypatch.context() as patch:
         patch.setattr(SqliteLedger, "forget", refuse)
-        assert isinstance(read_by_server(env.agent(0).answer(asked)), Stranger)
+        assert env.agent(0).served() == []
     assert "cannot be used: Permission denied" in caplog.text
-    assert isinstance(read_by_server(env.agent(0).answer(asked)), Hello)
+    assert env.agent(0).served()
 
 
 def test_data_may_change_if_nothing_is_charged_once(tmp_path: Path) -> None:
@@ -163,7 +153,7 @@ def test_data_may_change_if_nothing_is_charged_once(tmp_path: Path) -> None:
 
     def after(record: Any) -> None:
         keep(env, own["features"][::-1], own["labels"][::-1])
-        pipe.agents[100] = env.agent(0).answer
+        pipe.agents[0] = env.agent(0).answer
 
     env.server().serve(pipe, after)
     assert env.releases(0) == [(1, 0), (2, 0)]
@@ -176,7 +166,7 @@ def test_simultaneous_requests_do_not_reveal_how_long_each_took(tmp_path: Path) 
     env = make_environment(tmp_path, "rounds=1", seeded=False, policy=policy)
     agent, pipe = env.agent(0), env.pipe()
     env.serve(pipe)
-    body = next(asked for node, asked, _ in pipe.seen if node == 100 and asks(asked))
+    body = next(asked for node, asked, _ in pipe.seen if node == 0 and asks(asked))
     start, left = time.monotonic(), list[float]()
 
     def ask() -> None:
@@ -194,7 +184,7 @@ def test_simultaneous_requests_do_not_reveal_how_long_each_took(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_a_greeting_does_not_reveal_that_an_answer_waits_to_leave(tmp_path: Path) -> None:
+def test_a_hello_does_not_reveal_that_an_answer_waits_to_leave(tmp_path: Path) -> None:
     policy = {"answer_after_seconds": 2.0}
     env = make_environment(tmp_path, "rounds=1", seeded=False, policy=policy, deadline=20.0)
     pipe, agent = env.pipe(), env.agent(0)
@@ -202,14 +192,10 @@ def test_a_greeting_does_not_reveal_that_an_answer_waits_to_leave(tmp_path: Path
     answered: list[bytes] = []
 
     def receipt() -> bytes:
-        asked = pack(Challenge(env.agreement.digest, bytes(32)))
-        found = read_by_server(agent.answer(asked))
-        assert isinstance(found, Hello)
-        return found.receipt
+        assert agent.served() == [env.agreement.digest]
+        return agent.receipt(env.agreement.digest)
 
-    def greeted_all_the_while(body: bytes) -> bytes:
-        if not asks(body):
-            return agent.answer(body)
+    def observed_all_the_while(body: bytes) -> bytes:
         answering = threading.Thread(target=lambda: answered.append(agent.answer(body)))
         answering.start()
         end = time.monotonic() + 1.5
@@ -221,7 +207,7 @@ def test_a_greeting_does_not_reveal_that_an_answer_waits_to_leave(tmp_path: Path
         answering.join()
         return answered[0]
 
-    pipe.agents[100] = greeted_all_the_while
+    pipe.agents[0] = observed_all_the_while
     env.serve(pipe)
     assert {found for found, _ in told} == {NO_RECEIPT}
     assert any(charged for _, charged in told)

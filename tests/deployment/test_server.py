@@ -15,7 +15,7 @@ from fedldp.accounting.guarantees import Guarantee
 from fedldp.accounting.statement import Statement, spent_by_unit
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.kinds import HONEST_SUMMANDS, SIMULATED
-from fedldp.deployment.messages import Answered, Ask, pack, read_by_server, read_by_site
+from fedldp.deployment.messages import Answered, pack, read_by_server, read_by_site
 from fedldp.deployment.server import Served, Server
 from fedldp.protocol.wire import Report, pack_reply, read_reply, read_request
 from fedldp.reporting.runs import read_statement
@@ -154,7 +154,7 @@ def gone_from(phase: int, index: int) -> Any:
 
     def tamper(node: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
         message = read_by_site(asked)
-        if node != 100 + index or not isinstance(message, Ask):
+        if node != index:
             return [answer]
         return [None if read_request(message.request).phase >= phase else answer]
 
@@ -237,7 +237,7 @@ def test_one_lying_site_moves_a_weight_by_at_most_2rk_over_n(tmp_path: Path) -> 
             node: int, asked: bytes, answer: bytes | None, turned: int = turned
         ) -> list[bytes | None]:
             content = read_by_server(answer or b"")
-            if node != 100 or not isinstance(content, Answered):
+            if node != 0 or not isinstance(content, Answered):
                 return [answer]
             run, phase, report = read_reply(content.answer)
             assert isinstance(report, Report)

@@ -32,8 +32,6 @@ from fedldp.deployment.identity import make_identity, read_public
 from fedldp.deployment.messages import (
     NO_RECEIPT,
     Ask,
-    Challenge,
-    Hello,
     Stranger,
     pack,
     read_by_server,
@@ -90,10 +88,8 @@ class Site:
     def check(self) -> Any:
         return self.command("deploy", "site", self.file, "--check")
 
-    def asked(self, agent: Agent) -> type:
-        """Return the kind of the agent's answer to the server's greeting."""
-        greeting = pack(Challenge(self.agreement.digest, bytes(32)))
-        return type(read_by_server(agent.answer(greeting)))
+    def serves(self, agent: Agent) -> bool:
+        return self.agreement.digest in agent.served()
 
     def agent(self) -> Agent:
         return Agent(read_policy(self.file))
@@ -127,7 +123,7 @@ def test_a_table_of_which_too_much_would_be_left_out_is_not_accepted(
         said = f"{bad} of {ROWS} rows do not fit ({column}: {bad})"
         assert (said in outcome.out) == (said in checked.out) == (bad > 0)
         assert "accepted   run" in checked.out
-        assert site.asked(site.agent()) is Hello
+        assert site.serves(site.agent())
         return
     line = outcome.assert_refused()
     assert f"{bad} of {ROWS} rows do not fit ({column}: {bad})" in line
@@ -148,14 +144,14 @@ def test_only_the_accepted_table_is_served_whatever_is_in_its_rows(site: Site) -
     """What the server sees depends on whether the file is the accepted one, and on nothing else."""
     site.write(3)
     assert site.accept().status == 0
-    assert site.asked(site.agent()) is Hello
+    assert site.serves(site.agent())
     for bad in (0, 2, ROWS):  # better, and worse
         site.write(bad)
-        assert site.asked(site.agent()) is Stranger
+        assert not site.serves(site.agent())
         assert "NOT OK accepted" in site.check().out
         assert any("these are not the data" in each for each in _warnings(site))
     site.write(3)
-    assert site.asked(site.agent()) is Hello
+    assert site.serves(site.agent())
     assert not any("these are not the data" in each for each in _warnings(site))
 
 
@@ -167,13 +163,13 @@ def test_a_table_that_changed_on_purpose_is_accepted_again(site: Site) -> None:
     site.write(3)
     assert site.accept().status == 0
     running = site.agent()
-    assert site.asked(running) is Hello
+    assert site.serves(running)
     site.write(2)
     assert any("these are not the data" in each for each in _warnings(site))
-    assert site.asked(running) is Hello  # it still has the accepted rows
+    assert site.serves(running)  # it still has the accepted rows
     assert site.accept().status == 0
-    assert site.asked(running) is Stranger  # whoever withdrew is used no longer
-    assert site.asked(site.agent()) is Hello
+    assert not site.serves(running)  # whoever withdrew is used no longer
+    assert site.serves(site.agent())
 
 
 def test_a_table_that_changes_after_its_check_is_not_served(
@@ -187,7 +183,7 @@ def test_a_table_that_changes_after_its_check_is_not_served(
     monkeypatch.setattr("fedldp.deployment.checks.check_data", check_then_change)
     site.write(3)
     assert site.accept().status == 0  # the operator was shown other rows
-    assert site.asked(site.agent()) is Stranger
+    assert not site.serves(site.agent())
 
 
 def test_a_table_that_changes_while_it_is_read_is_refused(
@@ -319,8 +315,8 @@ def test_other_agreements_are_unknown_even_for_the_same_run(env: Environment) ->
     other = env.agreement.changed(config=config)
     assert other.digest != env.agreement.digest
     for digest in (other.digest, bytes(32)):
-        for body in (Ask(digest, NO_RECEIPT, request_of(env)), Challenge(digest, bytes(32))):
-            assert isinstance(read_by_server(agent.answer(pack(body))), Stranger)
+        body = pack(Ask(digest, NO_RECEIPT, request_of(env)))
+        assert isinstance(read_by_server(agent.answer(body)), Stranger)
     for body in (b"", b"x", bytes(10_000), pack(Stranger()), agent.answer(b"")):
         assert isinstance(read_by_server(agent.answer(body)), Stranger)
     assert env.releases(0) == []
@@ -359,10 +355,9 @@ def test_a_ledger_that_cannot_be_read_refuses_in_a_normal_answer(
         answer = ask(agent, env, request_of(env, 2), receipt)
         assert content(answer) == Refusal(2, Reason.LEDGER)
         assert answer.receipt == receipt
-    # A greeting does not read the ledger: the time for that would reveal that it is being written.
-    hello = read_by_server(agent.answer(pack(Challenge(env.agreement.digest, bytes(32)))))
-    assert isinstance(hello, Hello)
-    assert hello.receipt == receipt
+    # A hello does not read the ledger: the time for that would reveal that it is being written.
+    assert agent.served() == [env.agreement.digest]
+    assert agent.receipt(env.agreement.digest) == receipt
     assert len(caplog.records) < 10
 
 
@@ -391,7 +386,7 @@ def test_garbage_between_requests_stops_nothing_and_the_log_stays_short(
             for odd in (
                 pack(Ask(digest, NO_RECEIPT, request_of(env, 2, ranges=None))),
                 rng.bytes(100),
-                pack(Challenge(rng.bytes(32), bytes(32))),
+                pack(Ask(rng.bytes(32), NO_RECEIPT, request_of(env))),
                 pack(Ask(digest, NO_RECEIPT, request_of(env, 10 + number))),
                 pack(Ask(digest, NO_RECEIPT, rng.bytes(300))),
             ):

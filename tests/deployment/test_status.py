@@ -34,7 +34,6 @@ from fedldp.deployment.acceptance import Acceptances, accept
 from fedldp.deployment.checks import check_site
 from fedldp.deployment.https.site import seconds_ahead
 from fedldp.deployment.logs import JsonLines
-from fedldp.deployment.messages import Challenge, Hello, Stranger, pack, read_by_server
 from fedldp.deployment.metrics import Metric, of_server, of_site, serving, text_of
 from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.status import budgets_of, status_of_server, status_of_site
@@ -206,10 +205,7 @@ def test_an_agreement_is_retired_by_the_first_digits_of_its_digest(
 
 
 def is_served(agent: Any, env: Environment) -> bool:
-    asked = pack(Challenge(env.agreement.digest, bytes(32)))
-    answer = read_by_server(agent.answer(asked))
-    assert isinstance(answer, Hello | Stranger)
-    return isinstance(answer, Hello)
+    return env.agreement.digest in agent.served()
 
 
 def test_a_retired_agreement_is_no_longer_loaded_but_charged_after_a_restore(
@@ -251,11 +247,11 @@ def test_a_check_reaches_the_server_like_the_agent_and_while_it_runs(tmp_path: P
         assert ahead is not None
         assert abs(ahead) < 5
         with ends.link(0), alone(policy.state / "lock", "agent"):
-            eventually(lambda: pipe.nodes(0.0) == [0])
-            token = pipe._sites[0].token
+            eventually(lambda: pipe.present()[0].there)
+            token = pipe.sites[0].token
             ok, what = server_line("tls")
             assert ok, what
-            assert pipe._sites[0].token == token  # the agent's session continues
+            assert pipe.sites[0].token == token  # the agent's session continues
             ok, what = server_line("other")
             assert not ok
             assert "CERTIFICATE_VERIFY_FAILED" in what

@@ -518,8 +518,7 @@ def accept(
     if known is None:
         found = Agreement.read(Path(agreement[0]), terms.data_dir, own=terms.own_code)
     else:
-        found = fetched_agreement(terms)
-        known.check(found.digest)
+        found = fetched_agreement(terms, known.check)
     if found.test_seed is not None:
         raise ConfigError(
             f"agreement {' '.join(agreement)}: all its random numbers come from a seed, so it "

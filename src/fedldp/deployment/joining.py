@@ -14,7 +14,7 @@ import base64
 import math
 import os
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -400,18 +400,32 @@ def _authorities_for(policy: SitePolicy, invite: Invite) -> Literal["known", "ta
     return "taken"
 
 
-def fetched_agreement(policy: SitePolicy) -> Agreement:
-    """Return the agreement that a site's server hands out, without checking it.
+def fetched_agreement(policy: SitePolicy, check: Callable[[bytes], None]) -> Agreement:
+    """Return the agreement of a site's server that passes a check of its digest.
+
+    Args:
+        policy: the site's policy.
+        check: refuses the digest of an agreement other than the one that is meant.
 
     Raises:
-        FedldpError: the server is not reached, does not know the site, or sends no agreement.
+        FedldpError: the server is not reached, does not know the site, or has no such agreement.
     """
     check_extra("deploy", "to fetch an agreement from a server")
-    from fedldp.deployment.https.site import fetch_agreement
+    from fedldp.deployment.https.site import fetch_agreement, fetch_digests
 
-    key = read_private(policy.key)
-    content = fetch_agreement(policy.server.url, policy.server.ca, key, LARGEST)
-    return Agreement.parse(content, policy.data_dir, own=policy.own_code)
+    server, key = policy.server, read_private(policy.key)
+    amiss = ConfigError(f"server {server.url}: it runs no agreement that names this site's key")
+    for digest in fetch_digests(server.url, server.ca, key):
+        try:
+            check(digest)
+        except ConfigError as error:
+            amiss = error
+            continue
+        content = fetch_agreement(server.url, server.ca, key, LARGEST, digest)
+        found = Agreement.parse(content, policy.data_dir, own=policy.own_code)
+        check(found.digest)
+        return found
+    raise amiss
 
 
 def admit(invite: Invite, files: Sequence[Path]) -> list[Joining]:

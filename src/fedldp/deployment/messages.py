@@ -1,15 +1,13 @@
-"""The messages between a server and a site, around the requests and answers of ``wire``.
+"""The messages of a session, in which a server asks a site about one run.
 
-    server -> site   CHALLENGE  digest, challenge                    who are you, in this agreement?
-                     ASK        digest, receipt, request
-    site -> server   HELLO      index, signature, receipt
-                     ANSWER     receipt, answer
+    server -> site   ASK        digest, receipt, request
+    site -> server   ANSWER     receipt, answer
                      STRANGER   the agreement is not accepted here, or the message is malformed
 
-The digest identifies the agreement. A receipt is 32 bytes that stand for a release in the site's
-ledger: the server shows the last receipt that the site gave it in any run, so that a site notices
-if its disk was restored from an older copy. Only the site can make a receipt, or tell which release
-it stands for: see ``Receipts``.
+The digest identifies the agreement; a request and an answer are as ``wire`` packs them. A receipt
+is 32 bytes that stand for a release in the site's ledger: the server shows the last receipt that
+the site gave it in any run, so that a site notices if its disk was restored from an older copy.
+Only the site can make a receipt, or tell which release it stands for: see ``Receipts``.
 
 Every message is read as if an attacker had written it.
 """
@@ -32,38 +30,22 @@ from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 from fedldp.core.errors import RunError, WireError
 from fedldp.deployment.agreement import Site
-from fedldp.deployment.identity import SIGNATURE_BYTES
 from fedldp.deployment.site_ledger import Seen
 from fedldp.ledgers.sqlite import Release
 from fedldp.reporting.record import replace_file
 
-DIGEST_BYTES = RECEIPT_BYTES = CHALLENGE_BYTES = 32
+DIGEST_BYTES = RECEIPT_BYTES = 32
 NO_RECEIPT = bytes(RECEIPT_BYTES)
 
-_MAGIC = b"fedldp-site\x01"
+_MAGIC = b"fedldp-site\x02"
 
 
 class MessageKind(IntEnum):
     """The kinds of message."""
 
-    CHALLENGE = 1
-    ASK = 2
-    HELLO = 3
-    ANSWER = 4
-    STRANGER = 5
-
-
-@dataclass(frozen=True)
-class Challenge:
-    """The server asks a site who it is.
-
-    Attributes:
-        digest: the digest of the agreement.
-        challenge: fresh random bytes to sign.
-    """
-
-    digest: bytes
-    challenge: bytes
+    ASK = 1
+    ANSWER = 2
+    STRANGER = 3
 
 
 @dataclass(frozen=True)
@@ -79,21 +61,6 @@ class Ask:
     digest: bytes
     receipt: bytes
     request: bytes = field(repr=False)
-
-
-@dataclass(frozen=True)
-class Hello:
-    """A site says who it is.
-
-    Attributes:
-        index: the site's index in the roster.
-        signature: see ``to_sign``.
-        receipt: the receipt of the last release of this run that has left the site.
-    """
-
-    index: int
-    signature: bytes
-    receipt: bytes
 
 
 @dataclass(frozen=True)
@@ -114,9 +81,7 @@ class Stranger:
     """The site does not know the agreement, or could not read the message."""
 
 
-_CHALLENGE = struct.Struct(f"<{DIGEST_BYTES}s{CHALLENGE_BYTES}s")
 _ASK = struct.Struct(f"<{DIGEST_BYTES}s{RECEIPT_BYTES}s")
-_HELLO = struct.Struct(f"<I{SIGNATURE_BYTES}s{RECEIPT_BYTES}s")
 _ANSWER = struct.Struct(f"<{RECEIPT_BYTES}s")
 _START = len(_MAGIC) + 1
 """The offset of a message's content, in bytes."""
@@ -124,55 +89,38 @@ ENVELOPE = _START + _ASK.size
 """How many bytes a message adds to a request; it adds fewer to an answer."""
 
 
-def to_sign(digest: bytes, challenge: bytes, index: int) -> bytes:
-    """Return what a site signs to prove who it is."""
-    return b"fedldp site present" + _CHALLENGE.pack(digest, challenge) + index.to_bytes(4, "little")
-
-
-def pack(message: Challenge | Ask | Hello | Answered | Stranger) -> bytes:
+def pack(message: Ask | Answered | Stranger) -> bytes:
     """Return a message as bytes."""
     match message:
-        case Challenge():
-            return _head(MessageKind.CHALLENGE) + _CHALLENGE.pack(message.digest, message.challenge)
         case Ask():
-            return (
-                _head(MessageKind.ASK)
-                + _ASK.pack(message.digest, message.receipt)
-                + message.request
-            )
-        case Hello():
-            content = _HELLO.pack(message.index, message.signature, message.receipt)
-            return _head(MessageKind.HELLO) + content
+            head = _head(MessageKind.ASK) + _ASK.pack(message.digest, message.receipt)
+            return head + message.request
         case Answered():
             return _head(MessageKind.ANSWER) + _ANSWER.pack(message.receipt) + message.answer
         case Stranger():
             return _head(MessageKind.STRANGER)
 
 
-def read_by_site(body: bytes) -> Challenge | Ask:
+def read_by_site(body: bytes) -> Ask:
     """Return a server's message.
 
     Raises:
         WireError: it is not a server's message.
     """
     kind, size = _split(body)
-    if kind == MessageKind.CHALLENGE and size == _CHALLENGE.size:
-        return Challenge(*_CHALLENGE.unpack_from(body, _START))
     if kind == MessageKind.ASK and size > _ASK.size:
         digest, receipt = _ASK.unpack_from(body, _START)
         return Ask(digest, receipt, body[_START + _ASK.size :])
     raise _malformed()
 
 
-def read_by_server(body: bytes) -> Hello | Answered | Stranger:
+def read_by_server(body: bytes) -> Answered | Stranger:
     """Return a site's message.
 
     Raises:
         WireError: it is not a site's message.
     """
     kind, size = _split(body)
-    if kind == MessageKind.HELLO and size == _HELLO.size:
-        return Hello(*_HELLO.unpack_from(body, _START))
     if kind == MessageKind.ANSWER and size > _ANSWER.size:
         (receipt,) = _ANSWER.unpack_from(body, _START)
         return Answered(receipt, body[_START + _ANSWER.size :])

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
@@ -38,8 +39,11 @@ from fedldp.reporting import text
 from fedldp.reporting.progress import RunProgress
 
 if TYPE_CHECKING:
-    from fedldp.deployment.https.server import HttpsPipe
+    from fedldp.deployment.https.pipe import RunPipe
+    from fedldp.deployment.https.server import Listener
 
+_LOOK_SECONDS = 2.0
+"""Seconds between two looks of an agent at what was accepted."""
 _FILES, _FILES_OF_SITE = 512, 2
 """How many open files a server may need: for strangers and itself together, and for each site."""
 
@@ -75,21 +79,38 @@ def run_site(
 
 def _serve(agent: Agent, metrics: str | None) -> None:
     """Answer requests until SIGTERM or Ctrl-C."""
-    from fedldp.deployment.https.site import HttpsLink
-
-    server = agent.policy.server
     database = agent.ledger.database
     with serving(metrics, lambda: metrics_of(agent)), _until_told() as stop, database.held():
-        link = HttpsLink(
-            server.url,
-            server.ca,
-            agent.key,
-            agent.answer,
-            lambda: agent.largest_message,
-            database.checkpoint,
-            lambda amiss: agent.watch.reached() if amiss is None else agent.watch.lost(amiss),
-        )
-        link.serve(stop)
+        serve_links(agent, stop)
+
+
+def serve_links(agent: Agent, stop: threading.Event) -> None:
+    """Keep a link for each agreement that the agent serves, until ``stop`` is set."""
+    from fedldp.deployment.https.hello import NO_DIGEST
+    from fedldp.deployment.https.site import HttpsLink
+
+    server, links = agent.policy.server, dict[bytes, HttpsLink]()
+    while not stop.is_set():
+        served = agent.served() or [NO_DIGEST]  # which shows the server that the site is there
+        for digest in links.keys() - served:
+            links.pop(digest).end()
+        for digest in served:
+            if digest not in links:
+                links[digest] = HttpsLink(
+                    server.url,
+                    server.ca,
+                    agent.key,
+                    digest,
+                    partial(agent.answer_in, digest),
+                    lambda: agent.largest_message,
+                    partial(agent.receipt, digest),
+                    agent.ledger.database.checkpoint,
+                    lambda why: agent.watch.reached() if why is None else agent.watch.lost(why),
+                )
+                links[digest].start()
+        stop.wait(_LOOK_SECONDS)
+    for link in links.values():
+        link.end()
 
 
 def metrics_of(agent: Agent) -> list[Metric]:
@@ -108,19 +129,23 @@ class OverHttps:
     certificate: Path
     key: Path
 
-    def pipe(self, agreement: Agreement, folder: Path) -> HttpsPipe:
+    def listener(self, folder: Path, sites: int) -> Listener:
+        """Return the listener for runs with so many sites together, whose folders are in one."""
         check_extra("deploy", "a server of real sites")
-        from fedldp.deployment.https.server import HttpsPipe, listen
+        from fedldp.deployment.https.server import Listener, listen
 
-        _allow_files(_FILES + _FILES_OF_SITE * len(agreement.sites))
+        _allow_files(_FILES + _FILES_OF_SITE * sites)
         tls = ServerTls(self.certificate, self.key)
-        sites = [(site.name, site.key) for site in agreement.sites]
-        most, own = largest_message(agreement), version("fedldp")
-        file = agreement.to_bytes()
-        return HttpsPipe(
-            *(listen(self.listen), tls, sites, most, own, file),
-            lambda key: next_key_of(folder.parent, key) is not None,
-        )
+        return Listener(listen(self.listen), tls, lambda key: next_key_of(folder, key) is not None)
+
+
+def pipe_of(agreement: Agreement) -> RunPipe:
+    """Return the pipe of an agreement's run."""
+    from fedldp.deployment.https.pipe import RunPipe
+
+    sites = [(site.name, site.key) for site in agreement.sites]
+    most, own = largest_message(agreement), version("fedldp")
+    return RunPipe(agreement.digest, agreement.to_bytes(), sites, most, own)
 
 
 def _allow_files(needed: int) -> None:
@@ -158,7 +183,8 @@ def run_server(
     found = Agreement.read(agreement, own=None)
     examples = None if test is None else _test(test, found, data_dir)
     with alone(folder.with_name(f"{folder.name}.lock"), "server"):
-        reach = reached.pipe(found, folder)  # reports errors before anything is created
+        # reports errors before anything is created
+        listener = reached.listener(folder.parent, len(found.sites))
         server = Server(folder, agreement.read_bytes(), examples, beside(agreement))
         server.watch.certificate = reached.certificate.resolve()
         # Of the whole run, also after a restart: what was released so far has smaller figures.
@@ -174,13 +200,11 @@ def run_server(
         with (
             beating(server.watch),
             serving(metrics, lambda: of_server(server.watch.document())),
-            reach as pipe,
+            listener,
+            listener.serving(pipe_of(found)) as pipe,
             progress,
         ):
-            try:
-                return server.serve(pipe, after_round, tries)
-            finally:
-                pipe.end()
+            return server.serve(pipe, after_round, tries)
 
 
 def _log_round(record: Round, rounds: int) -> None:

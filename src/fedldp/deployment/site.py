@@ -1,9 +1,8 @@
 """The site agent, the only program at a site that sees examples. It decides what leaves the site.
 
-    link -> CHALLENGE: who am I in this agreement?
-         -> ASK:   is the agreement accepted, does the ledger have every release that
-                   mark, witness and receipt prove (see ``site_ledger``)?
-                   -> client runtime: policy, ledger, training, encoder, ledger -> answer
+    link -> ASK: is the agreement accepted, does the ledger have every release that mark, witness
+                 and receipt prove (see ``site_ledger``)?
+                 -> client runtime: policy, ledger, training, encoder, ledger -> answer
 
 It does not matter who asks, or how: a request that no accepted agreement covers is refused, in a
 message that does not depend on any example. The log says in plain words what was released and what
@@ -15,6 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -39,13 +39,10 @@ from fedldp.deployment.messages import (
     NO_RECEIPT,
     Answered,
     Ask,
-    Challenge,
-    Hello,
     Receipts,
     Stranger,
     pack,
     read_by_site,
-    to_sign,
 )
 from fedldp.deployment.policy import SitePolicy, make_state, own_place, private_to_owner
 from fedldp.deployment.site_ledger import LEAST_HASH, SiteLedger
@@ -68,8 +65,6 @@ from fedldp.training.tensors import one_thread
 
 log = logging.getLogger("fedldp.site")
 
-_MOST_UNKNOWN = 2
-"""The log names at most this many agreements that are not accepted."""
 _LEAST_BYTES = 1 << 20
 _BYTES_OF_WEIGHT = 32
 _BYTES_OF_SITE = 256
@@ -131,8 +126,6 @@ class Agent:
         self._refused: dict[bytes, Acceptance] = {}
         self._left: dict[bytes, bytes] = {}  # the receipt of each agreement's latest answer
         self._beginning, self._leaving = threading.Lock(), threading.Lock()
-        self._unknown: set[bytes] = set()
-        """Agreements that are not served and that the log has named."""
         self._rate_limited = RateLimitedLog(log)
         self.largest_message = _LEAST_BYTES
         self.shown: list[Release] | None = None
@@ -158,6 +151,31 @@ class Agent:
         """The site's identity."""
         return self._key
 
+    def served(self) -> list[bytes]:
+        """Return the digests of the agreements that are accepted and can be served."""
+        try:
+            accepted = [each.digest for each in self._accepted.current()]
+        except LedgerUnusable:  # their requests are refused, as a normal answer
+            return list(self._runs)
+        return [digest for digest in accepted if self._run(digest) is not None]
+
+    def receipt(self, digest: bytes) -> bytes:
+        """Return the receipt of the last answer that left in the run of a served agreement.
+
+        The ledger is not read here: its content, or a lock on it, would reveal when training ended.
+        """
+        return self._left.get(digest, NO_RECEIPT)
+
+    def answer_in(self, digest: bytes, body: bytes) -> bytes:
+        """Return the answer to a message in the session of an agreement.
+
+        Another agreement's message is refused: its run may be that of another server.
+        """
+        of = None
+        with suppress(WireError):
+            of = read_by_site(body).digest
+        return self.answer(body) if of in (None, digest) else pack(Stranger())
+
     def answer(self, body: bytes) -> bytes:
         """Return the answer to a server's message."""
         self.watch.reached()
@@ -168,11 +186,8 @@ class Agent:
             return pack(Stranger())
         run = self._run(message.digest)
         if run is None:
-            self._tell_unknown(message.digest)
+            self._rate_limited("a request for an agreement that is not accepted here was refused")
             return pack(Stranger())
-        self._unknown.discard(message.digest)
-        if isinstance(message, Challenge):
-            return pack(self._hello(run, message))
         with run.answering:
             # Each answer has its own timer: if requests that arrive together shared one, the wait
             # for the last answer would reveal how long the others took.
@@ -194,19 +209,6 @@ class Agent:
                 return
             latest[name] = max((each.number for each in entries if each.run == name), default=0)
             self.shown = [e for e in entries if e.number <= latest.get(e.run, e.number)]
-
-    def _tell_unknown(self, digest: bytes) -> None:
-        """Log that an agreement is not served, but not for every request of its server."""
-        if digest in self._unknown:
-            return
-        if len(self._unknown) < _MOST_UNKNOWN:
-            self._unknown.add(digest)
-            log.warning(
-                "refused a request for agreement %s, which is not accepted here; the server waits",
-                digest.hex()[:16],
-            )
-            return
-        self._rate_limited("a request for an agreement that is not accepted here was refused")
 
     def _run(self, digest: bytes) -> _Run | None:
         """Return the run of an accepted agreement, or None if the agreement is not served.
@@ -287,12 +289,6 @@ class Agent:
         return _Run(accepted, agreement, index, role.reporting, runtime)
 
     # Messages
-
-    def _hello(self, run: _Run, message: Challenge) -> Hello:
-        signed = to_sign(message.digest, message.challenge, run.index)
-        # The ledger is not read here: its content, or a lock on it, would reveal when training
-        # ended.
-        return Hello(run.index, self._key.sign(signed), self._left[message.digest])
 
     def _answered(self, run: _Run, message: Ask) -> tuple[Answered, bytes, list[Release] | None]:
         """Return an answer, and the receipt and entries to show once the answer has left."""

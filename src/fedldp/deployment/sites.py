@@ -1,17 +1,16 @@
-"""The transport to the sites of an agreement, through a pipe that carries bytes to nodes.
+"""The transport to the sites of an agreement, through a pipe that carries bytes to them.
 
-    request -> journal -> identified nodes -> answers, until all have arrived or the deadline
+    request -> journal -> sites with a session -> answers, until all have arrived or the deadline
 
-A site that does not or cannot answer gets the same request again until the deadline, and answers
-with the same bytes. An answer counts once, for the site that identified itself at the answering
-node.
+A site has a session only for an agreement that it accepted. A site that does not or cannot answer
+gets the same request again until the deadline, and answers with the same bytes. An answer counts
+once, for the site whose session it came in.
 
 Before the first request, and after a round that too few sites answered, no site is asked until the
-quorum is present and has accepted the agreement. Otherwise sites would pay for reports that are
-wasted. Once the quorum has answered, the round does not wait for a site that was silent in the last
-rounds. That site is still asked, and is waited for again as soon as it identifies itself or
-answers, even if the answer is too late. A site that withdrew its acceptance is neither asked nor
-waited for until it accepts again.
+quorum is present. Otherwise sites would pay for reports that are wasted. Once the quorum has
+answered, the round does not wait for a site that was silent in the last rounds. That site is still
+asked, and is waited for again as soon as it begins a session or answers, even if the answer is too
+late. A site that withdrew its acceptance is neither asked nor waited for until it begins a session.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import hashlib
 import heapq
 import logging
 import math
-import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -29,21 +27,15 @@ from typing import Protocol
 
 from fedldp.core.errors import EndedForGood, RunError, WireError
 from fedldp.deployment.agreement import Agreement, fits_version
-from fedldp.deployment.identity import is_signed
 from fedldp.deployment.journal import Journal
 from fedldp.deployment.logs import RateLimitedLog
 from fedldp.deployment.messages import (
-    CHALLENGE_BYTES,
     NO_RECEIPT,
     Answered,
     Ask,
-    Challenge,
-    Hello,
     KeptReceipts,
-    Stranger,
     pack,
     read_by_server,
-    to_sign,
 )
 from fedldp.deployment.watch import TAKES_PART, Presence, Watch
 from fedldp.protocol.server_loop import Content, Delivery
@@ -64,28 +56,16 @@ _PAUSE = 2.0
 _AGAIN = 60.0
 """Seconds after which an unanswered request is sent again while the first is still pending; a third
 of the deadline, if that is shorter."""
-_LOOK = 2.0
-"""Seconds between two searches for nodes."""
 _SEE = 1.0
-"""Seconds between checks of which sites are present, if the pipe knows. With very many sites a
-check takes long, so ``_SEE_SHARE`` makes the pause a multiple of the check's duration."""
+"""Seconds between checks of which sites are present. With very many sites a check takes long, so
+``_SEE_SHARE`` makes the pause a multiple of the check's duration."""
 _SEE_SHARE = 20
 _NAMED = 20
 """The largest number of sites that one log line names."""
 _TELL = 0.25
 """Seconds between two updates of what a phase waits for."""
-_GREET_AGAIN = 15.0
-"""Seconds after which a node that did not identify itself is greeted again while the first greeting
-is pending: its answer may have been lost."""
-_GREETED_AGAIN_AT_ONCE = 32
-"""The largest number of nodes that one check greets again: with thousands of nodes, an answer may
-just be slow."""
-
 _GIVEN_UP = 2
 """The server stops waiting for a site that left a phase unanswered in this many rounds in a row."""
-
-_STRANGER_AGAIN = 5.0
-"""Seconds before a node is greeted again if its site had not accepted the agreement."""
 
 RELEASED_TWICE = "it may have released twice"
 """What the log says about a site that gave two different answers to one request."""
@@ -125,7 +105,7 @@ class QuorumMissed(RunError):
 
 
 class Pipe(Protocol):
-    """Carries bytes to nodes and back; see ``https.server.HttpsPipe``."""
+    """Carries bytes to the sites of a run and back; see ``https.pipe.RunPipe``."""
 
     @property
     def connected(self) -> bool:
@@ -137,16 +117,12 @@ class Pipe(Protocol):
         """The message to log while no site is connected."""
         ...
 
-    def nodes(self, timeout: float) -> list[int]:
-        """Return the numbers of the connected nodes."""
+    def present(self) -> Sequence[Presence]:
+        """Return what is known about each site, by its number."""
         ...
 
-    def present(self) -> Sequence[Presence] | None:
-        """Return what is known about each site, by its node's number; None if nothing is known."""
-        ...
-
-    def ask(self, node: int, body: bytes, ttl: int) -> int:
-        """Send a message to a node; return the tag of its reply."""
+    def ask(self, site: int, body: bytes, ttl: int) -> int:
+        """Send a message to a site; return the tag of its reply."""
         ...
 
     def take(self, timeout: float) -> list[tuple[int, bytes | None]]:
@@ -170,7 +146,7 @@ class _Waiting:
     tags: dict[int, int] = field(default_factory=dict)
     due: dict[int, float] = field(default_factory=dict)
     next_due: float = -math.inf
-    """When to ask the next site that has a node."""
+    """When to ask the next site that is present."""
     told: float = -math.inf
     """When the log last said what the phase is waiting for."""
 
@@ -180,7 +156,7 @@ class Sites:
 
     Args:
         agreement: the agreement of the run.
-        pipe: carries messages to nodes.
+        pipe: carries messages to the sites.
         journal: the journal of the server.
         receipts: the last receipt of each site, which this class keeps up to date.
         check: raises WireError for a report that no site would send.
@@ -203,19 +179,13 @@ class Sites:
         self._check, self._watch, self._patient = check, watch, patient
         self._agreement, self._pipe, self._journal = agreement, pipe, journal
         self._receipts = receipts
-        self._nodes: dict[int, int] = {}
-        """The node of each site."""
-        self._greeted: dict[int, tuple[int, bytes]] = {}
-        """The node and the challenge of each pending greeting, by tag."""
-        self._greetings: Counter[int] = Counter()
-        """How many greetings are pending for each node."""
-        self._greet_again: dict[int, float] = {}
-        """When each silent node is greeted again."""
-        self._known_by: dict[int, int] = {}
-        """The tag of the greeting that located each site; older greetings do not override it."""
-        self._met_some = False
-        """Whether any site was found at a new node since sites were last asked."""
-        self._looked, self._see_again = -_LOOK, -math.inf
+        self._there: set[int] = set()
+        """The sites that may be asked."""
+        self._sessions: dict[int, int] = {}
+        """The number of the last known session of each site."""
+        self._new_ones = False
+        """Whether any site became present since sites were last asked."""
+        self._see_again = -math.inf
         self._rate_limited = RateLimitedLog(log)
         self._late: dict[int, int] = {}
         """Which site each request of a finished phase was sent to, by the request's tag."""
@@ -225,11 +195,10 @@ class Sites:
         """Whether the next request waits until the quorum is present."""
         self.waited = 0.0
         """Seconds in which no site was asked because the quorum was not present."""
-        self._unfit: set[int] = set()
-        """Connected sites whose version of fedldp is incompatible with the version in the
-        agreement."""
+        self._changed: set[int] = set()
+        """Sites whose keys were changed: somebody else may answer with the earlier key."""
         self._left: set[int] = set()
-        """Sites that withdrew their acceptance of the agreement."""
+        """Sites that withdrew their acceptance of the agreement, until they begin a session."""
         self._unanswered: defaultdict[int, Counter[int]] = defaultdict(Counter)
         """How many rounds in a row a site left a phase unanswered, by site and phase."""
 
@@ -273,8 +242,7 @@ class Sites:
             if not self._agreement.is_enough(waiting.reported):
                 error = self._too_few(waiting, len(clients))
                 self._gathers = True
-                for client in waiting.open:  # so that connected sites identify themselves again
-                    self._nodes.pop(client, None)
+                self._there -= waiting.open  # those that are present are seen again at once
                 raise error
             if self._agreement.channel == "sum":
                 self._journal.close(round, phase, waiting.answers)
@@ -288,7 +256,6 @@ class Sites:
             if self._pipe.connected:
                 if not (self._gathers and self._patient):
                     left -= now - last  # time without a connection does not count against the sites
-                self._look_for_nodes(waiting, now)
                 self._gathers &= not self._has_quorum(waiting)
                 if not self._gathers:
                     self._ask(waiting, now, left)
@@ -300,9 +267,7 @@ class Sites:
                 self._watch.goes_on(self._waits_for(waiting))
                 self._watch.write()
             for tag, body in self._pipe.take(min(0.5, max(left, 0.01))):
-                if tag in self._greeted:
-                    self._met(tag, body)
-                elif tag in self._late:
+                if tag in self._late:
                     self._came_late(self._late.pop(tag), body)
                 elif tag in waiting.tags:
                     client = waiting.tags[tag]
@@ -311,30 +276,46 @@ class Sites:
                         yield client, content
 
     def _look_at_sites(self, now: float) -> None:
-        """Note which sites are connected, and their versions, if the pipe knows."""
+        """Note which sites are present, and their versions."""
         if now < self._see_again:
             return
-        agreed = self._agreement.version
-        for client, found in enumerate(self._pipe.present() or ()):
-            if found.silent is None:
-                continue
-            self._watch.heard(client, found.silent)
-            unfit = found.there and not fits_version(agreed, found.version)
-            (self._unfit.add if unfit else self._unfit.discard)(client)
-            if unfit:
-                self._nodes.pop(client, None)
-                detail = f"{found.version}; the agreement requires {agreed}"
-                self._watch.is_now(client, "other-version", detail)
-            elif not found.there:
-                self._watch.is_now(client, "away")
-                if self._gathers:
-                    self._nodes.pop(client, None)
-            elif client in self._nodes and self._watch.state_of(client) == "away":
-                self._watch.is_now(client, "ready")
+        for client, found in enumerate(self._pipe.present()):
+            if client not in self._changed and (found.session or found.near):
+                self._look_at(client, found)
         self._see_again = now + max(_SEE, _SEE_SHARE * (time.monotonic() - now))
 
+    def _look_at(self, client: int, found: Presence) -> None:
+        """Note whether a site that is or was connected may be asked."""
+        if found.silent is not None:
+            self._watch.heard(client, found.silent)
+        if not found.there:
+            if found.near:
+                self._left.add(client)
+            self._watch.is_now(client, "not-accepted" if found.near else "away")
+            if self._gathers:
+                self._there.discard(client)
+            return
+        agreed = self._agreement.version
+        if not fits_version(agreed, found.version):
+            self._there.discard(client)
+            detail = f"{found.version}; the agreement requires {agreed}"
+            self._watch.is_now(client, "other-version", detail)
+            return
+        if found.session != self._sessions.get(client):
+            if client not in self._sessions and self._receipts.last(client) == NO_RECEIPT:
+                # Keep the receipt only at the first session, because a request is repeated
+                # unchanged.
+                self._receipts.keep(client, found.receipt)
+            self._sessions[client] = found.session
+            self._heard_of(client)
+        if client not in self._left:
+            self._new_ones |= client not in self._there
+            self._there.add(client)
+            if self._watch.state_of(client) not in TAKES_PART:
+                self._watch.is_now(client, "ready")
+
     def _has_quorum(self, waiting: _Waiting) -> bool:
-        there = waiting.open & self._nodes.keys()
+        there = waiting.open & self._there
         return self._agreement.is_enough(there | waiting.reported)
 
     def _waits_for(self, waiting: _Waiting) -> str:
@@ -342,7 +323,7 @@ class Sites:
         round, quorum = waiting.request.broadcast.round, self._agreement.quorum
         if not self._gathers:
             return f"round {round}: waits for {self._named(waiting.open)}"
-        there = waiting.open & self._nodes.keys()
+        there = waiting.open & self._there
         return (
             f"round {round}: waits until {quorum} sites are present and have accepted; "
             f"{len(there)} have, but not {self._named(waiting.open - there)}"
@@ -367,91 +348,24 @@ class Sites:
         self._unanswered.pop(client, None)
         self._left.discard(client)
 
-    def _look_for_nodes(self, waiting: _Waiting, now: float) -> None:
-        """Greet unknown nodes while some awaited site has no node."""
-        if now - self._looked < _LOOK or waiting.open <= self._nodes.keys():
-            return
-        self._looked = now
-        try:
-            there = self._pipe.nodes(timeout=5.0)
-        except WireError:
-            return  # the pipe broke; the round waits until it is back
-        known = set(self._nodes.values())
-        due = [
-            n
-            for n in there
-            if n not in known and n not in self._unfit and now >= self._greet_again.get(n, now)
-        ]
-        silent = [node for node in due if self._greetings[node] == 1][:_GREETED_AGAIN_AT_ONCE]
-        if silent:
-            many = f"node {silent[0]}" + (f" and {len(silent) - 1} more" if len(silent) > 1 else "")
-            self._rate_limited(f"{many}: no answer to a greeting; greeted again", "greeted again")
-        for node in [*(node for node in due if not self._greetings[node]), *silent]:
-            self._greetings[node] += 1
-            self._greet_again[node] = now + _GREET_AGAIN
-            challenge = os.urandom(CHALLENGE_BYTES)
-            asked = pack(Challenge(self._agreement.digest, challenge))
-            self._greeted[self._pipe.ask(node, asked, int(_AGAIN))] = node, challenge
-
-    def _met(self, tag: int, body: bytes | None) -> None:
-        node, challenge = self._greeted.pop(tag)
-        self._greetings[node] -= 1
-        if not self._greetings[node]:
-            del self._greetings[node]
-            self._greet_again.pop(node, None)
-        try:
-            hello = read_by_server(body) if body else None
-        except WireError:
-            hello = None
-        if isinstance(hello, Stranger):
-            self._greet_again[node] = time.monotonic() + _STRANGER_AGAIN
-            if self._pipe.present() is None:
-                self._rate_limited(f"node {node}: its site has not accepted this agreement")
-            else:
-                self._watch.is_now(node, "not-accepted")
-        if not isinstance(hello, Hello) or hello.index >= len(self._agreement.sites):
-            return
-        site = self._agreement.sites[hello.index]
-        signed = to_sign(self._agreement.digest, challenge, hello.index)
-        if not is_signed(site.key, hello.signature, signed):
-            self._rate_limited(f"node {node}: claims to be {site.name}, but its signature is wrong")
-            return
-        if self._receipts.is_changed(hello.index):
-            self._has_other_key(hello.index)
-            return
-        if hello.index not in self._known_by and self._receipts.last(hello.index) == NO_RECEIPT:
-            # Keep the receipt only at the first greeting, because a request is repeated unchanged.
-            self._receipts.keep(hello.index, hello.receipt)
-        self._heard_of(hello.index)
-        if tag < self._known_by.get(hello.index, tag):
-            return
-        self._known_by[hello.index] = tag
-        if self._nodes.get(hello.index) != node:
-            self._nodes[hello.index] = node
-            self._met_some = True
-        self._watch.heard(hello.index)
-        if self._watch.state_of(hello.index) not in TAKES_PART:
-            self._watch.is_now(hello.index, "ready")
-
     def _has_other_key(self, client: int) -> None:
         """Stop asking a site, because somebody else may answer with its earlier key."""
         name = self._agreement.sites[client].name
-        node = self._nodes.pop(client, None)
-        if node is not None:
-            self._greet_again[node] = time.monotonic() + _STRANGER_AGAIN
+        self._changed.add(client)
+        self._there.discard(client)
         self._watch.is_now(client, "refused", "its key was changed")
-        self._rate_limited(
-            f"site {name} changed its key, and this run's agreement has the earlier one: it is no "
+        log.warning(
+            "site %s changed its key, and this run's agreement has the earlier one: it is no "
             "longer asked",
-            f"changed key {name}",
+            name,
         )
 
     def _ask(self, waiting: _Waiting, now: float, left: float) -> None:
         """Send the request to the sites that are due."""
-        if now < waiting.next_due and not self._met_some:
+        if now < waiting.next_due and not self._new_ones:
             return
-        self._met_some = False
-        there = waiting.open & self._nodes.keys()
+        self._new_ones = False
+        there = waiting.open & self._there
         for client in sorted(there):
             if now < waiting.due.get(client, 0.0):
                 continue
@@ -462,7 +376,7 @@ class Sites:
             message = waiting.message or pack_request(waiting.request.to(client))
             body = pack(Ask(self._agreement.digest, receipt, message))
             self._released[waiting.request.phase].add(client)
-            tag = self._pipe.ask(self._nodes[client], body, max(1, int(left) + 1))
+            tag = self._pipe.ask(client, body, max(1, int(left) + 1))
             self._watch.passed(client, sent=len(body))
             self._watch.is_now(client, "asked")
             waiting.tags[tag] = client
@@ -483,8 +397,7 @@ class Sites:
         waiting.due[client] = time.monotonic() + _PAUSE
         waiting.next_due = min(waiting.next_due, waiting.due[client])
         if not body:
-            # Forget the site's node, which may have returned under another number.
-            self._nodes.pop(client, None)
+            self._there.discard(client)  # until it is seen again
             self._watch.is_now(client, "away")
             self._rate_limited(f"site {name} could not be reached; it will be asked again")
             return None
@@ -500,9 +413,7 @@ class Sites:
             return None
         waiting.strangers.add(client)
         self._left.add(client)
-        node = self._nodes.pop(client, None)
-        if node is not None:  # greet the site later: it may accept the agreement again
-            self._greet_again[node] = time.monotonic() + _STRANGER_AGAIN
+        self._there.discard(client)
         self._watch.is_now(client, "not-accepted")
         self._rate_limited(f"site {name} no longer accepts the agreement; it is not asked")
         return None
@@ -565,7 +476,7 @@ class Sites:
                 what = "no longer accepts the agreement"
             elif client in waiting.unused:
                 what = "gave no usable answer"
-            elif self._gathers and client in self._nodes:
+            elif self._gathers and client in self._there:
                 what = "was not asked, because too few sites were present"
             why.append(f"{names[client]} {what}")
         must = "must" if self._agreement.config.committee is None else "of one committee must"

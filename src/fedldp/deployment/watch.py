@@ -60,14 +60,20 @@ class Presence:
     """What a link knows about a site.
 
     Attributes:
-        there: whether the site is connected.
-        silent: seconds since the site was last heard from. None: it was never heard from.
-        version: the version of fedldp that the site states; "" if it has not stated one yet.
+        there: whether the site is connected for the run, so it has accepted the agreement.
+        near: whether it is connected to the server, but maybe not for this run.
+        silent: seconds since it was last heard from in the run. None: it never was.
+        session: the number of its latest session in the run; 0 before the first.
+        version: the version of fedldp that it states; "" if it has not stated one yet.
+        receipt: the receipt with which it began the session.
     """
 
     there: bool
+    near: bool
     silent: float | None
+    session: int
     version: str
+    receipt: bytes
 
 
 @dataclass

@@ -21,6 +21,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+RunSite = tuple[bytes, int]
+"""The digest of a run's agreement, and the number of a site in its roster."""
 MOST_STRANGERS = 256
 MOST_OF_A_SITE = 4
 SECONDS_AS_STRANGER = 20.0
@@ -35,19 +37,21 @@ class Connections:
     """The connections of a server; used only in its event loop's thread.
 
     Args:
-        sites: the number of sites. After a restart all sites connect at once, so the limit on
-            strangers is raised by this number.
         crowded: is called when a stranger is dropped.
+
+    Attributes:
+        expected: the number of sites of all runs. After a restart all sites connect at once, so the
+            limit on strangers is raised by this number.
     """
 
-    def __init__(self, sites: int, crowded: Callable[[], None]) -> None:
-        self._sites, self._crowded = sites, crowded
+    def __init__(self, crowded: Callable[[], None]) -> None:
+        self._crowded, self.expected = crowded, 0
         self._strangers: OrderedDict[socket.socket, Connection | None] = OrderedDict()
         self._new: dict[socket.socket, float] = {}
         """The strangers that are being served, and when the server began to serve each."""
         self._numbered: dict[int, socket.socket] = {}
         """The strangers, by file descriptor."""
-        self._of_sites: dict[int, deque[Connection]] = {}
+        self._of_sites: dict[RunSite, deque[Connection]] = {}
 
     def listener(self, listening: socket.socket) -> socket.socket:
         """Return the same listening socket, which then counts each connection that it accepts."""
@@ -67,7 +71,7 @@ class Connections:
         self._strangers[connection] = None
         self._new[connection] = time.monotonic()
         self._numbered[connection.fileno()] = connection
-        most = MOST_STRANGERS + self._sites
+        most = MOST_STRANGERS + self.expected
         # Finding the closed connections among many takes long, so do it only once the limit is
         # exceeded by a quarter.
         if len(self._strangers) <= most + most // 4:
@@ -90,7 +94,7 @@ class Connections:
             self._strangers[found] = connection
             connection.stranger = found
 
-    def known(self, connection: Connection, site: int) -> None:
+    def known(self, connection: Connection, site: RunSite) -> None:
         """Note that a connection belongs to a site."""
         self.lost(connection)
         own = self._of_sites.setdefault(site, deque())
@@ -104,9 +108,11 @@ class Connections:
             self._strangers.pop(connection.stranger, None)
             self._new.pop(connection.stranger, None)
             connection.stranger = None
-        if connection.site is not None:
-            with suppress(ValueError):
-                self._of_sites[connection.site].remove(connection)
+        own = None if connection.site is None else self._of_sites.get(connection.site)
+        if own is not None and connection in own:
+            own.remove(connection)
+            if not own:
+                del self._of_sites[connection.site]  # type: ignore[arg-type]
 
     def protocol(self, **given: Any) -> Connection:
         """Return the HTTP protocol for a new connection, for uvicorn."""
@@ -142,8 +148,8 @@ class Connection(H11Protocol):
         self._all = connections
         self.stranger: socket.socket | None = None
         """The connection's socket, until the connection's site is known."""
-        self.site: int | None = None
-        """The site that the connection belongs to, once known."""
+        self.site: RunSite | None = None
+        """The run and the site that the connection belongs to, once known."""
         self._stranger_until: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -156,7 +162,7 @@ class Connection(H11Protocol):
         self._forget_timer()
         self._all.lost(self)
 
-    def is_of(self, site: int) -> None:
+    def is_of(self, site: RunSite) -> None:
         """Note the site that said hello or showed its token on this connection."""
         if self.site != site:
             self._forget_timer()

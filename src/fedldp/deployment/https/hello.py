@@ -1,7 +1,9 @@
-"""How a site authenticates: it signs the server's nonce and certificate with its identity key.
+"""How a site authenticates, for one run: it signs a hello with its identity key.
 
-The certificate is the one that the site saw in its own TLS connection, so a server that the site
-trusts cannot use the signature to pose as the site at another server.
+The hello has the server's nonce, the digest of an agreement that the site accepted, and the receipt
+of the run's last answer that left the site. The signature also covers the certificate that the site
+saw in its own TLS connection, so a server that the site trusts cannot use the signature to pose as
+the site at another server.
 """
 
 from __future__ import annotations
@@ -12,19 +14,25 @@ import os
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedldp.core.errors import WireError
 from fedldp.deployment.identity import PUBLIC_BYTES, SIGNATURE_BYTES, is_signed
+from fedldp.deployment.messages import DIGEST_BYTES, NO_RECEIPT, RECEIPT_BYTES
 
-_PURPOSE = b"fedldp link hello\x01"
+NO_DIGEST = bytes(DIGEST_BYTES)
+"""Stands for the digest in the hello of a site that does not name an agreement."""
+_PURPOSE = b"fedldp link hello\x02"
 _RANDOM, _MAC = 16, 16
 _NONCE = struct.Struct(f">d{_RANDOM}s{_MAC}s")
 NONCE_BYTES = _NONCE.size
 LONGEST_VERSION = 64
-LONGEST = NONCE_BYTES + PUBLIC_BYTES + SIGNATURE_BYTES + LONGEST_VERSION
+_HELLO = struct.Struct(
+    f"<{NONCE_BYTES}s{PUBLIC_BYTES}s{DIGEST_BYTES}s{RECEIPT_BYTES}s{SIGNATURE_BYTES}s"
+)
+LONGEST = _HELLO.size + LONGEST_VERSION
 """The largest hello, in bytes."""
 TAG = "fedldp-question"
 """The name of the HTTP header that holds the number of a round request."""
@@ -40,32 +48,43 @@ class SignedHello:
     Attributes:
         nonce: the server's nonce.
         public: the site's key, 64 hexadecimal digits.
-        signature: the signature by that key.
+        digest: the digest of the agreement for whose run the site begins a session, or
+            ``NO_DIGEST``.
+        receipt: the receipt of the run's last answer that left the site, or ``NO_RECEIPT``.
         version: the version of the site's fedldp.
+        signature: the signature by the site's key.
     """
 
     nonce: bytes
     public: str
-    signature: bytes
+    digest: bytes
+    receipt: bytes
     version: str
+    signature: bytes = b""
 
     @classmethod
     def signed(
-        cls, key: Ed25519PrivateKey, nonce: bytes, certificate: bytes, version: str
+        cls,
+        key: Ed25519PrivateKey,
+        nonce: bytes,
+        certificate: bytes,
+        version: str,
+        digest: bytes = NO_DIGEST,
+        receipt: bytes = NO_RECEIPT,
     ) -> SignedHello:
         """Return a hello, signed with ``key``, to the server that showed ``certificate`` (DER)."""
         public = key.public_key().public_bytes_raw().hex()
-        signature = key.sign(_to_sign(nonce, public, certificate, version))
-        return cls(nonce, public, signature, version)
+        hello = cls(nonce, public, digest, receipt, version)
+        return replace(hello, signature=key.sign(hello._to_sign(certificate)))
 
     def is_for(self, certificate: bytes) -> bool:
         """Return whether the key signed this hello for the server with ``certificate`` (DER)."""
-        signed = _to_sign(self.nonce, self.public, certificate, self.version)
-        return is_signed(self.public, self.signature, signed)
+        return is_signed(self.public, self.signature, self._to_sign(certificate))
 
     def pack(self) -> bytes:
         """Return the hello as bytes."""
-        head = self.nonce + bytes.fromhex(self.public) + self.signature
+        public = bytes.fromhex(self.public)
+        head = _HELLO.pack(self.nonce, public, self.digest, self.receipt, self.signature)
         return head + self.version.encode()
 
     @classmethod
@@ -75,13 +94,15 @@ class SignedHello:
         Raises:
             WireError: the body is not a hello.
         """
-        ends = [NONCE_BYTES, NONCE_BYTES + PUBLIC_BYTES]
-        ends.append(ends[-1] + SIGNATURE_BYTES)
-        version = body[ends[2] :].decode("ascii", "replace")
-        if not ends[2] < len(body) <= LONGEST or not version.isprintable():
+        version = body[_HELLO.size :].decode("ascii", "replace")
+        if not _HELLO.size < len(body) <= LONGEST or not version.isprintable():
             raise WireError("a malformed hello")
-        nonce, public, signature = body[: ends[0]], body[ends[0] : ends[1]], body[ends[1] : ends[2]]
-        return cls(nonce, public.hex(), signature, version)
+        nonce, public, digest, receipt, signature = _HELLO.unpack_from(body)
+        return cls(nonce, public.hex(), digest, receipt, version, signature)
+
+    def _to_sign(self, certificate: bytes) -> bytes:
+        unsigned = replace(self, signature=bytes(SIGNATURE_BYTES))
+        return _PURPOSE + hashlib.sha256(certificate).digest() + unsigned.pack()
 
 
 class Nonces:
@@ -116,8 +137,3 @@ class Nonces:
     def _mac(self, made: float, random: bytes) -> bytes:
         content = struct.pack(">d", made) + random
         return hmac.digest(self._secret, content, hashlib.sha256)[:_MAC]
-
-
-def _to_sign(nonce: bytes, public: str, certificate: bytes, version: str) -> bytes:
-    seen = hashlib.sha256(certificate).digest()
-    return _PURPOSE + nonce + bytes.fromhex(public) + seen + version.encode()

@@ -1,8 +1,7 @@
-"""The server's end: authenticates sites, sends them round requests, and receives their answers.
+"""The server's end: authenticates sites, and serves the sessions of several runs on one port.
 
-It runs in its own thread, beside the round loop, which uses it as a pipe to nodes: a node is a
-site's number in the roster. A round request waits until its site answers, its deadline passes or
-the server ends, so a site that was cut off or restarted gets it again.
+It runs in its own thread, beside the round loops, each of which has a pipe to the sites of its run
+(see ``pipe``). A session is of a run and a site, so a slow run holds up no other.
 """
 
 from __future__ import annotations
@@ -15,10 +14,8 @@ import socket
 import threading
 import time
 from asyncio.sslproto import SSLProtocol
-from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
@@ -33,70 +30,37 @@ from fedldp.core.errors import ConfigError, RunError, WireError
 from fedldp.deployment.agreement import fits_version
 from fedldp.deployment.certificates import ServerTls
 from fedldp.deployment.https.connections import Connections
-from fedldp.deployment.https.hello import LONGEST, TAG, TOKEN_BYTES, Nonces, SignedHello
+from fedldp.deployment.https.hello import LONGEST, NO_DIGEST, TAG, TOKEN_BYTES, Nonces, SignedHello
+from fedldp.deployment.https.pipe import RunPipe, SiteSession
 from fedldp.deployment.logs import RateLimitedLog
-from fedldp.deployment.watch import Presence
 from fedldp.reporting import words
 
 log = logging.getLogger("fedldp.server")
 
-POLL_SECONDS = 20.0
-"""How long a site's poll for a round request waits, in seconds."""
-_ALIVE_SECONDS = 60.0
-"""A site counts as absent if it has been silent for more than this many seconds and is not working
-on a round request."""
 _PART_SECONDS = 60.0
 """How long the next part of a site's answer may take, in seconds."""
-_HEAD = 256
-"""How many bytes at the beginning of a round request may differ between sites. In a secure sum,
-further bytes differ: the boxes that other sites sealed for this site. The weights come last."""
 _TLS_BUFFER = 1 << 14
 """The size of a connection's buffer in bytes: one TLS record."""
 _HELLO_SECONDS = 10.0
-_GIVE_UP_SECONDS = 0.5
-"""Seconds between two checks for expired round requests."""
 _IDLE_SECONDS = 75
 _LOOK_AT_TLS_SECONDS = 2.0
 """Seconds between two checks for a renewed certificate."""
+NEAR_SECONDS = 60.0
+"""How long a site that was refused a session counts as near, in seconds."""
 _LONGEST_HEAD = 16_384
 _PIECE = 1 << 18
 
 
-@dataclass
-class _PendingRequest:
-    """A round request that a site has not answered.
-
-    ``tags`` maps each tag that waits for the answer to its deadline. A long request has two parts;
-    requests with equal ends share the second part.
-    """
-
-    number: int
-    parts: tuple[bytes, bytes]
-    tags: dict[int, float]
-
-
-@dataclass
-class _Site:
-    """What is known about one site of the roster."""
-
-    pending: deque[_PendingRequest] = field(default_factory=deque)
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
-    token: bytes | None = None
-    polls: int = 0
-    heard: float = -_ALIVE_SECONDS
-    at_work: bool = False
-    receiving: bool = False
-    version: str = ""
-
-    def is_there(self, now: float) -> bool:
-        """Return whether the site has a session and was heard from recently or is at work."""
-        return self.token is not None and (self.at_work or now - self.heard < _ALIVE_SECONDS)
-
-
-class HttpsPipe:
-    """A server for the sites of a roster, as a context manager: it listens from enter to exit.
+class Listener:
+    """A server for the sites of several runs, as a context manager: listens from enter to exit.
 
     Its methods may be called from any thread.
+
+    Args:
+        listening: a TCP socket that listens; closed at the end.
+        tls: the server's certificate, which sites sign, and its key; both are read again after they
+            are renewed.
+        changed: returns whether a site has replaced the given key; such a key is refused.
 
     Attributes:
         address: where it listens: host and port.
@@ -106,46 +70,22 @@ class HttpsPipe:
         self,
         listening: socket.socket,
         tls: ServerTls,
-        sites: Sequence[tuple[str, str]],
-        largest: int,
-        version: str,
-        agreement: bytes,
         changed: Callable[[str], bool] = lambda key: False,
     ) -> None:
-        """Prepare the server.
-
-        Args:
-            listening: a TCP socket that listens; closed at the end.
-            tls: the server's certificate, which sites sign, and its key; both are read again after
-                they are renewed.
-            sites: the name and the public key (hexadecimal) of each site, by its number.
-            largest: the size of the largest permitted answer, in bytes.
-            version: the version of this fedldp; the log names sites with another version.
-            agreement: the run's agreement, which sites of the roster may fetch.
-            changed: returns whether a site has replaced the given key; such a key is refused.
-        """
         self.address = listening.getsockname()[:2]
-        self._tls, self._largest, self._version = tls, largest, version
-        self._agreement, self._changed_key = agreement, changed
-        self._names = [name for name, _key in sites]
-        self._index = {key: index for index, (_name, key) in enumerate(sites)}
-        self._sites = [_Site() for _ in sites]
-        self._tokens: dict[bytes, int] = {}
+        self._tls, self._changed_key = tls, changed
+        self._runs: dict[bytes, RunPipe] = {}
+        self._tokens: dict[bytes, tuple[RunPipe, int]] = {}
+        self._met: dict[str, float] = {}
+        """When the site with a key was last refused a session, for want of its agreement."""
         self._nonces = Nonces()
         self._rate_limited = RateLimitedLog(log)
-        self._changed = threading.Condition()
-        self._taken: deque[tuple[int, bytes | None]] = deque()
-        self._last = 0
-        self._given_up = -_GIVE_UP_SECONDS
-        self._rest = b""
-        """The end of the last round request, which the requests of other sites share."""
-        self._over = False
-        connections = Connections(len(sites), self._crowded)
-        self._listener = connections.listener(listening)
+        self._connections = Connections(self._crowded)
+        self._listener = self._connections.listener(listening)
         config = uvicorn.Config(
             self._app(),
             loop="asyncio",
-            http=connections.protocol,  # type: ignore[arg-type]  # uvicorn just calls this value
+            http=self._connections.protocol,  # type: ignore[arg-type]  # uvicorn just calls this
             ws="none",
             lifespan="off",
             # Any stranger could fill uvicorn's log, so this module logs what matters, with a rate
@@ -181,110 +121,50 @@ class HttpsPipe:
         trace: TracebackType | None,
     ) -> None:
         """Close all connections, and stop serving."""
-        self._over = True
-        self._wake(*self._sites)
+        for run in list(self._runs.values()):
+            run.close()
         self._server.should_exit = True
         self._thread.join()
         self._listener.close()
 
-    # For the round loop: the interface of a pipe
+    @contextmanager
+    def serving(self, run: RunPipe) -> Iterator[RunPipe]:
+        """Serve the sessions of a run while the context lasts."""
+        run.set_soon, run.near, run.expired = self._set_soon, self._is_near, self._expired
+        self._set_runs({**self._runs, run.digest: run})
+        try:
+            yield run
+        finally:
+            run.close()
+            self._set_runs({of: each for of, each in self._runs.items() if each is not run})
+            for site in run.sites:
+                if site.token is not None:
+                    self._tokens.pop(site.token, None)
 
-    @property
-    def absent(self) -> str:
-        """The message to log while no site is connected; it names a certificate that expired."""
-        told, expired = "no site is connected; the round waits", self._tls.expired()
-        return told if expired is None else f"{told}; {words.line(expired)}"
+    def _set_runs(self, runs: dict[bytes, RunPipe]) -> None:
+        self._runs = runs  # a new dictionary, because the serving thread may be reading the old one
+        self._connections.expected = sum(len(each.sites) for each in runs.values())
 
-    @property
-    def connected(self) -> bool:
-        """Whether any site is connected."""
-        now = time.monotonic()
-        with self._changed:
-            return any(site.is_there(now) for site in self._sites)
-
-    def nodes(self, timeout: float) -> list[int]:
-        """Return the numbers of the connected sites."""
-        return [index for index, site in enumerate(self.present()) if site.there]
-
-    def present(self) -> list[Presence]:
-        """Return what is known about each site, by its number."""
-        now = time.monotonic()
-        with self._changed:
-            return [
-                Presence(
-                    there=site.is_there(now),
-                    silent=now - site.heard if site.token else None,
-                    version=site.version,
-                )
-                for site in self._sites
-            ]
-
-    def ask(self, node: int, body: bytes, ttl: int) -> int:
-        """Send a site a round request; return its tag, which :meth:`take` later returns once.
-
-        Args:
-            node: the site's number.
-            body: the round request.
-            ttl: seconds after which the request expires.
-        """
-        site = self._sites[node]
-        with self._changed:
-            self._last += 1
-            tag, until = self._last, time.monotonic() + ttl
-            for pending in site.pending:
-                if b"".join(pending.parts) == body:  # the same request: one answer serves both
-                    pending.tags[tag] = until
-                    return tag
-            site.pending.append(_PendingRequest(tag, self._in_parts(body), {tag: until}))
-        self._wake(site)
-        return tag
-
-    def _in_parts(self, body: bytes) -> tuple[bytes, bytes]:
-        """Split a round request in two; requests with equal ends share the second part."""
-        if len(body) <= 4 * _HEAD:
-            return body, b""
-        if not (self._rest and body.endswith(self._rest)):
-            alike = _alike(self._rest, body)
-            # If less than half is shared, compare the next requests with this request's end: either
-            # the round is new, or the shared end is not worth a search.
-            self._rest = body[-alike:] if 2 * alike >= len(body) else body[_HEAD:]
-        return body[: -len(self._rest)], self._rest
-
-    def take(self, timeout: float) -> list[tuple[int, bytes | None]]:
-        """Return what arrived since the last call; if nothing did, wait up to ``timeout`` seconds.
-
-        Returns:
-            Pairs of a tag and an answer; the answer is None if the request expired.
-        """
-        with self._changed:
-            self._give_up(time.monotonic())
-            self._changed.wait_for(lambda: self._taken, timeout)
-            taken = list(self._taken)
-            self._taken.clear()
-            return taken
-
-    def end(self) -> None:
-        """End the run; sites need no message about it."""
-
-    def _give_up(self, now: float) -> None:
-        if now < self._given_up + _GIVE_UP_SECONDS:
-            return
-        self._given_up = now
-        for site in self._sites:
-            for pending in list(site.pending):
-                for tag in [each for each, until in pending.tags.items() if until < now]:
-                    del pending.tags[tag]
-                    self._taken.append((tag, None))
-                if not pending.tags:
-                    site.pending.remove(pending)
-
-    def _wake(self, *sites: _Site) -> None:
-        """Make the waiting polls of sites check again; may be called from any thread."""
-        loop = self._loop
-        if loop is not None:
+    def _set_soon(self, event: asyncio.Event) -> None:
+        """Set an event of the serving thread's loop; may be called from any thread."""
+        if self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended
-                for site in sites:
-                    loop.call_soon_threadsafe(site.wake.set)
+                self._loop.call_soon_threadsafe(event.set)
+
+    def _is_near(self, key: str) -> bool:
+        """Return whether a site is connected for another run, or was just refused a session."""
+        now = time.monotonic()
+        if now - self._met.get(key, -NEAR_SECONDS) < NEAR_SECONDS:
+            return True
+        return any(
+            run.sites[run.index[key]].is_there(now)
+            for run in self._runs.values()
+            if key in run.index
+        )
+
+    def _expired(self) -> str | None:
+        expired = self._tls.expired()
+        return None if expired is None else words.line(expired)
 
     # For the sites: the HTTP server, in a separate thread
 
@@ -338,16 +218,33 @@ class HttpsPipe:
         return _bytes(self._nonces.fresh())
 
     async def _hello(self, request: Request) -> Response:
+        """Begin a session of a site in the run that its hello names."""
         found = await self._said_who(request)
-        return found if isinstance(found, Response) else _bytes(self._session(*found))
+        if isinstance(found, Response):
+            return found
+        run = self._runs.get(found.digest)
+        if run is None or found.public not in run.index:
+            self._met[found.public] = time.monotonic()
+            return _refused(404)
+        index = run.index[found.public]
+        request.state.connection.is_of((run.digest, index))
+        return _bytes(self._session(run, index, found))
 
     async def _hand_agreement(self, request: Request) -> Response:
-        """Send the agreement to a site of the roster; the session of its agent continues."""
+        """Send a site the agreement that it names, or the digests of all that name its key."""
         found = await self._said_who(request)
-        return found if isinstance(found, Response) else _bytes(self._agreement)
+        if isinstance(found, Response):
+            return found
+        named = [run for run in self._runs.values() if found.public in run.index]
+        if found.digest == NO_DIGEST:
+            return _bytes(b"".join(run.digest for run in named))
+        for run in named:
+            if run.digest == found.digest:
+                return _bytes(run.agreement)
+        return _refused(404)
 
-    async def _said_who(self, request: Request) -> tuple[int, str] | Response:
-        """Return a site's number and version from the hello in a request, or a refusal."""
+    async def _said_who(self, request: Request) -> SignedHello | Response:
+        """Return the hello in a request, if a site of a roster signed it; otherwise a refusal."""
         length = _length(request)
         if length is None or length > LONGEST:
             return _refused(413)
@@ -356,12 +253,12 @@ class HttpsPipe:
                 hello = SignedHello.read(await request.body())
         except (WireError, TimeoutError, ClientDisconnect):
             return _refused(400)
-        index = self._index.get(hello.public)
-        if index is None:
+        run = next((run for run in self._runs.values() if hello.public in run.index), None)
+        if run is None:
             self._rate_limited("a connection with a key that is not in the roster was refused")
             return _refused(403)
+        name = run.sites[run.index[hello.public]].name
         if self._changed_key(hello.public):
-            name = self._names[index]
             self._rate_limited(
                 f"site {name}: a connection with its earlier key, which it changed, was refused"
             )
@@ -369,84 +266,64 @@ class HttpsPipe:
         if not self._nonces.is_good(hello.nonce):
             return _refused(401)
         if not hello.is_for(self._tls.certificate):
-            self._rate_limited(
-                f"a connection claims to be site {self._names[index]}, but its signature is wrong"
-            )
+            self._rate_limited(f"a connection claims to be site {name}, but its signature is wrong")
             return _refused(403)
         self._nonces.use(hello.nonce)
-        request.state.connection.is_of(index)
-        return index, hello.version
+        return hello
 
-    def _session(self, index: int, version: str) -> bytes:
+    def _session(self, run: RunPipe, index: int, hello: SignedHello) -> bytes:
         """Begin a site's session, which ends its previous session; return the token."""
-        token, site, name = os.urandom(TOKEN_BYTES), self._sites[index], self._names[index]
-        with self._changed:
-            if site.token is not None:
-                del self._tokens[site.token]
-            site.token = hashlib.sha256(token).digest()
-            self._tokens[site.token] = index
-            site.heard, site.at_work, site.receiving = time.monotonic(), False, False
-            site.version = version
-        site.wake.set()  # ends a poll of the previous session that still waits
-        self._rate_limited(f"site {name} is connected", level=logging.INFO)
-        if not fits_version(self._version, version):
+        token, site = os.urandom(TOKEN_BYTES), run.sites[index]
+        if site.token is not None:
+            self._tokens.pop(site.token, None)
+        hashed = hashlib.sha256(token).digest()
+        self._tokens[hashed] = run, index
+        site.begin(hashed, hello.version, hello.receipt)
+        self._rate_limited(f"site {site.name} is connected", level=logging.INFO)
+        if not fits_version(run.version, hello.version):
             self._rate_limited(
-                f"site {name} has fedldp {version}, but this is {self._version}: install the same "
-                "version"
+                f"site {site.name} has fedldp {hello.version}, but this is {run.version}: install "
+                "the same version"
             )
         return token
 
-    def _site(self, request: Request) -> int | None:
-        """Return the site whose token a request shows."""
+    def _session_of(self, request: Request) -> tuple[RunPipe, SiteSession] | None:
+        """Return the session whose token a request shows."""
         kind, _, text = request.headers.get("authorization", "").partition(" ")
         with suppress(ValueError):
             token = hashlib.sha256(bytes.fromhex(text)).digest()
-            index = self._tokens.get(token) if kind == "Bearer" else None
-            if index is not None:
-                self._sites[index].heard = time.monotonic()
-                request.state.connection.is_of(index)
-                return index
+            found = self._tokens.get(token) if kind == "Bearer" else None
+            if found is not None:
+                run, index = found
+                run.sites[index].heard = time.monotonic()
+                request.state.connection.is_of((run.digest, index))
+                return run, run.sites[index]
         return None
 
     async def _next_request(self, request: Request) -> Response:
-        index = self._site(request)
-        if index is None:
+        found = self._session_of(request)
+        if found is None:
             return _refused(401)
         if _length(request) != 0:
             return _refused(413)
-        site = self._sites[index]
-        site.polls += 1
-        site.at_work = False  # a site that is working on a request does not poll
-        poll, token, until = site.polls, site.token, time.monotonic() + POLL_SECONDS
-        site.wake.set()  # ends an earlier poll of the site, whose reply nobody awaits any more
-        while not self._over and poll == site.polls and token == site.token:
-            site.wake.clear()
-            with self._changed:
-                pending = site.pending[0] if site.pending else None
-            if pending is not None:
-                site.at_work = True
-                return _InPieces(pending.parts, {TAG: str(pending.number)})
-            try:
-                async with asyncio.timeout(until - time.monotonic()):
-                    await site.wake.wait()
-            except TimeoutError:
-                break
-        site.heard = time.monotonic()
-        return Response(status_code=204)
+        run, site = found
+        pending = await run.next_for(site)
+        if pending is None:
+            return Response(status_code=204)
+        return _InPieces(pending.parts, {TAG: str(pending.number)})
 
     async def _answer(self, request: Request) -> Response:
-        index = self._site(request)
-        if index is None:
+        found = self._session_of(request)
+        if found is None:
             return _refused(401)
-        site, number, length = self._sites[index], request.path_params["number"], _length(request)
-        if length is None or length > self._largest or "content-encoding" in request.headers:
-            self._rate_limited(f"site {self._names[index]}: an answer was too long and was refused")
+        run, site = found
+        number, length = request.path_params["number"], _length(request)
+        if length is None or length > run.largest or "content-encoding" in request.headers:
+            self._rate_limited(f"site {site.name}: an answer was too long and was refused")
             return _refused(413)
         if site.receiving:
             return _refused(409)
-        with self._changed:
-            asked = any(pending.number == number for pending in site.pending)
-        if not asked:
+        if not run.awaits(site, number):
             return _refused(404)
         site.receiving, token = True, site.token
         try:
@@ -458,12 +335,7 @@ class HttpsPipe:
                 site.receiving = False
         if body is None or site.token != token:
             return _refused(400)
-        site.heard, site.at_work = time.monotonic(), False
-        with self._changed:
-            for pending in [each for each in site.pending if each.number == number]:
-                site.pending.remove(pending)
-                self._taken.extend((tag, body) for tag in pending.tags)
-            self._changed.notify_all()
+        run.answered(site, number, body)
         return Response(status_code=204)
 
 
@@ -503,18 +375,6 @@ async def _body(request: Request, length: int) -> bytes | None:
         parts += part
         if len(parts) > length:
             return None
-
-
-def _alike(one: bytes, other: bytes) -> int:
-    """Return how many bytes two messages share at the end."""
-    least, most = 0, min(len(one), len(other))
-    while least < most:
-        size = (least + most + 1) // 2
-        if one[-size:] == other[-size:]:
-            least = size
-        else:
-            most = size - 1
-    return least
 
 
 def _length(request: Request) -> int | None:

@@ -1,4 +1,4 @@
-"""The site's end: polls the server for round requests, and returns the agent's answers.
+"""The site's end of a session: polls for a run's requests, and returns the agent's answers.
 
 Only the site opens connections, through the proxy that the environment names, if it names one.
 After a failure it tries again, with growing pauses, and never gives up, so it reconnects even to a
@@ -21,8 +21,9 @@ import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedldp.core.errors import ConfigError, WireError
-from fedldp.deployment.https.hello import NONCE_BYTES, TAG, TOKEN_BYTES, SignedHello
+from fedldp.deployment.https.hello import NO_DIGEST, NONCE_BYTES, TAG, TOKEN_BYTES, SignedHello
 from fedldp.deployment.logs import RateLimitedLog
+from fedldp.deployment.messages import DIGEST_BYTES, NO_RECEIPT
 
 log = logging.getLogger("fedldp.site")
 
@@ -36,6 +37,8 @@ training takes some seconds would reconnect at the same moment."""
 _TRIES = 5
 """How many times to send an answer whose connection breaks, before polling for the request
 again."""
+_MOST_AGREEMENTS = 1 << 12
+"""The largest number of agreements that a server may name."""
 _NOT_RECEIVED = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.CONFLICT)
 """Statuses for an answer that was not received: only part of it arrived, or the server still waits
 for the rest of an earlier try."""
@@ -49,15 +52,22 @@ _REFUSED = {
 }
 
 
+class NotServed(WireError):
+    """The server does not run the agreement, or not with this site."""
+
+
 class HttpsLink:
-    """A site's link to its server.
+    """A site's link to a server for one run.
 
     Args:
         url: the server's address, https://HOST:PORT.
         ca: a PEM file with the authorities that may sign the server's certificate.
         key: the site's identity.
+        digest: the digest of the run's agreement, which the site has accepted; ``NO_DIGEST`` for a
+            link that only shows the server that the site is there.
         answer: returns the site's answer to a round request.
         largest: returns the current limit on a round request's length, in bytes.
+        receipt: returns the receipt of the run's last answer that left the site.
         idle: is called whenever the server had no request for some time.
         tell: is called with None each time the server is heard from, or with the reason why it
             cannot be reached.
@@ -71,24 +81,28 @@ class HttpsLink:
         url: str,
         ca: Path,
         key: Ed25519PrivateKey,
+        digest: bytes,
         answer: Callable[[bytes], bytes],
         largest: Callable[[], int],
+        receipt: Callable[[], bytes] = lambda: NO_RECEIPT,
         idle: Callable[[], None] = lambda: None,
         tell: Callable[[str | None], None] = lambda amiss: None,
     ) -> None:
         self._told, self._idle = tell, idle
         self._url, self._key, self._answer, self._largest = url, key, answer, largest
+        self._digest, self._receipt = digest, receipt
         self._ca = ca
         tls_of_site(ca)  # checks ca now; each connection reads it again, since it may change
         self._rate_limited = RateLimitedLog(log)
         self._stop = threading.Event()
         self._state = ""
 
-    def serve(self, stop: threading.Event) -> None:
-        """Serve until ``stop`` is set; an answer that is still pending at that time is not sent."""
-        thread = threading.Thread(target=self._go, name="https", daemon=True)
-        thread.start()
-        stop.wait()
+    def start(self) -> None:
+        """Begin to serve, in another thread."""
+        threading.Thread(target=self._go, name="https", daemon=True).start()
+
+    def end(self) -> None:
+        """Stop serving; an answer that is still pending at this time is not sent."""
         self._stop.set()
 
     def _go(self) -> None:
@@ -96,12 +110,19 @@ class HttpsLink:
         while not self._stop.is_set():
             try:
                 with _client(self._url, tls_of_site(self._ca)) as client:
-                    token = _said_who(client, self._key, "/v1/hello", TOKEN_BYTES)
+                    said = self._digest, self._receipt()
+                    token = _said_who(client, self._key, "/v1/hello", TOKEN_BYTES, *said)
                     self._tell(f"is connected to {self._url}", logging.INFO)
                     while not self._stop.is_set():
                         self._told(None)
                         self._one(client, token)
                         pause = _FIRST_PAUSE
+            except NotServed:
+                self._told(None)
+                what = "is connected to"
+                if self._digest != NO_DIGEST:
+                    what = f"waits for agreement {self._digest.hex()[:16]} to be run by"
+                self._tell(f"{what} {self._url}", logging.INFO)
             except (httpx.HTTPError, OSError, WireError, ConfigError) as error:
                 self._tell(f"no connection to {self._url}: {_in_words(error)}; trying again")
             except Exception as error:  # the agent goes on; the log never contains content
@@ -158,21 +179,41 @@ class HttpsLink:
             self._rate_limited(state, level=level)
 
 
-def fetch_agreement(url: str, ca: Path, key: Ed25519PrivateKey, limit: int) -> bytes:
-    """Return the file of the agreement that a server runs; only sites of the roster may fetch it.
+def fetch_digests(url: str, ca: Path, key: Ed25519PrivateKey) -> list[bytes]:
+    """Return the digests of the agreements that a server runs and that name the site's key.
 
     Args:
         url: the server's URL, https://HOST:PORT.
         ca: a PEM file with the authorities that may sign the server's certificate.
         key: the site's identity.
-        limit: the largest permitted size of the file, in bytes.
 
     Raises:
         ConfigError: there is no connection, or the server does not know the site.
     """
+    found = _fetched(url, ca, key, _MOST_AGREEMENTS * DIGEST_BYTES, NO_DIGEST)
+    return [found[at : at + DIGEST_BYTES] for at in range(0, len(found), DIGEST_BYTES)]
+
+
+def fetch_agreement(url: str, ca: Path, key: Ed25519PrivateKey, limit: int, digest: bytes) -> bytes:
+    """Return the file of the agreement with a digest; only sites of its roster may fetch it.
+
+    Args:
+        url: see ``fetch_digests``.
+        ca: see ``fetch_digests``.
+        key: see ``fetch_digests``.
+        limit: the largest permitted size of the file, in bytes.
+        digest: the agreement's digest, which the caller compares with that of the file.
+
+    Raises:
+        ConfigError: see ``fetch_digests``; or the server does not run the agreement.
+    """
+    return _fetched(url, ca, key, limit, digest)
+
+
+def _fetched(url: str, ca: Path, key: Ed25519PrivateKey, limit: int, digest: bytes) -> bytes:
     try:
         with _client(url, tls_of_site(ca)) as client:
-            return _said_who(client, key, "/v1/agreement", limit)
+            return _said_who(client, key, "/v1/agreement", limit, digest, NO_RECEIPT)
     except (httpx.HTTPError, OSError, WireError) as error:
         raise ConfigError(
             f"server {url}: {_in_words(error)}; the agreement is available once the server's "
@@ -209,16 +250,29 @@ def _client(url: str, context: ssl.SSLContext) -> httpx.Client:
     return httpx.Client(base_url=url, verify=context, timeout=_SECONDS, limits=_KEPT, headers=own)
 
 
-def _said_who(client: httpx.Client, key: Ed25519PrivateKey, place: str, limit: int) -> bytes:
-    """Send a hello to one of the server's paths; return the server's answer."""
+def _said_who(
+    client: httpx.Client,
+    key: Ed25519PrivateKey,
+    place: str,
+    limit: int,
+    digest: bytes,
+    receipt: bytes,
+) -> bytes:
+    """Send a hello to one of the server's paths; return the server's answer.
+
+    Raises:
+        NotServed: the server does not run the agreement with this digest.
+    """
     with client.stream("GET", "/v1/nonce") as response:
         nonce = _read(response, NONCE_BYTES)
         secured = response.extensions["network_stream"].get_extra_info("ssl_object")
         certificate = secured.getpeercert(True)
     if len(nonce) != NONCE_BYTES:
         raise WireError(_OTHER)
-    hello = SignedHello.signed(key, nonce, certificate, version("fedldp"))
+    hello = SignedHello.signed(key, nonce, certificate, version("fedldp"), digest, receipt)
     with client.stream("POST", place, content=hello.pack()) as response:
+        if response.status_code == httpx.codes.NOT_FOUND:
+            raise NotServed("it does not run this agreement with this site")
         return _read(response, limit)
 
 
