@@ -4,9 +4,9 @@
     fedldp audit personalized-sound-digits-sums --json > audit-own-budgets.json
     python -m benchmarks.audit_table COMMIT audit.json audit-own-budgets.json
 
-This keeps one or both audits in benchmarks/results, with the commit that made them. Without
-arguments it makes the pages again from the kept audits. If attacks or settings are renamed in a
-kept audit, set "renamed" to true in its file, and the pages say so.
+This keeps one or both audits in benchmarks/results, with the commit that made them, from which
+benchmarks/site.py makes the pages. If attacks or settings are renamed in a kept audit, set
+"renamed" to true in its file, and the pages say so.
 
 One page has a line for each mechanism, another a line for each system. The rows themselves are on
 additional pages, with few and short columns that fit a phone.
@@ -24,7 +24,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from benchmarks.blocks import table, with_blocks
+from benchmarks.blocks import from_template, table
 
 Row = Mapping[str, Any]
 
@@ -32,9 +32,6 @@ ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "benchmarks" / "results"
 ALL, OWN_BUDGETS = "audit.json", "audit-own-budgets.json"
 """The names of the kept audits: the quick audit of everything, and one recipe in full."""
-RESULTS = ROOT / "docs" / "results"
-BROKEN = RESULTS / "broken_claims.md"
-OWN_PAGE = RESULTS / "audit_own_budgets.md"
 
 FAMILIES = {
     "weight": "Audit of mechanisms with a budget per weight",
@@ -64,11 +61,11 @@ def page_of_own_budgets(audit: Mapping[str, Any]) -> str:
     rows = audit["rows"]
     source = "`fedldp audit personalized-sound-digits-sums --json`"
     made = f"{_made_by(audit, len(rows), source)}\n\n{COLUMNS}\n{BY}\n\n{_settings(rows)}"
-    return with_blocks(OWN_PAGE.read_text(encoding="utf-8"), {"own": made})
+    return from_template("audit_own_budgets", {"own": made})
 
 
-def pages(audit: Mapping[str, Any]) -> dict[Path, str]:
-    """Return the text of each page that is made from the audit of everything."""
+def pages(audit: Mapping[str, Any]) -> dict[str, str]:
+    """Return the text of each page that is made from the audit of everything, by file name."""
     mechanisms: dict[str, list[Row]] = {}
     systems: dict[str, list[Row]] = {}
     for row in audit["rows"]:
@@ -91,11 +88,13 @@ def pages(audit: Mapping[str, Any]) -> dict[Path, str]:
         ]
         where = "[Audit of all mechanisms](audit_mechanisms.md) names the command, commit and seed."
         found[page] = "\n".join([f"# {title}\n\n{where}\n\n{COLUMNS}\n", *own])
-    return {RESULTS / name: text for name, text in found.items()} | {
-        BROKEN: with_blocks(
-            BROKEN.read_text(encoding="utf-8"), {"broken": _broken(audit, of_mechanism | of_system)}
-        )
-    }
+    broken = {"broken": _broken(audit, of_mechanism | of_system)}
+    return found | {"broken_claims.md": from_template("broken_claims", broken)}
+
+
+def all_pages() -> dict[str, str]:
+    """Return the text of each page that is made from the kept audits, by file name."""
+    return pages(kept()) | {"audit_own_budgets.md": page_of_own_budgets(kept(OWN_BUDGETS))}
 
 
 def _made_by(
@@ -267,17 +266,14 @@ def _attack(row: Row) -> str:
 
 
 def main() -> None:
-    """Keep the given audits, and make all pages."""
-    commit, *files = sys.argv[1:] or [""]
+    """Keep the given audits."""
+    commit, *files = sys.argv[1:]
     for file in map(Path, files):
         if file.name not in (ALL, OWN_BUDGETS):
             raise SystemExit(f"{file}: give a file named {ALL} or {OWN_BUDGETS}")
         found = json.loads(file.read_text(encoding="utf-8")) | {"commit": commit}
         text = json.dumps(found, indent=0, ensure_ascii=False) + "\n"
         (KEPT / file.name).write_text(text, encoding="utf-8")
-    made = pages(kept()) | {OWN_PAGE: page_of_own_budgets(kept(OWN_BUDGETS))}
-    for page, text in made.items():
-        page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

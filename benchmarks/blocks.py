@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _BLOCK = re.compile(r"(<!-- made (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_TEMPLATES = Path(__file__).parent / "pages"
 
 
 def write_blocks(page: Path, made: Mapping[str, str]) -> None:
@@ -25,6 +26,15 @@ def with_blocks(text: str, made: Mapping[str, str]) -> str:
         KeyError: a marker has an unknown name.
     """
     return _BLOCK.sub(lambda match: f"{match[1]}{made[match[2]]}{match[3]}", text)
+
+
+def from_template(name: str, made: Mapping[str, str]) -> str:
+    """Return a page whose text is in benchmarks/pages, with the text between its markers.
+
+    Raises:
+        KeyError: a marker of the page has an unknown name.
+    """
+    return with_blocks((_TEMPLATES / f"{name}.md").read_text(encoding="utf-8"), made)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -1,7 +1,6 @@
 """Tries out why the noise-free twin of LDP-FL on CIFAR-10 stays below the paper's 62.55 %.
 
-    python -m benchmarks.cifar_trials RESULTS.jsonl NAME...         measures what the file lacks
-    python -m benchmarks.cifar_trials --page PAGE.md RESULTS.jsonl  writes its table into the page
+    python -m benchmarks.cifar_trials RESULTS.jsonl NAME...   measures what the file lacks
 
 Federated averaging as in the recipe ``fedavg-cifar10`` (500 clients of 100 examples, 15 rounds,
 batches of 10, rate 0.015), except that 20 clients, drawn in each round, stand for the mean of 500.
@@ -12,7 +11,6 @@ settings for norms and augmentation. ``$FEDLDP_DATA`` names the data folder.
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -29,7 +27,6 @@ from fedldp.data import load_dataset, resolve_data_dir
 
 CLIENTS = 500
 EXAMPLES = 100
-TABLE = re.compile(r"(<!-- trials -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -209,20 +206,5 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def updated(page: str, rows: list[dict[str, Any]]) -> str:
-    """Return the page with a new table between ``<!-- trials -->`` and the end."""
-    return TABLE.sub(lambda match: f"{match[1]}{table(rows)}{match[2]}", page)
-
-
-def main(arguments: list[str]) -> None:
-    """Measure, or write the page, as the arguments say."""
-    if arguments[0] == "--page":
-        page = Path(arguments[1])
-        text = updated(page.read_text(encoding="utf-8"), rows_of(Path(arguments[2])))
-        page.write_text(text, encoding="utf-8")
-    else:
-        measure(Path(arguments[0]), arguments[1:])
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    measure(Path(sys.argv[1]), sys.argv[2:])

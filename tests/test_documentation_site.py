@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html.parser
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,12 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from guides import PAGES
+
+from benchmarks.site import write_pages
 
 pytest.importorskip("zensical")
 pytest.importorskip("mkdocstrings")
 
 ROOT = Path(__file__).parents[1]
 CONFIG = ROOT / "zensical.toml"
+DOCS = ROOT / "docs"
 
 
 def pages_of(nav: list[Any]) -> list[str]:
@@ -42,7 +48,7 @@ def build(folder: Path) -> subprocess.CompletedProcess[str]:
 
 def copy(folder: Path) -> Path:
     shutil.copy(CONFIG, folder)
-    shutil.copytree(ROOT / "docs", folder / "docs")
+    shutil.copytree(DOCS, folder / "docs", ignore=shutil.ignore_patterns("results"))
     for read in ("src", "benchmarks"):  # the API reference needs them
         (folder / read).symlink_to(ROOT / read)
     return folder
@@ -51,6 +57,7 @@ def copy(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = copy(tmp_path_factory.mktemp("site"))
+    write_pages(folder / "docs" / "results")
     done = build(folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "site"
@@ -58,14 +65,29 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_navigation_has_every_page_once() -> None:
     nav = pages_of(tomllib.loads(CONFIG.read_text(encoding="utf-8"))["project"]["nav"])
-    docs = ROOT / "docs"
-    assert sorted(nav) == sorted(str(page.relative_to(docs)) for page in docs.rglob("*.md"))
+    written = (str(page.relative_to(DOCS)) for page in PAGES if DOCS in page.parents)
+    assert sorted(nav) == sorted(written)
 
 
 @pytest.mark.slow
-def test_every_page_is_built(site: Path) -> None:
-    for page in (ROOT / "docs").rglob("*.md"):
-        assert (site / page.relative_to(ROOT / "docs").with_suffix(".html")).exists()
+def test_every_page_is_built_and_those_of_results_are_linked(site: Path) -> None:
+    pages = [*(site.parent / "docs").rglob("*.md")]
+    linked = {
+        (page.parent / target.partition("#")[0]).resolve()
+        for page in pages
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    }
+    for page in pages:
+        assert (site / page.relative_to(site.parent / "docs").with_suffix(".html")).exists()
+        assert page.parent.name != "results" or page.resolve() in linked
+
+
+@pytest.mark.slow
+def test_a_search_finds_guides_only(site: Path) -> None:
+    index = json.loads((site / "search.json").read_text(encoding="utf-8"))
+    found = {item["location"].partition("/")[0] for item in index["items"]}
+    assert "own_data.html" in {place.partition("#")[0] for place in found}
+    assert not found & {"results", "reference"}
 
 
 class Loaded(html.parser.HTMLParser):

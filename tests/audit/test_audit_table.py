@@ -28,7 +28,7 @@ def of_mechanism(**more: Any) -> dict[str, Any]:
 
 def pages(*rows: dict[str, Any]) -> dict[str, str]:
     audit = {"rows": list(rows), "seed": 0, "confidence": 0.999, "commit": "abc"}
-    return {path.name: text for path, text in audit_table.pages(audit).items()}
+    return audit_table.pages(audit)
 
 
 def test_each_row_is_on_its_page_and_a_broken_claim_on_another() -> None:
@@ -46,11 +46,8 @@ def test_each_row_is_on_its_page_and_a_broken_claim_on_another() -> None:
     assert "Gaussian" not in made["broken_claims.md"].partition("## Why")[0]
 
 
-def test_the_committed_pages_are_those_of_the_kept_audit() -> None:
-    made = audit_table.pages(audit_table.kept())
-    own = audit_table.page_of_own_budgets(audit_table.kept(audit_table.OWN_BUDGETS))
-    for path, text in (made | {audit_table.OWN_PAGE: own}).items():
-        assert path.read_text(encoding="utf-8") == text, "run `python -m benchmarks.audit_table`"
+def test_the_pages_of_the_kept_audits_can_be_read_on_a_phone() -> None:
+    for text in audit_table.all_pages().values():
         assert text.count("\n") < 250
         for line in re.findall(r"^\|.*\|$", text, re.MULTILINE):
             assert line.count(" | ") <= 5, "too wide for a phone"

@@ -1,8 +1,8 @@
 """For maintainers: python -m fedldp.experiments.reproduction [PAGE... | --publish].
 
-For each PAGE (docs/reproduction.md, docs/results/reproduction_*.md or docs/papers/*.md), the tables
-and charts are regenerated from the committed results. --publish replaces committed results with the
-user's own measurements if these have more seeds.
+For each PAGE (docs/reproduction.md or docs/papers/*.md), the tables are made again from the
+committed results. --publish replaces committed results with the user's own measurements if these
+have more seeds.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.data import resolve_data_dir
-from fedldp.experiments.reproduction.figure import write_rounds
-from fedldp.experiments.reproduction.pages import committed, name_of_chart, updated
+from fedldp.experiments.reproduction.pages import updated
 from fedldp.experiments.reproduction.results import (
     Measurement,
     Measurements,
@@ -36,10 +35,6 @@ def main(arguments: list[str]) -> None:
     for page in map(Path, arguments):
         text = updated(page.read_text(encoding="utf-8"))
         page.write_text(text, encoding="utf-8")
-        for target in targets().values():
-            chart = name_of_chart(target.name)
-            if f"]({chart})" in text:
-                write_rounds(page.parent / chart, committed(target, prove=False))
 
 
 def documents(

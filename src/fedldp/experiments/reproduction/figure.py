@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import re
 from collections.abc import Sequence
@@ -52,7 +51,7 @@ def write_rounds(path: Path, rows: Sequence[Row]) -> None:
     """
     drawn = [row for row in rows if has_rounds(row)]
     panels = [(_ROUND, drawn[start : start + _CURVES]) for start in range(0, len(drawn), _CURVES)]
-    _write(path, panels, description=fingerprint(rows))
+    _write(path, panels)
 
 
 def has_rounds(row: Row) -> bool:
@@ -60,13 +59,7 @@ def has_rounds(row: Row) -> bool:
     return row.ours is not None and len(row.ours.after) > 1
 
 
-def fingerprint(rows: Sequence[Row]) -> str:
-    """Return a digest of what ``write_rounds`` draws, so that a test can find outdated charts."""
-    drawn = [(_name(row), row.ours.after) for row in rows if row.ours and has_rounds(row)]
-    return hashlib.sha256(repr(drawn).encode()).hexdigest()[:16]
-
-
-def _write(path: Path, panels: Panels, title: str = "", description: str | None = None) -> None:
+def _write(path: Path, panels: Panels, title: str = "") -> None:
     figures, style = (
         import_extra(name, extra="report") for name in ("matplotlib.figure", "matplotlib")
     )
@@ -79,8 +72,7 @@ def _write(path: Path, panels: Panels, title: str = "", description: str | None 
         every = figure.subplots(len(panels), squeeze=False)[:, 0]
         for axes, (label, rows) in zip(every, panels, strict=True):
             _draw(axes, label, rows)
-        about = {"Date": None, "Creator": None, "Description": description}
-        figure.savefig(text, format="svg", metadata=about)
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     try:
         path.write_text(
             re.sub(r"[ \t]+$", "", text.getvalue(), flags=re.MULTILINE), encoding="utf-8"

@@ -1,7 +1,4 @@
-"""The tables of docs/results/reproduction_*.md and docs/papers, made from the committed results.
-
-The text between the tables is not changed.
-"""
+"""The pages of targets, and the tables of docs/papers, made from the committed results."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args
 
 from fedldp.accounting.statement import Statement
@@ -17,30 +15,42 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.experiments.reproduction.claims import OURS, claims_of, judged, statement_of
 from fedldp.experiments.reproduction.comparison import Row, Verdict, compare
-from fedldp.experiments.reproduction.figure import has_rounds
+from fedldp.experiments.reproduction.figure import has_rounds, write_rounds
 from fedldp.experiments.reproduction.results import Measurements
 from fedldp.experiments.reproduction.runner import in_hours, missing
-from fedldp.experiments.reproduction.targets import PaperTarget, find_target, targets
+from fedldp.experiments.reproduction.targets import PaperTarget, targets
 from fedldp.experiments.reproduction.targets import papers_with_targets as papers
 
 _SEEDS = 3
+_PAGE = """# {paper.title}: {target.title}
+
+{target.text}
+
+[Reproduction](../reproduction.md) says how to read a row, and [{paper.title}](../{paper.page})
+goes through the paper.
+
+```sh
+fedldp reproduce {target.name}            # the table
+fedldp reproduce {target.name} --run      # measures what is missing
+```
+
+{table}"""
 
 
 def updated(page: str) -> str:
     """Return the page with every table between markers regenerated.
 
-    A marker begins a block that ends at ``<!-- end -->``: ``<!-- target NAME -->`` is for a table
-    or figure, with its chart if rounds are known; ``<!-- claims PAPER -->`` for the claims of a
-    paper's text; ``<!-- proven RECIPE... -->`` for the lines of recipes' statements; ``<!--
-    overview -->`` for all targets; ``<!-- totals -->`` for the number of claims and cells of each
-    paper with each verdict; ``<!-- unmeasured -->`` for what has not been measured.
+    The text between the tables is not changed. A marker begins a block that ends at ``<!-- end
+    -->``: ``<!-- claims PAPER -->`` is for the claims of a paper's text; ``<!-- proven RECIPE...
+    -->`` for the lines of recipes' statements; ``<!-- overview -->`` for all targets; ``<!-- totals
+    -->`` for the number of claims and cells of each paper with each verdict; ``<!-- unmeasured
+    -->`` for what has not been measured.
 
     Raises:
         ConfigError: a marker has an unknown name, or there is none.
     """
     known = targets()
     made: dict[str, Callable[[str], str]] = {
-        "target": lambda name: target_text(find_target(name, known)),
         "claims": claims_table,
         "proven": proven_table,
         "overview": lambda _: overview(known.values()),
@@ -50,13 +60,15 @@ def updated(page: str) -> str:
     block = re.compile(rf"(<!-- ({'|'.join(made)}) ?([^>]*?) ?-->\n).*?(<!-- end -->)", re.DOTALL)
     text, count = block.subn(lambda found: f"{found[1]}{made[found[2]](found[3])}{found[4]}", page)
     if not count:
-        raise ConfigError("page: it has no table between `<!-- target NAME -->` and `<!-- end -->`")
+        raise ConfigError(
+            "page: it has no table between `<!-- claims PAPER -->` and `<!-- end -->`"
+        )
     return text
 
 
-def name_of_chart(target: str) -> str:
-    """Return the file name of a target's chart, which is in the folder of the target's page."""
-    return f"reproduction_{target}.svg"
+def name_of_page(target: str) -> str:
+    """Return the file name, without an ending, of a target's page, and of its chart beside it."""
+    return f"reproduction_{target}"
 
 
 def committed(target: PaperTarget, *, prove: bool = True) -> list[Row]:
@@ -64,13 +76,19 @@ def committed(target: PaperTarget, *, prove: bool = True) -> list[Row]:
     return compare(target, Measurements(), prove=prove)
 
 
-def target_text(target: PaperTarget) -> str:
-    """Return a target's table, and its chart if more rounds than the last one are known."""
-    rows = committed(target)
-    text = markdown(rows)
+def write_page(target: PaperTarget, folder: Path) -> None:
+    """Write a target's page: its text and table, and its chart if more rounds are known.
+
+    Args:
+        target: a table, figure or section of a paper with a page of its own.
+        folder: the folder of result pages.
+    """
+    paper, rows, name = papers()[target.paper], committed(target), name_of_page(target.name)
+    text = _PAGE.format(paper=paper, target=target, table=markdown(rows))
     if any(map(has_rounds, rows)):
-        text += f"\n![Accuracy after each round]({name_of_chart(target.name)})\n"
-    return text
+        text += f"\n![Accuracy after each round]({name}.svg)\n"
+        write_rounds(folder / f"{name}.svg", rows)
+    (folder / f"{name}.md").write_text(text, encoding="utf-8")
 
 
 def overview(found: Iterable[PaperTarget]) -> str:
@@ -78,7 +96,7 @@ def overview(found: Iterable[PaperTarget]) -> str:
     verdicts, rows = get_args(Verdict), []
     for target in found:
         counts = Counter(row.verdict for row in committed(target, prove=False))
-        page = f"[`{target.name}`](results/reproduction_{target.name}.md)"
+        page = f"[`{target.name}`](results/{name_of_page(target.name)}.md)"
         numbers = [counts.total(), *(counts[verdict] for verdict in verdicts)]
         rows.append(f"{page} | {target.paper}: {target.place} | {' | '.join(map(str, numbers))}")
     return _table(f"target | of | cells | {' | '.join(verdicts)}", rows)

@@ -5,6 +5,9 @@ A paper whose tables are targets has in its folder ``targets.toml``:
     paper              authors and year, as in its recipes
     name               what the names of its targets begin with
     order              its place among the papers
+    page, title        its page in the documentation, and what it is called there
+    [about.TARGET]     a target's ``title`` and ``text``, in Markdown, on the target's page
+    [notes]            sentences of several texts, which name them in braces
     [[gain]]           a gain: ``row``, ``pairs`` of recipes, and the paper's ``points``, if any
 """
 
@@ -67,6 +70,8 @@ class PaperTarget:
         place: where it is in the paper, such as "Table 1".
         cells: recipes, each with its source.
         gains: derived cells.
+        title: what the documentation calls it; its place, if nothing else is declared.
+        text: what a reader of its table must know, in Markdown.
     """
 
     name: str
@@ -74,10 +79,21 @@ class PaperTarget:
     place: str
     cells: tuple[Recipe, ...]
     gains: tuple[Gain, ...] = ()
+    title: str = ""
+    text: str = ""
 
 
 _LARGEST_TOLERANCE = 0.03
 """The largest tolerance of a gain, 0 to 1."""
+
+
+class About(BaseModel):
+    """What the page of a target says beside its table; see ``PaperTarget``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: str
+    text: str
 
 
 class Paper(BaseModel):
@@ -88,6 +104,10 @@ class Paper(BaseModel):
         paper: authors and year.
         name: what the names of its targets begin with.
         order: its place among the papers.
+        page: its page in the documentation.
+        title: what the documentation calls it.
+        notes: sentences of several texts, by the names that stand for them in braces.
+        about: what the pages of its targets say, by the target's name.
         gain: the gains in any of its tables.
     """
 
@@ -97,7 +117,18 @@ class Paper(BaseModel):
     paper: str
     name: str
     order: int
+    page: str = ""
+    title: str = ""
+    notes: dict[str, str] = {}
+    about: dict[str, About] = {}
     gain: tuple[Gain, ...] = ()
+
+    def text_of(self, target: str) -> str:
+        """Return the text of a target's page, with the sentences of ``notes`` in their places."""
+        text = self.about[target].text if target in self.about else ""
+        for name, note in self.notes.items():
+            text = text.replace(f"{{{name}}}", note.strip())
+        return text.strip()
 
 
 def papers_with_targets() -> dict[str, Paper]:
@@ -123,13 +154,16 @@ def targets() -> dict[str, PaperTarget]:
     for (paper, place), members in cells.items():
         names = {recipe.name for recipe in members.values()}
         gains = [gain for gain in papers[paper].gain if names.issuperset(chain(*gain.pairs))]
+        name, about = _name(papers[paper].name, place), papers[paper].about
         made.append(
             PaperTarget(
-                name=_name(papers[paper].name, place),
+                name=name,
                 paper=paper,
                 place=place,
                 cells=tuple(members.values()),
                 gains=tuple(gains),
+                title=about[name].title if name in about else place,
+                text=papers[paper].text_of(name),
             )
         )
 

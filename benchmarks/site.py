@@ -1,0 +1,63 @@
+"""Makes the documentation site: its result pages, from the committed results, and then its HTML.
+
+    python -m benchmarks.site            makes docs/results and builds docs into the folder site
+    python -m benchmarks.site --pages    makes only docs/results, which zensical serve needs
+
+No page of docs/results is committed: nobody can forget to make it again.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks import audit_table, cifar_trials, study
+from benchmarks.blocks import from_template
+from fedldp.experiments.reproduction.pages import name_of_page, updated, write_page
+from fedldp.experiments.reproduction.targets import targets
+
+ROOT = Path(__file__).parents[1]
+TRIALS = ROOT / "benchmarks" / "results" / "2026-11-26-cifar-trials.jsonl"
+
+
+def _left() -> str:
+    return updated(from_template("reproduction_left", {}))
+
+
+def _trials() -> str:
+    made = {"trials": cifar_trials.table(cifar_trials.rows_of(TRIALS))}
+    return from_template("reproduction_cifar_trials", made)
+
+
+OF_REPRODUCTION = {"reproduction_left.md": _left, "reproduction_cifar_trials.md": _trials}
+"""What makes the pages of the reproduction that are of no single target, by file name."""
+
+
+def names() -> set[str]:
+    """Return the file names of all result pages."""
+    of_targets = {f"{name_of_page(name)}.md" for name in targets()}
+    return {*audit_table.all_pages(), *study.result_pages(), *OF_REPRODUCTION, *of_targets}
+
+
+def write_pages(folder: Path) -> None:
+    """Write all result pages, and the charts of those that have some, into a folder."""
+    folder.mkdir(exist_ok=True)
+    (folder / ".meta.yml").write_text("search:\n  exclude: true\n", encoding="utf-8")
+    made = {name: make() for name, make in OF_REPRODUCTION.items()}
+    for name, text in (made | audit_table.all_pages() | study.result_pages()).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    for target in targets().values():
+        write_page(target, folder)
+
+
+def main() -> int:
+    """Carry out the command; return its exit status."""
+    write_pages(ROOT / "docs" / "results")
+    if sys.argv[1:] == ["--pages"]:
+        return 0
+    return subprocess.run(["zensical", "build", "--strict"], cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
