@@ -94,8 +94,8 @@ def load_dataset(
     own name, because results on the two are not comparable.
 
     Args:
-        name: digits, mnist, fmnist (or fashion-mnist), cifar10, svhn, svhn-extra (its training
-            and extra sets together) or covertype; or the path of the user's own .npz, .csv or
+        name: digits, mnist, fmnist (or fashion-mnist), cifar10, svhn, svhn-extra (its extra set, in
+            place of its training set) or covertype; or the path of the user's own .npz, .csv or
             .parquet file.
         data_dir: the data folder; see resolve_data_dir.
         columns: the columns of a .csv or .parquet file.
@@ -210,8 +210,8 @@ def _load_cifar10(source: PublishedDataset, paths: list[Path]) -> Dataset:
 
 
 def _load_svhn(source: PublishedDataset, paths: list[Path]) -> Dataset:
-    train, test, *extra = (read_svhn(path) for path in paths)
-    return _from_parts(source, [train, *extra], test)
+    train, test = (read_svhn(path) for path in paths)
+    return _from_parts(source, [train], test)
 
 
 def _load_covertype(source: PublishedDataset, paths: list[Path]) -> Dataset:
