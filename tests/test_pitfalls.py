@@ -1,0 +1,91 @@
+"""The numbers on the page of pitfalls are those that the package computes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedldp.accounting.numerics.blanket import Subset, blanket_epsilon
+from fedldp.accounting.numerics.compose import two_valued_epsilon
+from fedldp.accounting.numerics.gaussian import gaussian_epsilon, gaussian_sigma
+from fedldp.accounting.numerics.shuffle_one import shuffled_one_epsilon
+from fedldp.accounting.numerics.subsampled import (
+    fixed_size_sample,
+    poisson_sample,
+    sampled_epsilon,
+)
+from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.papers.personalized.mechanism_sign import sign_epsilon
+
+DELTA = 1e-5
+PAGE = Path(__file__).parents[1] / "docs" / "pitfalls.md"
+TEXT = " ".join(PAGE.read_text(encoding="utf-8").split())
+
+
+def clamped() -> float:
+    """The epsilon of a clamped probability at twice the radius."""
+    scale = TwoPoint(1.0).scale
+    probability = [min(max(0.5 + x / (2 * scale), 0.0), 1.0) for x in (2.0, -2.0)]
+    return math.log(probability[0] / probability[1])
+
+
+def classical(epsilon: float) -> float:
+    """What the classical formula's noise for this epsilon really costs."""
+    return gaussian_epsilon(epsilon / math.sqrt(2 * math.log(1.25 / DELTA)), DELTA)
+
+
+def steps_at(sample: object) -> float:
+    return sampled_epsilon({sample: 1000}, DELTA)  # type: ignore[dict-item]
+
+
+def closed_form() -> float:
+    """The closed form of Feldman, McMillan, Talwar 2021 at epsilon 1 with 100 reports."""
+    growth = 8 * math.sqrt(math.e * math.log(4 / DELTA)) / 10 + 8 * math.e / 100
+    return math.log(1 + (math.e - 1) / (math.e + 1) * growth)
+
+
+HIDDEN = Subset(high=7, low=1, closest=1, categories=4)
+SAID = {
+    "it is {:,.0f} for a report, or {:,.2f} at": [
+        two_valued_epsilon(1.0, 21_840, delta) for delta in (0.0, DELTA)
+    ],
+    "a proven {:,.2f} for one round and {:,.2f} for ten": [
+        sign_epsilon(4, 7.75168842016862, 650 * rounds, DELTA) for rounds in (1, 10)
+    ],
+    "ε 1 becomes {:.4f}, {:.4f} and {:.0f}.": [
+        shuffled_one_epsilon(1.0, honest, DELTA) for honest in (100, 10, 1)
+    ],
+    "give {:.2f}, {:.2f}, {:.2f}.": [blanket_epsilon(HIDDEN, n, DELTA) for n in (1000, 100, 10)],
+    "an ε of 1 becomes {:.4f} and": [clamped()],
+    "keeps {:,.0f} of": [TwoPoint(20.0).threshold_min],
+    "at C costs {:.4f}.": [gaussian_epsilon(2 / gaussian_sigma(1.0, DELTA), DELTA)],
+    "it has {:.2f} and {:.2f}.": [classical(10), classical(15)],
+    "five draws of a bit at ε 1 have ε {:.0f}.": [two_valued_epsilon(1.0, 5, DELTA)],
+    "The true figure is {:.2f}.": [two_valued_epsilon(1.0, 100, DELTA)],
+    "takes sensitivity 2 ({:.4f}), the other 1 ({:.4f} exactly)": [
+        gaussian_epsilon(mu, DELTA) for mu in (2.0, 1.0)
+    ],
+    "970.6 for {:.2f}.": [gaussian_epsilon(40.0, DELTA)],
+    "sampling says {:.2f} (noise": [steps_at(poisson_sample(1.0, 1 / 1000))],
+    "of equal size cost {:.2f}.": [steps_at(fixed_size_sample(1.0, 1, 1000))],
+    "a bound of {:.2f} to hold, and gives {:.2f}; exact is {:.4f}.": [
+        math.log(100 / (16 * math.log(2 / DELTA))),
+        closed_form(),
+        shuffled_one_epsilon(1.0, 100, DELTA),
+    ],
+}
+
+
+@pytest.mark.parametrize(("said", "values"), SAID.items(), ids=SAID)
+def test_a_number_is_what_the_package_computes(said: str, values: list[float]) -> None:
+    assert said.format(*values) in TEXT
+
+
+def test_probabilities_in_floats_become_certain() -> None:
+    assert "from ε 17.5 in float32 and from 37.5 in float64" in TEXT
+    one = np.float32(1)
+    assert one / (one + np.exp(np.float32(-17.5))) == 1
+    assert 1 / (1 + math.exp(-37.5)) == 1
