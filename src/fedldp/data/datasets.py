@@ -9,7 +9,6 @@ import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ class DatasetInfo:
         source: the address of its home page.
         license: the licence, as the publisher states it.
         present: whether it can be loaded without a download.
-        folder: where its files belong; None if the data set comes with a library.
+        folder: where its files belong; None if the data set comes with this package.
     """
 
     name: str
@@ -179,17 +178,10 @@ def _standardise(images: NDArray[np.float32], source: PublishedDataset) -> None:
 
 
 def _load_digits(source: PublishedDataset, paths: list[Path]) -> Dataset:
-    pixels, labels = _digits()
-    return _split_once(source, _scale(pixels, 16), labels)
-
-
-@cache
-def _digits() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return pixels, 0 to 16, and labels, cached because parsing takes longer than a round."""
-    from sklearn.datasets import load_digits  # slow to import, and needed only for this data set
-
-    digits = load_digits()
-    return digits.images.astype(np.uint8)[:, None], digits.target.astype(np.int64)
+    with np.load(Path(__file__).with_name("digits.npz")) as file:
+        pixels, labels = file["pixels"], file["labels"].astype(np.int64)
+    whole = Examples(_scale(pixels, 16), labels)
+    return _of_two_parts(source, whole, *np.split(np.arange(len(labels)), [source.num_train]))
 
 
 def _load_idx(source: PublishedDataset, paths: list[Path]) -> Dataset:
@@ -216,7 +208,8 @@ def _load_svhn(source: PublishedDataset, paths: list[Path]) -> Dataset:
 
 def _load_covertype(source: PublishedDataset, paths: list[Path]) -> Dataset:
     features, labels = read_covertype(paths[0])
-    return _split_once(source, features, labels)
+    rows = split(labels, test_share=_TEST_SHARE, seed=_FIXED_SPLIT_SEED)
+    return _of_two_parts(source, Examples(features, labels), *rows)
 
 
 _LOADERS: dict[str, Callable[[PublishedDataset, list[Path]], Dataset]] = {
@@ -268,11 +261,9 @@ def _scale(pixels: NDArray[np.uint8], largest: int) -> NDArray[np.float32]:
     return scaled
 
 
-def _split_once(
-    source: PublishedDataset, features: NDArray[np.float32], labels: NDArray[np.int64]
+def _of_two_parts(
+    source: PublishedDataset, whole: Examples, train: NDArray[np.int64], test: NDArray[np.int64]
 ) -> Dataset:
-    train, test = split(labels, test_share=_TEST_SHARE, seed=_FIXED_SPLIT_SEED)
-    whole = Examples(features, labels)
     return Dataset(
         source.name,
         train=whole.taken(train),

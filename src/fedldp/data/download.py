@@ -48,7 +48,7 @@ def fetch(
             it.
 
     Returns:
-        The paths of all the data set's files; empty if the data set comes with a library.
+        The paths of all the data set's files; empty if the data set comes with this package.
 
     Raises:
         ConfigError: there is no data set of that name.
