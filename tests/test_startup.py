@@ -36,7 +36,7 @@ HELP = [
     "ledger show",
     "reproduce",
 ]
-LISTS = ["data list", "list models", "list mechanisms"]
+LISTS = ["data list", "list models", "list mechanisms", "list recipes", "list", "show quickstart"]
 NO_TRAINING = [
     "account quickstart --json", "run --print-config", "list --json", "reproduce ldp-fl-table1"
 ]  # fmt: skip
@@ -45,7 +45,7 @@ STEPS = {
     "package": ["import fedldp; fedldp.FedldpError, dir(fedldp)"],
     "help": [f"command(*{[*words.split(), '--help']})" for words in HELP],
     "parts": [f"import fedldp.{name}" for name in PARTS],
-    "lists": [f"command(*{[*words.split(), '--json']})" for words in LISTS],
+    "lists": [f"command(*{words.split()})" for words in LISTS],
     "no training": [f"command(*{words.split()})" for words in NO_TRAINING],
     "account": ["repr(fedldp.account('quickstart'))"],
     "result": ["fedldp.Result"],
@@ -90,8 +90,8 @@ def loaded() -> dict[str, dict[str, set[str]]]:
     [
         ("package", TRAINING | NUMBERS),
         ("help", TRAINING | NUMBERS),
-        ("parts", TRAINING),
-        ("lists", TRAINING),
+        ("parts", TRAINING | {"scipy"}),
+        ("lists", TRAINING | {"scipy"}),
         ("no training", TRAINING),
         ("account", {"torch"}),
     ],
@@ -127,6 +127,15 @@ sys.meta_path.insert(0, Absent)
     assert "torch is absent" in done.stderr
     assert done.stdout == ""
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_run_on_built_in_data_imports_no_scikit_learn(tmp_path: Path) -> None:
+    program = f"""import sys
+{command("run", "--set", "rounds=1", "--out", str(tmp_path / "run"))}
+print("sklearn" in sys.modules)"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "False", done.stderr
 
 
 @pytest.mark.slow

@@ -20,9 +20,9 @@ from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit
 
 from fedldp.algorithms.answers import TWO_SIDED, Answer, is_seen, mean_of
+from fedldp.core.deferred import special
 from fedldp.training.questions import LabelsByBand, Question, Scores
 
 Floats = NDArray[np.float64]
@@ -102,7 +102,7 @@ class Look:
 
     def mean_prediction(self) -> Answer:
         """Return the mean predicted probability of class 1."""
-        middles = expit(np.convolve(_ENDS, [0.5, 0.5], "valid"))
+        middles = special.expit(np.convolve(_ENDS, [0.5, 0.5], "valid"))
         seen = is_seen(self.counts, self.noise)
         return Answer.of("mean prediction", *mean_of(middles, self.counts, self.noise), seen=seen)
 
@@ -137,7 +137,7 @@ def evaluated(counts: Floats, noise: float, edges: Floats, look: Look) -> list[A
     seen = is_seen(negatives, noise) and is_seen(positives, noise)
     scores, people = look.fine()
     band = np.searchsorted(edges, scores, side="right")
-    risk = _means(expit(scores), people, band, edges.size + 1)
+    risk = _means(special.expit(scores), people, band, edges.size + 1)
     share = mean_of(np.repeat([0.0, 1.0], negatives.size), counts.ravel(), noise)
     return [
         _auc(negatives, positives, noise, seen),
@@ -172,13 +172,13 @@ def _at_thresholds(
     found = [_balanced(negatives, positives, noise, at) for at in range(1, edges.size + 1)]
     best = int(np.argmax([accuracy for accuracy, _ in found]))
     half = int(np.searchsorted(edges, 0.0))
-    near = expit(edges[[max(best - 1, 0), min(best + 1, edges.size - 1)]])
+    near = special.expit(edges[[max(best - 1, 0), min(best + 1, edges.size - 1)]])
     return [
         Answer.of("balanced accuracy at 0.5", *found[half], seen=seen),
         Answer.of("balanced accuracy at the threshold", *found[best], seen=seen),
         Answer.of(
             "threshold",
-            float(expit(edges[best])),
+            float(special.expit(edges[best])),
             (near[1] - near[0]) / 2 / TWO_SIDED,
             seen=seen,
         ),
@@ -195,7 +195,7 @@ def _balanced(negatives: Floats, positives: Floats, noise: float, at: int) -> tu
 def _brier(counts: Floats, noise: float, band: NDArray[np.int64], look: Look) -> Answer:
     """Return the Brier score; a band's mean squared miss comes from the look, and so its noise."""
     scores, people = look.fine()
-    risk, bands = expit(scores), counts.shape[1]
+    risk, bands = special.expit(scores), counts.shape[1]
     total, look_total = max(float(counts.sum()), 1.0), max(float(look.counts.sum()), 1.0)
     mass = np.maximum(np.bincount(band, people, bands), _LEAST_MASS)
     missed, slopes = [], np.zeros(scores.size)
@@ -215,10 +215,10 @@ def _shift(counts: Floats, noise: float, risk: Floats, share: float, seen: bool)
     if not rarer >= LEAST_SHARE_FOR_SHIFT:
         return []
     total = np.maximum(counts.sum(axis=0), 0)
-    score = logit(risk)  # infinite where all predictions of a band are 0 or 1
+    score = special.logit(risk)  # infinite where all predictions of a band are 0 or 1
     shift = 0.0
     for _ in range(60):
-        q = expit(score + shift)
+        q = special.expit(score + shift)
         slope = float((q * (1 - q) * total).sum()) + 1e-6
         shift += float(np.clip(((1 - q) * counts[1] - q * counts[0]).sum() / slope, -1, 1))
         shift = min(max(shift, -9.0), 9.0)
@@ -228,7 +228,7 @@ def _shift(counts: Floats, noise: float, risk: Floats, share: float, seen: bool)
 
 def _by_band(negatives: Floats, positives: Floats, noise: float, edges: Floats) -> list[Answer]:
     """Return the observed share of class 1 in each band of the predicted probability."""
-    ends = [0.0, *expit(edges), 1.0]
+    ends = [0.0, *special.expit(edges), 1.0]
     found = []
     for at, counts in enumerate(np.stack([negatives, positives], 1)):
         share, deviation = mean_of(np.array([0.0, 1.0]), counts, noise)

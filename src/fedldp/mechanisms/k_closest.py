@@ -18,11 +18,10 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
-from scipy.linalg import hadamard
 
 from fedldp.accounting.events import PureReport, SubsetResponse
 from fedldp.core.bounding import check_releasable, longest_blocks, scaled_down
+from fedldp.core.deferred import special
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.numbers import exp_below, log_up
 from fedldp.core.randomness import Stream
@@ -642,7 +641,10 @@ def _units(values: NDArray[np.floating], clip: float) -> NDArray[np.float64]:
     return found
 
 
-_LOW_ROWS = np.packbits(hadamard(8) < 0, axis=1)[:, 0]
+# Hadamard's matrix of order 8: entry (i, j) is -1 if i & j has an odd number of bits.
+_LOW_ROWS = np.packbits([[(i & j).bit_count() & 1 for j in range(8)] for i in range(8)], axis=1)[
+    :, 0
+]
 _SIGNS = 1.0 - 2.0 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
 
 
@@ -704,7 +706,6 @@ def _best_closest(epsilon: float, frames: Frames, blocks: int) -> FrameChoice:
 
 
 _PLACES = np.linspace(-8, 8, 65)
-_SHARES = special.ndtr(_PLACES)
 _MASSES = np.exp(-(_PLACES**2) / 2) / math.sqrt(2 * math.pi) * (_PLACES[1] - _PLACES[0])
 
 
@@ -722,7 +723,7 @@ def _top_sum(frames: Frames, closest: int, power: Literal[1, 2]) -> float:
     if closest == total:
         normal, threshold = total * _mean_above(np.ones(1), np.zeros(1), power)[0], 0.0
     else:
-        tails = special.betaincinv(closest + 1, total - closest, _SHARES)
+        tails = special.betaincinv(closest + 1, total - closest, special.ndtr(_PLACES))
         thresholds = -special.ndtri(tails / 2)
         means = _mean_above(tails, thresholds, power)
         normal = closest * float((_MASSES * means).sum() / _MASSES.sum())

@@ -17,10 +17,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from fedldp.accounting.events import PureReport, SubsetResponse
 from fedldp.core.bounding import check_releasable, scaled_down
+from fedldp.core.deferred import special
 from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, MechanismSettings, SummedReports

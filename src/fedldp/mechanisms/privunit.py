@@ -13,11 +13,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from fedldp.accounting.events import PureReport
 from fedldp.accounting.numerics.solve import solve
 from fedldp.core.bounding import check_releasable, scaled_down
+from fedldp.core.deferred import special
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.core.numbers import check_at_least, check_positive
 from fedldp.core.randomness import Stream

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import hadamard
 
+from fedldp.core.deferred import linalg
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import KEY_BYTES, Stream
 
@@ -109,7 +109,7 @@ def _transformed(vector: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=_FACTOR_BITS)
 def _small(bits: int) -> NDArray[np.float64]:
-    return np.asarray(hadamard(1 << bits), np.float64)
+    return np.asarray(linalg.hadamard(1 << bits), np.float64)
 
 
 Floats = TypeVar("Floats", NDArray[np.float32], NDArray[np.float64])
@@ -151,4 +151,4 @@ def transform(rows: Floats, spare: Floats) -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=16)
 def _matrix(bits: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    return np.asarray(hadamard(1 << bits), dtype)
+    return np.asarray(linalg.hadamard(1 << bits), dtype)

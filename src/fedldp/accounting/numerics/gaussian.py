@@ -18,10 +18,9 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 
-from scipy.special import erfcx, erfinv, ndtr, ndtri_exp
-
 from fedldp.accounting.numerics.solve import minimise, solve
 from fedldp.core import numbers
+from fedldp.core.deferred import special
 from fedldp.core.errors import ConfigError
 
 SMALLEST_SHARE = 64
@@ -62,7 +61,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
         tail = _tail_ratio(near)
         value = density * (tail - _tail_ratio(far) + 4e-15 * tail)
     else:
-        value = float(ndtr(-near)) * (1 + 1e-15) - density * _tail_ratio(far) * (1 - 1e-15)
+        value = float(special.ndtr(-near)) * (1 + 1e-15) - density * _tail_ratio(far) * (1 - 1e-15)
     return min(1.0, max(value, 0.0) * (1 + 1e-14) + 1e-320)
 
 
@@ -246,9 +245,9 @@ def pure_squared_mu(epsilon: float) -> Fraction:
     # Near 1/2 the inverse loses digits of the probability's distance from 1/2, and for a large
     # epsilon the probability is too small; hence two formulas.
     if epsilon < 1:
-        mu = 2 * math.sqrt(2) * float(erfinv(math.tanh(epsilon / 2)))
+        mu = 2 * math.sqrt(2) * float(special.erfinv(math.tanh(epsilon / 2)))
     else:
-        mu = -2 * float(ndtri_exp(-epsilon - math.log1p(math.exp(-epsilon))))
+        mu = -2 * float(special.ndtri_exp(-epsilon - math.log1p(math.exp(-epsilon))))
     return Fraction(mu * (1 + _ROUNDING_OF_MU)) ** 2
 
 
@@ -291,4 +290,4 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 def _tail_ratio(x: float) -> float:
     """Return (1 - Phi(x))/phi(x) (Mills's ratio)."""
-    return math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))
+    return math.sqrt(math.pi / 2) * float(special.erfcx(x / math.sqrt(2)))

@@ -34,11 +34,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft
-from scipy.linalg.lapack import dtbtrs
 
 from fedldp.accounting.numerics.losses import Floats, Losses
 from fedldp.accounting.numerics.solve import minimise
+from fedldp.core.deferred import fft, lapack
 
 RepeatedLosses = tuple[Losses, int]
 """The losses of a mechanism and the number of times it is used."""
@@ -438,7 +437,7 @@ def _sums_above(weights: Floats, tilt: float, step: float, sign: int, error: flo
     # end.
     bands = np.ones((2, weights.size), order="F")
     bands[0] = -math.exp(-tilt * step)
-    sums = dtbtrs(bands, weights, uplo="U")[0]
+    sums = lapack.dtbtrs(bands, weights, uplo="U")[0]
     return np.asarray(sums * (1 + sign * 1e-9) + sign * error, np.float64)
 
 

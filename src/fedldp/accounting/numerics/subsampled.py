@@ -32,13 +32,13 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from scipy.special import logsumexp
 
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon, gaussian_sigma
 from fedldp.accounting.numerics.losses import Floats, Losses
 from fedldp.accounting.numerics.pld_fft import compose_upper
 from fedldp.accounting.numerics.shuffle import exponent_for
 from fedldp.accounting.numerics.solve import solve
+from fedldp.core.deferred import special
 from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import SMALLEST_DELTA, check_count, check_delta, check_positive, round_up
 
@@ -96,7 +96,7 @@ class SampledRelease:
         # below rounding.
         nodes = ends[:-1, None] + width / 2 * (1 + _NODES)
         log_weights = self._log_mixture(nodes, 1.0) + np.log(width / 2 * _WEIGHTS)
-        log_masses = logsumexp(log_weights, axis=1)
+        log_masses = special.logsumexp(log_weights, axis=1)
         weights = np.exp(log_weights - log_masses[:, None])
         upper = self._loss(ends[1:])
         lower = np.append(0.0, upper[:-1])

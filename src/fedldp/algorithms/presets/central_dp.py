@@ -38,7 +38,6 @@ from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
 
 from fedldp.accounting.events import Event, InClear, SampledClientsGaussian
 from fedldp.accounting.statement import Claim
@@ -50,6 +49,7 @@ from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.server_update import NoisySum, NoisyTotal, Values
 from fedldp.algorithms.settings import CLIP, NoiseMultiplier, NormBound, Offer
 from fedldp.core.bounding import SMALLEST_RADIUS
+from fedldp.core.deferred import special
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.numbers import check_count, check_delta, check_positive
 from fedldp.mechanisms.codes import BoundedSteps
@@ -83,10 +83,12 @@ def central_dp(settings: Settings) -> Composition:
     """Central DP: the server, which clients trust, adds the noise."""
     if settings.noise == "discrete-gaussian":
         return discrete(settings)
-    claim, unused = None, {}
+    unused = {}
     if settings.clip is None:
         unused["untrusted_clients"] = "no line of the statement depends on it while clip is not set"
-        claim = Claim(
+
+    def claim() -> Claim:
+        return Claim(
             epsilon=moments_epsilon(
                 settings.noise_multiplier,
                 settings.round_size / settings.num_clients,
@@ -108,7 +110,7 @@ def central_dp(settings: Settings) -> Composition:
         ),
         channel=Central(),
         downlink=lambda size, problem, round: of_broadcast(settings, size),
-        claim=claim,
+        claim=claim if settings.clip is None else None,
         unused=unused,
     )
 
@@ -252,6 +254,6 @@ def _log_moment(order: int, noise_multiplier: float, sampling_rate: float) -> fl
     gains = k * (k - 1) / (2 * noise_multiplier**2)
     if sampling_rate == 1:
         return float(gains[-1])
-    log_shares = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
+    log_shares = special.gammaln(n + 1) - special.gammaln(k + 1) - special.gammaln(n - k + 1)
     log_shares += k * math.log(sampling_rate) + (n - k) * math.log1p(-sampling_rate)
-    return max(0.0, float(logsumexp(log_shares + gains)))
+    return max(0.0, float(special.logsumexp(log_shares + gains)))

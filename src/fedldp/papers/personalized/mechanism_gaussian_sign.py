@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erf
 
+from fedldp.core.deferred import special
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Counts
 from fedldp.mechanisms.gaussian import Gaussian
@@ -54,7 +54,7 @@ class GaussianSign(Gaussian):
 
     def expected(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return sigma sqrt(pi/2) (2 Phi(x/sigma) - 1), for the bounded x."""
-        bent: NDArray[np.float64] = erf(self.bound(values) / (self.sigma * math.sqrt(2)))
+        bent: NDArray[np.float64] = special.erf(self.bound(values) / (self.sigma * math.sqrt(2)))
         return self.scale * bent
 
     def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:

@@ -16,13 +16,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erf, log_ndtr, ndtri
 
 from fedldp.accounting.events import BinaryRandomizedResponse
 from fedldp.accounting.numerics.compose import two_valued_epsilon
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.accounting.numerics.selftest import check
 from fedldp.core.bounding import check_releasable
+from fedldp.core.deferred import special
 from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import check_count, check_delta, check_positive
 from fedldp.core.randomness import Stream
@@ -106,7 +106,9 @@ class Sign(BitMechanism):
         # 2 Phi(t) - 1 is erf(t/sqrt(2)). Numerator and denominator both use erf, so that y is
         # exactly 1 at the clip.
         unit = self.sigma * math.sqrt(2)
-        bent: NDArray[np.float64] = erf(self.bound(values) / unit) / erf(self.clip / unit)
+        bent: NDArray[np.float64] = special.erf(self.bound(values) / unit) / special.erf(
+            self.clip / unit
+        )
         return bent
 
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -182,7 +184,7 @@ def sign_epsilon_per_coordinate(clip: float, sigma: float) -> float:
         # ln((1 + t)/(1 - t)), t = 2 Phi(ratio) - 1, keeps the digits that a difference of
         # logarithms would lose.
         return _up(2 * math.atanh(math.erf(ratio / math.sqrt(2))))
-    return _up(float(log_ndtr(ratio) - log_ndtr(-ratio)))
+    return _up(float(special.log_ndtr(ratio) - special.log_ndtr(-ratio)))
 
 
 def sign_sigma(clip: float, epsilon_per_coordinate: float) -> float:
@@ -204,7 +206,7 @@ def sign_sigma(clip: float, epsilon_per_coordinate: float) -> float:
         raise ConfigError(f"epsilon_per_coordinate = {epsilon_per_coordinate}: give at most 700")
     smaller = 1 / (1 + math.exp(epsilon_per_coordinate))
     # For a tiny epsilon, 1/2 - smaller has lost its digits; slightly more noise makes up for that.
-    sigma = clip / -float(ndtri(smaller)) * (1 + 1e-10)
+    sigma = clip / -float(special.ndtri(smaller)) * (1 + 1e-10)
     while sign_epsilon_per_coordinate(clip, sigma) > epsilon_per_coordinate:
         sigma *= 1 + 1e-8
     return sigma
