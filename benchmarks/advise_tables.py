@@ -1,13 +1,14 @@
-"""Writes the tables on which `fedldp advise` was tried: made-up visits, and breast cancer.
+"""Writes the tables on which `fedldp advise` was tried: visits, lengths of stay, breast cancer.
 
     python -m benchmarks.advise_tables FOLDER
-    cd FOLDER && fedldp advise visits.toml && fedldp advise cancer.toml
+    cd FOLDER && fedldp advise visits.toml && fedldp advise stays.toml && fedldp advise cancer.toml
 
 The visits belong to 2,700 invented patients at five hospitals, which differ in size and in their
 patients' age and health; 14 % are readmitted, a patient has 1 to 5 visits, and some values are
 missing (``raw.csv``). In ``visits.csv`` public values replace missing ones, and further columns say
-where. The 569 people of the breast cancer table, which comes with scikit-learn, are dealt to five
-sites at random.
+where. The lengths of stay in days are those of 12,000 invented patients, who are dealt to five
+hospitals at random; see ``table_rule.made``. The 569 people of the breast cancer table, which comes
+with scikit-learn, are dealt to five sites at random.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.table_rule.made import facts_of, stays
+
 SITES = {
     "north": (900, 52, -0.3), "south": (700, 61, 0.1), "west": (500, 44, -0.5),
     "east": (350, 70, 0.5), "centre": (250, 57, 0.0),
@@ -33,6 +36,10 @@ COLUMNS = ("patient", "hospital", "age", "sex", "pressure", "bmi", "creatinine",
 FILLED = {"pressure": 130, "bmi": 26}
 """Public values in place of missing ones: typical of healthy people, not computed from the
 table."""
+
+STAY_NUMBERS = ("age", "pressure", "creatinine", "haemoglobin", "bmi", "lactate", "before",
+                "illness", "drugs", "no_lactate")  # fmt: skip
+STAY_STRINGS = ("sex", "smoking", "diagnosis", "admission", "ward")
 
 VISITS = """dataset = "visits.csv"
 label_column = "readmitted"
@@ -124,6 +131,41 @@ def write_cancer(folder: Path) -> None:
     (folder / "cancer.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def write_stays(folder: Path, people: int = 12_000) -> None:
+    """Write the table of lengths of stay, with declarations that are a little wrong."""
+    table, days = stays(people, 1)
+    facts = facts_of(stays(10_000, 1 << 20)[0].numbers)
+    patients = table.people
+    assert patients is not None
+    sites = np.random.default_rng(0).integers(0, 5, people)[patients]
+    rows = [
+        {
+            "patient": f"p{patients[row]}",
+            "hospital": f"h{sites[row]}",
+            **dict(zip(STAY_NUMBERS, table.numbers[row].round(3).tolist(), strict=True)),
+            **{
+                name: f"{name[0]}{code}"
+                for name, code in zip(STAY_STRINGS, table.codes[row].tolist(), strict=True)
+            },
+            "days": days[row],
+        }
+        for row in range(len(days))
+    ]
+    write(folder / "stays.csv", rows)
+    spreads = zip(STAY_NUMBERS, facts.typical, facts.spread, strict=True)
+    lines = [
+        'dataset = "stays.csv"', 'label_column = "days"', "label_range = [0, 30]",
+        "label_typical = 4", 'client_column = "hospital"', 'person_column = "patient"', "",
+        "[spread_columns]", *(f"{name} = [{at:.4g}, {by:.3g}]" for name, at, by in spreads), "",
+        "[categories]",
+        *(
+            f"{name} = {[f'{name[0]}{code}' for code in range(many)]}"
+            for name, many in zip(STAY_STRINGS, table.levels, strict=True)
+        ),
+    ]  # fmt: skip
+    (folder / "stays.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Write rows as a table."""
     with path.open("w", newline="", encoding="utf-8") as out:
@@ -142,6 +184,7 @@ def main() -> None:
     write(folder / "raw.csv", rows)
     write(folder / "visits.csv", [filled(row) for row in rows])
     (folder / "visits.toml").write_text(VISITS, encoding="utf-8")
+    write_stays(folder)
     write_cancer(folder)
 
 

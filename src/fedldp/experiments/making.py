@@ -130,7 +130,7 @@ class Maker:
             row["metrics"] = final_of(result.rounds[-1], result.most_frequent)
             row["doubts"] = [each.to_json() for each in result.doubts]
             if run.keeps_predictions:
-                row["predicted"] = _rounded(result.predict_proba(data.test.features))
+                row["predicted"] = _predicted(result, data.test.features)
         if whole.scores_are_private or (run.held_out and not whole.is_public):
             row["note"] = words.line(SCORES_LOGGED)
         row["seconds"] = round(time.perf_counter() - start, 2)
@@ -289,9 +289,16 @@ def _data_words(run: PlannedRun, task: Task, data: Dataset) -> str:
     return f"{run.labels['purpose']}: {data.name}{less and f', less {less}'}"
 
 
-def _rounded(probabilities: NDArray[np.float64]) -> list[list[float]]:
-    """Return the probabilities of each class but the first, with six digits; the others follow."""
-    return [[float(f"{each:.6g}") for each in column] for column in probabilities.T[1:].tolist()]
+def _predicted(result: Result, features: NDArray[np.float32]) -> list[list[float]]:
+    """Return the probabilities of each class but the first, with six digits; the others follow.
+
+    Of a model for numbers, these are returned.
+    """
+    if result.config.label_range is not None:
+        columns = [result.predict_numbers(features).tolist()]
+    else:
+        columns = result.predict_proba(features).T[1:].tolist()
+    return [[float(f"{each:.6g}") for each in column] for column in columns]
 
 
 def _told(config: RunConfig, data: Dataset) -> RunConfig:

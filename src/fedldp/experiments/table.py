@@ -103,7 +103,7 @@ class Group:
         """Return the mean and deviation for a table, with the baseline unless they are above it."""
         found = self.in_words(metric)
         unit = " %" if found and metric in words.SHARES else ""
-        return f"{found}{unit}{words.not_above(self.figure(metric))}"
+        return f"{found}{unit}{words.not_better(self.figure(metric))}"
 
 
 G = TypeVar("G", bound=Group, covariant=True)

@@ -43,6 +43,9 @@ CHOSEN_BY = ("accuracy", "loss", *FIGURES[:-1])
 CHOSEN_BY_FOR_NUMBERS = ("r2", "loss")
 """The metrics for choosing runs whose labels are numbers."""
 
+LESS_IS_BETTER = ("loss", "brier", "calibration_error", "mae", "calibration_gap")
+"""The metrics of which a smaller value is better."""
+
 FEW_TESTED = 100
 """The number of test examples below which a score says little about others."""
 
@@ -59,6 +62,7 @@ class TestSet:
         classes: how many classes occur among them.
         most_frequent: the share of the most frequent class, 0 to 1.
         is_private: whether they are clients' private rows.
+        deviation: how far labels that are numbers are from their mean, on average.
     """
 
     __test__ = False  # this is no test of pytest's
@@ -67,6 +71,7 @@ class TestSet:
     classes: int | None = None
     most_frequent: float | None = None
     is_private: bool = False
+    deviation: float | None = None
 
     @classmethod
     def of(cls, counts: NDArray[np.int64], is_private: bool) -> Self:
@@ -92,6 +97,7 @@ class TestSet:
             "balanced_accuracy": 1 / classes if classes else None,
             "auc": 0.5,
             "r2": 0.0,
+            "mae": self.deviation,
         }
         return guesses.get(metric)
 
@@ -117,10 +123,12 @@ class Figure:
     doubts: tuple[Doubt, ...] = ()
 
     @property
-    def is_above(self) -> bool | None:
-        """Whether the value is above its baseline; None if one of them is not known."""
+    def is_better(self) -> bool | None:
+        """Whether the value is better than its baseline; None if one of them is not known."""
         if self.value is None or self.baseline is None:
             return None
+        if self.metric in LESS_IS_BETTER:
+            return self.value < self.baseline
         return self.value > self.baseline
 
     @classmethod

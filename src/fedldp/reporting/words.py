@@ -442,12 +442,25 @@ _GUESSES = {
     "balanced_accuracy": "guessing",
     "auc": "a random order",
     "r2": "always the mean",
+    "mae": "always the mean",
 }
 """What has the baseline of each metric."""
 
 
+IN_LABELS_UNIT = ("mae", "calibration_gap")
+"""The metrics in the unit of labels that are numbers."""
+
+
+def in_labels_unit(value: float) -> str:
+    """Return a number in the labels' unit, with four significant digits or more."""
+    decimals = 3 - math.floor(math.log10(abs(value))) if value else 0
+    return f"{value:,.{max(0, decimals)}f}"
+
+
 def value_of(metric: str, value: float) -> str:
     """Return the value of a metric; a share is in percent."""
+    if metric in IN_LABELS_UNIT:
+        return in_labels_unit(value)
     return percent(value) if metric in SHARES else f"{value:.4g}"
 
 
@@ -465,7 +478,11 @@ def scores(final: Mapping[str, float | None]) -> list[tuple[str, str]]:
     """Return a table of scores; those meaningful for any class balance come first."""
     if "r2" in final:
         names = {"R2": "r2", "mean absolute error": "mae", "calibration gap": "calibration_gap"}
-        return [(name, area(final[key])) for name, key in names.items()]
+        known = [(name, key, final[key]) for name, key in names.items()]
+        return [
+            (name, area(n) if n is None or key == "r2" else in_labels_unit(n))
+            for name, key, n in known
+        ]
     found = {
         "AUC": area(final["auc"]) or "not defined",
         "balanced accuracy": percent(final["balanced_accuracy"]),
@@ -512,11 +529,12 @@ def baselines(figures: Iterable[Figure]) -> list[str]:
     return [f"baseline: {'; '.join(known)}"] if known else []
 
 
-def not_above(figure: Figure) -> str:
-    """Return, for a table, that a score is not above its baseline; empty if it is."""
-    if figure.baseline is None or figure.is_above is not False:
+def not_better(figure: Figure) -> str:
+    """Return, for a table, that a score is not better than its baseline; empty if it is."""
+    if figure.baseline is None or figure.is_better is not False:
         return ""
-    return f" (not above {value_of(figure.metric, figure.baseline)})"
+    than = "above" if (figure.value or 0.0) <= figure.baseline else "below"  # as less is better
+    return f" (not {than} {value_of(figure.metric, figure.baseline)})"
 
 
 def figure(of: Figure) -> dict[str, Any]:

@@ -25,18 +25,20 @@ from fedldp.algorithms.rule import PATHS, Rule, difficulty
 from fedldp.core.errors import FedldpError
 from fedldp.data.public_features import UnitNorm
 from fedldp.experiments.advising import Advice, advise
-from fedldp.experiments.advising.advice import KEPT, METRICS, Measured
+from fedldp.experiments.advising.advice import KEPT, Measured
 from fedldp.experiments.advising.asking import check_data, checked_data, read_request
 from fedldp.experiments.advising.intervals import DRAWS, EVERYBODY, HeldPeople, Part, held_people
 from fedldp.experiments.advising.page import page_of
 from fedldp.experiments.advising.plan import (
     ANY,
     CENTRAL,
+    CLASSES,
     CLIPPED,
     EPSILONS,
     FREE,
     LARGER,
     MOST_TRIES,
+    NUMBERS,
     SUM,
     TABLE,
     TRIES,
@@ -44,6 +46,7 @@ from fedldp.experiments.advising.plan import (
     WHOLE,
     AdviceRequest,
     BreadthFirst,
+    judged,
     unit_of,
 )
 from fedldp.experiments.advising.running import request_in
@@ -249,36 +252,45 @@ class Told(HeldPeople):
     """A test set on which each run scores what its row says, with a spread over people."""
 
     def scores(self, row: Row, part: Part = EVERYBODY) -> dict[str, Any]:
-        auc = row["at"].get(part, row["metrics"]["auc"])
+        metrics = row["metrics"]
+        (first, *_) = metrics
+        score = row["at"].get(part, metrics[first])
         draws = np.random.default_rng(row["over_people"][0]).normal(size=DRAWS)
         spread = np.append(0.0, row["over_people"][1] * draws)
-        return {metric: (auc if metric == "auc" else 0.5) + spread for metric in METRICS}
+        return {metric: (score if metric == first else 0.5) + spread for metric in metrics}
 
 
 def measured(
     name: str,
     epsilon: float | None,
-    aucs: list[float],
+    scores: list[float],
     people: tuple[int, float] = (0, 0.0),
     at: dict[Part, float] | None = None,
     **more: Any,
 ) -> Measured:
-    """Return invented measurements: an AUC for each seed, and the generator and the deviation of
-    the resamples over people."""
+    """Return invented measurements: an AUC, or R2, for each seed, and the generator and the
+    deviation of the resamples over people."""
+    judged = more.get("judged", CLASSES)
     runs = [
-        {"metrics": {**dict.fromkeys(METRICS, 0.5), "auc": auc}, "try": more.get("tried", {}),
+        {"metrics": {**dict.fromkeys(judged.names, 0.5), judged.metric: score},
+         "try": more.get("tried", {}),
          "seed": seed, "over_people": people, "at": at or {}, "digest": f"{name} {epsilon} {seed}"}
-        for seed, auc in enumerate(aucs)
+        for seed, score in enumerate(scores)
     ]  # fmt: skip
     return Measured(name=name, epsilon=epsilon, runs=runs, refused=more.get("refused"),
-                    seeds=max(len(aucs), 1), settled=more.get("settled", True))  # fmt: skip
+                    seeds=max(len(scores), 1), settled=more.get("settled", True))  # fmt: skip
 
 
 def advice(
-    tmp_path: Path, aucs: dict[Any, Any], alone: float = 0.6, people: int = 600, **named: Any
+    tmp_path: Path,
+    aucs: dict[Any, Any],
+    alone: float = 0.6,
+    people: int = 600,
+    rows: list[dict[str, Any]] | None = None,
+    **named: Any,
 ) -> Advice:
     """Return advice on invented figures, given by contestant, or by contestant and epsilon."""
-    found, data = asked(write(tmp_path / "t.csv", visits(people)), **named)
+    found, data = asked(write(tmp_path / "t.csv", rows or visits(people)), **named)
     comparison = found.comparison(lambda: data)
     figures = {}
     for cell in found.cells(comparison, len(data.clients)):
@@ -286,10 +298,11 @@ def advice(
         given = aucs.get((name, epsilon), aucs.get(name, alone if "alone" in name else 0.8))
         if not isinstance(given, Measured):
             tried = dict(comparison.contestant(cell).tries[0])
-            given = measured(name, epsilon, [given] * 3, tried=tried)
+            kind = judged(data)
+            given = measured(name, epsilon, [given] * 3, tried=tried, judged=kind)
         figures[name, epsilon] = replace(given, name=name, epsilon=epsilon)
     tested = held_people(found, data)
-    told = Told(data.test, data.num_classes, tested.parts)
+    told = Told(data.test, data.num_classes, tested.parts, data.label_range)
     return Advice(found, data, comparison, figures, told, None, 1.0)
 
 
@@ -475,6 +488,92 @@ def test_if_nothing_is_learned_nothing_is_viable(tmp_path: Path) -> None:
     assert "no better than guessing" in found.told("verdict", found.verdict("none"))
     assert found.best is None
     assert found.next_run() is None
+
+
+def days(persons: int = 600) -> list[dict[str, Any]]:
+    """Return the same rows with a length of stay, which follows the age, in place of the class."""
+    draw = np.random.default_rng(1)
+    rows = visits(persons)
+    return [
+        {**{key: value for key, value in row.items() if key != "ill"},
+         "days": round(float(np.exp(0.02 * row["age"] + draw.normal(0, 0.3))), 1)}
+        for row in rows
+    ]  # fmt: skip
+
+
+OF_DAYS: dict[str, Any] = {
+    "label": "days",
+    "settings": {"label_range": [0, 20], "label_typical": 4},
+}
+
+
+def test_numbers_are_judged_by_r2(tmp_path: Path) -> None:
+    found = advice(tmp_path, {FREE: 0.4, ANY: 0.33}, 0.1, rows=days(), **OF_DAYS)
+    assert found.judged == NUMBERS
+    assert found.state("none", 2.0) == "viable"
+    assert found.kept(found.at("none", 2.0)) == pytest.approx(0.33 / 0.4)
+    assert LARGER not in found.comparison.contestants  # no other system predicts numbers
+    told = found.told("verdict", found.verdict("none"))
+    assert "the R2 is 0.330 (0.330 to 0.330); always predicting the mean has 0" in told
+    assert {row["metric"] for row in found.rows} == {"r2", "mae", "calibration_gap"}
+    text = " ".join(found.advice) + page_of(found).split("<h2>Warnings")[0]
+    assert "AUC" not in text
+    assert "most frequent" not in text
+    labels = found.data.label_range.numbers(found.data.test.labels)
+    naive = np.abs(labels - labels.mean()).mean()
+    (row,) = (row for name, rows in found.groups() for row in rows if row[0] == "always the mean")
+    assert row[1:5] == ["0.000", f"{naive:.3f}", "", "0 %"]
+    (mae,) = (
+        row for row in found.rows
+        if (row["trust"], row["epsilon"], row["metric"]) == ("none", 2.0, "mae")
+    )  # fmt: skip
+    assert mae["baseline"] == pytest.approx(0.5)  # of sites alone, as invented: less is better
+    assert mae["figure"]["baseline"] == pytest.approx(naive)
+
+
+@pytest.mark.parametrize(
+    ("free", "any_server", "state"),
+    [(0.4, 0.31, "lost"), (0.4, 0.4 * KEPT + 1e-9, "viable"), (0.4, -0.7, "lost"),
+     (-0.1, 0.3, "nothing learned")],
+)  # fmt: skip
+def test_the_rule_for_numbers(tmp_path: Path, free: float, any_server: float, state: str) -> None:
+    found = advice(tmp_path, {FREE: free, ANY: any_server}, -0.2, rows=days(), **OF_DAYS)
+    assert found.state("none", 2.0) == state
+    assert found.told("verdict", found.verdict("none"))
+
+
+def test_numbers_cannot_hide_a_whole_client_and_must_differ(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "t.csv",
+        [{**row, "site": f"c{number % 105}"} for number, row in enumerate(days())],
+    )
+    with pytest.raises(FedldpError, match="only people and rows can be hidden where numbers are"):
+        asked(path, **{**OF_DAYS, "person": None, "settings": {
+            **OF_DAYS["settings"], "ignore_columns": ["person"]}})  # fmt: skip
+    path = write(tmp_path / "equal.csv", [{**row, "days": 25.0} for row in days()])
+    with pytest.raises(FedldpError, match="are the same number, so R2 is not defined"):
+        asked(path, **OF_DAYS)
+
+
+@pytest.mark.slow
+def test_a_length_of_stay_is_advised_on(tmp_path: Path) -> None:
+    """Runs are made and chosen by R2, and those by the rule have all that is declared."""
+    path = write(tmp_path / "t.csv", days(900))
+    found = advise(
+        path, **{**NAMED, "label": "days"}, settings={**DECLARED, **OF_DAYS["settings"]},
+        epsilon=(8.0,), tries=2, seeds=(0, 1), workers=1, out=tmp_path / "out",
+    )  # fmt: skip
+    assert found.missing == []
+    free = found.estimate(found.free(FREE))
+    assert free.value > 0.4
+    for run in found.free(FREE).runs:  # what is resampled is what the run scored
+        mine = found.tested.scores(run)
+        assert {name: mine[name][0] for name in NUMBERS.names} == pytest.approx(
+            {name: run["metrics"][name] for name in NUMBERS.names}, abs=1e-4
+        )
+    assert found.kept(found.at("sum", 8.0)) > KEPT
+    config = found._config("sum", 8.0)
+    assert (tuple(config.label_range), config.label_typical) == ((0.0, 20.0), 4.0)
 
 
 def test_the_least_trust_and_the_smallest_epsilon_come_first(tmp_path: Path) -> None:

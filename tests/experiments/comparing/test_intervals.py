@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedldp.data import Examples
+from fedldp.data.label_range import LabelRange
 from fedldp.experiments.advising.intervals import (
     DRAWS,
     EVERYBODY,
@@ -17,9 +18,10 @@ from fedldp.experiments.advising.intervals import (
     Estimate,
     HeldPeople,
     resampled,
+    resampled_numbers,
     weighted,
 )
-from fedldp.reporting.scores import figures_of
+from fedldp.reporting.scores import figures_of, of_numbers
 
 METRICS = ("auc", "balanced_accuracy", "calibration_error")
 
@@ -57,6 +59,31 @@ def test_a_resample_scores_as_its_rows_do(seed: int, rows: int, classes: int) ->
         again = scored(labels[taken], shares[taken])
         for metric in ("auc", "balanced_accuracy", "accuracy"):  # bins differ in a resample
             assert found[metric][number] == pytest.approx(again[metric], abs=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(12, 60))
+def test_a_resample_of_numbers_scores_as_its_rows_do(seed: int, rows: int) -> None:
+    draw, within = np.random.default_rng(seed), LabelRange(-10.0, 30.0)
+    labels = within.steps(draw.normal(5, 9, rows))
+    outputs = draw.normal(0, 0.4, rows).clip(-1, 1)
+    weights = draw.integers(0, 3, (3, rows))
+    weights[0] = 1
+    true, said = within.numbers(labels), within.restored(outputs)
+    found = resampled_numbers(true, said, weights.astype(float))
+    whole = of_numbers(labels, outputs, within)
+    assert {metric: each[0] for metric, each in found.items()} == pytest.approx(whole, abs=1e-9)
+    for number in (1, 2):
+        taken = np.repeat(np.arange(rows), weights[number])
+        again = of_numbers(labels[taken], outputs[taken], within)
+        for metric in ("r2", "mae"):  # bins differ in a resample
+            assert found[metric][number] == pytest.approx(again[metric], abs=1e-9)
+
+
+def test_equal_numbers_have_no_r2() -> None:
+    found = resampled_numbers(np.full(20, 3.0), np.linspace(2, 4, 20), np.ones((2, 20)))
+    assert np.isnan(found["r2"]).all()
+    assert found["mae"] == pytest.approx(found["mae"][0])
 
 
 def test_a_person_is_resampled_with_all_rows() -> None:

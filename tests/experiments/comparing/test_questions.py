@@ -89,14 +89,17 @@ def test_a_range_is_asked_for_labels_of_the_kind_numbers_whatever_their_values(
     assert found == (dict.fromkeys(("label_range", "label_typical"), OPEN) if is_asked else {})
 
 
-def test_answers_about_numbers_are_told_where_their_settings_are(tmp_path: Path) -> None:
+def test_answers_about_numbers_reach_the_runs(tmp_path: Path) -> None:
     days = [str(each) for each in range(40)]
     write(tmp_path / "t.csv", {"where": ["N", "S"] * 20, "days": days, "sex": ["f", "m"] * 20})
     place = tmp_path / "t.toml"
     draft(tmp_path / "t.csv", place, client="where", label="days")
     answer(place, person_column="", label_range="[0, 30]", label_typical="4")
     answer(place, categories__sex='["f", "m"]')
-    with pytest.raises(FedldpError, match=r"label_range = \[0, 30\].*fedldp.FederatedRegressor"):
+    request = read_request(place, client=None, person=None, label=None, settings={})
+    assert request.config.label_range == [0.0, 30.0]
+    assert request.ruled["label_typical"] == 4
+    with pytest.raises(FedldpError, match="only 32 rows to train on"):
         checked(place)
 
 

@@ -33,14 +33,15 @@ from fedldp.experiments.advising.plan import (
     CLIPPED,
     FREE,
     LARGER,
-    METRIC,
     TABLE,
     TRUSTS,
     WHOLE,
     AdviceRequest,
     BreadthFirst,
+    Judged,
     alone,
     alone_name,
+    judged,
     unit_of,
 )
 from fedldp.experiments.comparing.compared import cost_together
@@ -50,20 +51,15 @@ from fedldp.experiments.table import Group, conditions_in_words, doubts_of
 from fedldp.reporting import words
 from fedldp.reporting.html import phrases
 from fedldp.reporting.record import as_json, replace_file
-from fedldp.reporting.scores import Figure, TestSet, is_imbalanced, most_frequent
+from fedldp.reporting.scores import LESS_IS_BETTER, Figure, TestSet, is_imbalanced
 from fedldp.simulation.plan import plan, problem_with, released
 from fedldp.simulation.settings import seen_from, to_toml
 
-METRICS = {
-    "auc": "AUC", "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy",
-    "calibration_error": "calibration error",
-}  # fmt: skip
-
 KEPT = 0.8
-"""A viable model keeps at least this share of the way from guessing to no protection, in AUC."""
+"""A viable model keeps at least this share of the way from guessing to no protection."""
 
-GUESS = 0.5
-"""The AUC of random guessing, or of always predicting the most frequent class."""
+_ENDS = {"r2": (-math.inf, 1.0), "mae": (0.0, math.inf), "calibration_gap": (0.0, math.inf)}
+"""Between which values a metric lies; the others lie from 0 to 1."""
 
 NEXT = "next.toml"
 """The file in the advice folder that holds the advised run."""
@@ -89,10 +85,6 @@ class Measured(Group):
 
     seeds: int
     settled: bool = True
-
-    def mean(self, metric: str = METRIC) -> float | None:
-        """Return the mean over seeds; None if no seed has a value."""
-        return super().mean(metric)
 
     @property
     def chosen(self) -> Try | None:
@@ -156,7 +148,8 @@ class Beside:
     @property
     def gain_words(self) -> str:
         """The difference for display; empty if it is not known."""
-        return "" if self.gain is None else shown(METRIC, self.gain.value, self.gain.interval)
+        metric = self.joint.metric
+        return "" if self.gain is None else shown(metric, self.gain.value, self.gain.interval)
 
 
 @dataclass(frozen=True, repr=False)
@@ -184,6 +177,11 @@ class Advice:
     seconds: float
     together: Sequence[Together] = ()
     uncounted: int = 0
+
+    @property
+    def judged(self) -> Judged:
+        """By what models are judged."""
+        return judged(self.data)
 
     @property
     def unit(self) -> TargetUnit:
@@ -242,10 +240,21 @@ class Advice:
         """The sites alone with which training together is compared: all that are not refused."""
         return [each for each in self.alone.values() if each.refused is None]
 
+    def mean(self, of: Measured) -> float | None:
+        """Return the mean over seeds of the metric that decides; None if no seed has a value."""
+        return of.mean(self.judged.metric)
+
     def estimate(
-        self, of: Measured, metric: str = METRIC, part: Part = EVERYBODY
+        self, of: Measured, metric: str | None = None, part: Part = EVERYBODY
     ) -> Estimate | None:
-        """Return the mean score over seeds on a part of the test set; None if there is none."""
+        """Return the mean over seeds on a part of the test set, or None if there is none.
+
+        Args:
+            of: what was measured.
+            metric: the metric; None for the one that decides.
+            part: the part.
+        """
+        metric = metric or self.judged.metric
         key = (of.name, of.epsilon, metric, part)
         if key not in self._estimates:
             self._estimates[key] = self._estimated(of, metric, part)
@@ -268,7 +277,10 @@ class Advice:
         return Estimate.of(values, resamples)
 
     def alone_mean(
-        self, metric: str = METRIC, part: Part = EVERYBODY, own: Sequence[Measured] | None = None
+        self,
+        metric: str | None = None,
+        part: Part = EVERYBODY,
+        own: Sequence[Measured] | None = None,
     ) -> Estimate | None:
         """Return the mean over sites that train alone; None unless all are measured."""
         those = self.compared if own is None else own
@@ -279,12 +291,12 @@ class Advice:
 
     def test_set(self, part: Part = EVERYBODY) -> TestSet:
         """Return what is known of a part of the test set, which has rows."""
-        return TestSet.of(self.tested.counts(part), self.data.scores_are_private)
+        return self.tested.test_set(part, self.data.scores_are_private)
 
     @property
-    def most_frequent(self) -> float:
-        """The share of the most frequent class in the test set, 0 to 1."""
-        return most_frequent(self.tested.counts(EVERYBODY))
+    def most_frequent(self) -> float | None:
+        """The share of the most frequent class in the test set, 0 to 1; None for numbers."""
+        return self.test_set().most_frequent
 
     @property
     def is_imbalanced(self) -> bool:
@@ -294,16 +306,18 @@ class Advice:
     def baseline(self, metric: str) -> float | None:
         """Return the value to beat.
 
-        This is the value for always predicting the most frequent class, or the value of sites that
-        train alone if theirs is better. For the calibration error, it is always that of sites that
-        train alone.
+        This is the value for always predicting the most frequent class, or the mean, or the value
+        of sites that train alone if theirs is better. For calibration, it is always that of sites
+        that train alone.
         """
         own, naming = self.alone_mean(metric), self.test_set().baseline(metric)
         known = [] if own is None else [own.value]
-        return max(known if naming is None else [*known, naming], default=None)
+        best = min if metric in LESS_IS_BETTER else max
+        return best(known if naming is None else [*known, naming], default=None)
 
-    def figure(self, of: Measured, metric: str = METRIC, part: Part = EVERYBODY) -> Figure:
+    def figure(self, of: Measured, metric: str | None = None, part: Part = EVERYBODY) -> Figure:
         """Return the mean of a metric on a part of the test set, with interval and doubts."""
+        metric = metric or self.judged.metric
         if not self.tested.parts[part].any():
             return Figure(metric=metric, value=None, rows="uncovered")
         found = self.estimate(of, metric, part)
@@ -312,16 +326,17 @@ class Advice:
             [] if found is None else [found.value] * len(of.runs),
             self.test_set(part),
             doubts_of(of.runs),
-            calibration_error=of.mean("calibration_error") if metric == METRIC else None,
         )
         if found is None:
             return figure
-        low, high = found.interval or (0.0, 1.0)
-        between = None if found.interval is None else (max(0.0, low), min(1.0, high))
+        between = found.interval
+        if between is not None:
+            least, most = _ENDS.get(metric, (0.0, 1.0))
+            between = max(least, between[0]), min(most, between[1])
         return replace(figure, value=found.value, interval=between)
 
     def difference(self, one: Measured, other: Measured, part: Part = EVERYBODY) -> Estimate | None:
-        """Return how much larger the AUC of one is; None if one of them is not measured."""
+        """Return how much larger the score of one is; None if one of them is not measured."""
         both = (self.estimate(each, part=part) for each in (one, other))
         return weighted(zip((1, -1), both, strict=True))
 
@@ -331,27 +346,27 @@ class Advice:
     def learns(self) -> bool | None:
         """Whether a model learns anything without protection; None if this is not known."""
         free = self.free(FREE)
-        over = weighted([(1, self.estimate(free))], -GUESS)
+        over = weighted([(1, self.estimate(free))], -self.judged.guess)
         if over is None or over.interval is None:
             return None
         return True if over.sign == 1 else False if free.is_whole else None
 
     def kept(self, of: Measured) -> float | None:
         """Return the share of the way from guessing to no protection that a contestant keeps."""
-        free, mean = self.free(FREE).mean(), of.mean()
+        free, mean = self.mean(self.free(FREE)), self.mean(of)
         if free is None or mean is None or self.learns is False:
             return None
-        return (mean - GUESS) / (free - GUESS)
+        return (mean - self.judged.guess) / (free - self.judged.guess)
 
     def beyond(self, of: Measured, part: Part = EVERYBODY) -> Estimate | None:
-        """Return by how much the AUC exceeds ``KEPT`` of the way to no protection."""
-        free = self.estimate(self.free(FREE), part=part)
-        return weighted([(1, self.estimate(of, part=part)), (-KEPT, free)], GUESS * (KEPT - 1))
+        """Return by how much the score exceeds ``KEPT`` of the way to no protection."""
+        free, start = self.estimate(self.free(FREE), part=part), self.judged.guess * (KEPT - 1)
+        return weighted([(1, self.estimate(of, part=part)), (-KEPT, free)], start)
 
     def gain(
         self, of: Measured, part: Part = EVERYBODY, own: Sequence[Measured] | None = None
     ) -> Estimate | None:
-        """Return by how much the AUC exceeds that of sites that train alone, in the mean."""
+        """Return by how much the score exceeds that of sites that train alone, in the mean."""
         alone = self.alone_mean(part=part, own=own)
         return weighted([(1, self.estimate(of, part=part)), (-1, alone)])
 
@@ -364,10 +379,10 @@ class Advice:
     ) -> State:
         """Return the rule's verdict on a kind of trust at an epsilon.
 
-        A result is viable if the intervals of two differences are above 0: of its AUC from ``KEPT``
-        of the way from guessing to a model without protection, and of its AUC from that of sites
-        that train alone. Below 0, the first is "lost", the second "no gain". Everything else is not
-        clear, as is every result of one seed, whose interval is not known.
+        A result is viable if the intervals of two differences are above 0: of its score, the AUC or
+        R2, from ``KEPT`` of the way from guessing to a model without protection, and of its score
+        from that of sites that train alone. Below 0, the first is "lost", the second "no gain".
+        Everything else is not clear, as is every result of one seed, whose interval is not known.
 
         Args:
             trust: the kind of trust.
@@ -466,7 +481,7 @@ class Advice:
     def _beside(
         self, name: Part, on: str, of: Measured, other: Measured, part: Part, state: Any = None
     ) -> Beside:
-        joint, beside = (self.figure(each, METRIC, part) for each in (of, other))
+        joint, beside = (self.figure(each, part=part) for each in (of, other))
         return Beside(name, on, joint, beside, self.difference(of, other, part), state)
 
     # What the rest of the page says
@@ -487,11 +502,11 @@ class Advice:
     @cached_property
     def _phrases(self) -> Any:
         named = {"free": FREE, "clipped": CLIPPED, "larger": LARGER, "whole": WHOLE}
-        return phrases("advice.txt", advice=self, kept=KEPT, guess=GUESS, **named)
+        return phrases("advice.txt", advice=self, kept=KEPT, score=self.judged, **named)
 
     def costs(self) -> list[str]:
         """Return sentences on what each choice costs, from differences between runs."""
-        if self.free(FREE).mean() is None:
+        if self.mean(self.free(FREE)) is None:
             return []
         names = ("of_model", "of_clip", "of_noise", "of_trust", "of_few_people", "of_few_sites",
                  "of_imbalance")  # fmt: skip
@@ -529,7 +544,7 @@ class Advice:
         done = [each for each in self.figures.values() if each.runs]
         doubtful = {
             each.full_name: [
-                doubt for metric in METRICS for doubt in self.figure(each, metric).doubts
+                doubt for metric in self.judged.names for doubt in self.figure(each, metric).doubts
             ]
             for each in done
         }
@@ -569,12 +584,12 @@ class Advice:
                 "viable": self.state(trust, epsilon) == "viable",
                 "conditions": words.facts(of.conditions),
                 "figure": words.figure(self.figure(of, metric)),
-                **(self._parts(trust, epsilon) if metric == METRIC else {}),
+                **(self._parts(trust, epsilon) if metric == self.judged.metric else {}),
             }
             for trust, (_, adversary) in TRUSTS.items()
             for epsilon in self.epsilons
             for of in [self.at(trust, epsilon)]
-            for metric in METRICS
+            for metric in self.judged.names
         ]
 
     def _parts(self, trust: str, epsilon: float) -> dict[str, Any]:
@@ -608,24 +623,28 @@ class Advice:
     @property
     def heads(self) -> list[str]:
         """The headings of the metric columns in ``groups``."""
-        return [*METRICS.values(), "way kept"]
+        return [*self.judged.names.values(), "way kept"]
 
     def groups(self) -> list[tuple[str, list[list[str]]]]:
         """Return the tables to display: one for the references, and one for each kind of trust.
 
-        A row begins with its name or its epsilon. Then come the metrics in ``METRICS``, each with
+        A row begins with its name or its epsilon. Then come the metrics of ``judged``, each with
         its interval; the share of the way from guessing to no protection that the model keeps; and
         the rule's verdict.
         """
-        beside = [[name, *self._cells(self.free(name)), ""] for name in (LARGER, FREE, CLIPPED)]
+        beside = [
+            [name, *self._cells(self.free(name)), ""]
+            for name in (LARGER, FREE, CLIPPED)
+            if (name, None) in self.figures
+        ]
         if self.alone_mean() is not None:
-            own = ((metric, self.alone_mean(metric)) for metric in METRICS)
+            own = ((metric, self.alone_mean(metric)) for metric in self.judged.names)
             cells = [
                 shown(metric, each.value, each.interval) if each else "" for metric, each in own
             ]
             beside.append([self.told("alone"), *cells, "", ""])
-        cells = [shown(metric, self.test_set().baseline(metric)) for metric in METRICS]
-        beside.append(["always the most frequent class", *cells, "0 %", ""])
+        cells = [shown(metric, self.test_set().baseline(metric)) for metric in self.judged.names]
+        beside.append([self.judged.constant, *cells, "0 %", ""])
         found = [("For comparison, without any guarantee", beside)]
         for trust in TRUSTS:
             rows = [
@@ -640,7 +659,7 @@ class Advice:
         return found
 
     def _cells(self, of: Measured) -> list[str]:
-        figures = [self.figure(of, metric) for metric in METRICS]
+        figures = [self.figure(of, metric) for metric in self.judged.names]
         kept = self.kept(of)
         return [
             *(shown(each.metric, each.value, each.interval) for each in figures),
@@ -718,7 +737,7 @@ def advice_of(
         found, epsilon = comparison.result(cell, store.rows, store.failed), cell.epsilon or None
         runs, conditions = found.runs, found.conditions
         first = store.rows.get(plan.first(cell).digest)
-        settled = bool(runs) or first is None or first["accuracy"] is None
+        settled = bool(runs) or first is None or first["refused"] is not None
         if first is not None and first not in runs:
             worked += first["cpu_seconds"]
             comparison.check(cell, first)
@@ -739,9 +758,12 @@ def shown(metric: str, value: float | None, interval: tuple[float, float] | None
     """Format a value with its interval for display; return an empty string if there is none."""
     if value is None:
         return ""
-    scale, decimals, unit = (100, 1, " %") if metric in words.SHARES else (1, 3, "")
-    between = ""
-    if interval is not None:
-        low, high = (f"{scale * each:.{decimals}f}" for each in interval)
-        between = f" ({low} to {high})"
-    return f"{scale * value:.{decimals}f}{unit}{between}"
+    unit = " %" if metric in words.SHARES else ""
+
+    def one(found: float) -> str:
+        if metric in words.IN_LABELS_UNIT:
+            return words.in_labels_unit(found)
+        return f"{100 * found:.1f}" if unit else f"{found:.3f}"
+
+    between = "" if interval is None else f" ({one(interval[0])} to {one(interval[1])})"
+    return f"{one(value)}{unit}{between}"

@@ -198,11 +198,11 @@ def refuse(errors: Iterable[FedldpError]) -> None:
 def _unsuitable(data: Dataset, settings: Mapping[str, Any]) -> Iterator[DataError]:
     """Yield why there are too few sites or people, or too many classes."""
     name, unit, sites = data.name, unit_of(data), len(data.clients or ())
-    if data.label_range is not None:
+    if data.label_range is not None and unit == "client-run":
         yield DataError(
-            f"{name}: label_range = {data.label_range}: advice compares models for classes; for "
-            "numbers, take the settings of the rule: fedldp.FederatedRegressor, or "
-            "fedldp.algorithms.rule.by_rule for a file"
+            f"{name}: label_range = {data.label_range}: only people and rows can be hidden where "
+            "numbers are predicted, and not a whole client; use --person to name the column with "
+            "each row's person"
         )
     if sites < 2:
         yield DataError(
@@ -308,7 +308,14 @@ def _centred(config: RunConfig) -> dict[str, Any]:
 
 
 def _lacking(data: Dataset, part: Examples, where: str) -> Iterator[DataError]:
-    """Yield which classes have no row in a part of the data."""
+    """Yield which classes have no row in a part of the data, or that all its numbers are equal."""
+    if data.label_range is not None:
+        if (part.labels == part.labels[0]).all():
+            yield DataError(
+                f"{data.name}: all labels in the {where} are the same number, so R2 is not "
+                "defined; give more people, or check label_range"
+            )
+        return
     counts = np.bincount(part.labels, minlength=data.num_classes)
     for label in np.flatnonzero(counts == 0).tolist():
         shown = label if data.classes is None else data.classes[label]

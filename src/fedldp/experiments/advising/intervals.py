@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,21 +22,24 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import numbered_generator
 from fedldp.data import Dataset, Examples, read_table
 from fedldp.data.columns import identity, of_each, value
+from fedldp.data.label_range import LabelRange
 from fedldp.data.people import as_numbers, count_of
 from fedldp.experiments.advising.plan import AdviceRequest
 from fedldp.experiments.runs import Row
+from fedldp.reporting.scores import TestSet
 
 DRAWS = 200
 """The number of resamples of the people in the test set."""
 
 LEAST = 10
-"""With fewer people of a class, a score has no interval: resamples of so few differ too little."""
+"""With fewer people, or fewer of a class, a score has no interval: resamples of so few differ too
+little."""
 
 MOST_GROUPS = 20
 """The largest number of values of a column by which people are grouped."""
 
 BINS = 10
-"""The bins of a calibration error, each with as many rows; see ``scores.calibration_error``."""
+"""The bins of a calibration error or gap, each with as many rows; see ``reporting.scores``."""
 
 EVERYBODY = ("", "")
 """The part of the test set that is all of it."""
@@ -124,12 +128,18 @@ class HeldPeople:
         test: the test set.
         num_classes: the number of classes.
         parts: which rows are in each part, shape (n,).
+        label_range: the range of labels that are numbers.
     """
 
     def __init__(
-        self, test: Examples, num_classes: int, parts: Mapping[Part, NDArray[np.bool_]]
+        self,
+        test: Examples,
+        num_classes: int,
+        parts: Mapping[Part, NDArray[np.bool_]],
+        label_range: LabelRange | None = None,
     ) -> None:
         self.labels, self.num_classes = test.labels, num_classes
+        self._range = label_range
         self.parts = {EVERYBODY: np.ones(len(test), np.bool_), **parts}
         rows = np.arange(len(test)) if test.people is None else test.people
         self._people = as_numbers(rows)
@@ -142,9 +152,19 @@ class HeldPeople:
         drawn = numbered_generator(0, 5).multinomial(count, np.full(count, 1 / count), DRAWS)
         return np.concatenate([np.ones((1, count)), drawn])[:, self._people]
 
-    def counts(self, part: Part) -> NDArray[np.int64]:
-        """Return the number of rows of each class in a part, shape (num_classes,)."""
-        return np.bincount(self.labels[self.parts[part]], minlength=self.num_classes)
+    def test_set(self, part: Part, is_private: bool) -> TestSet:
+        """Return what is known of a part, which has rows.
+
+        Args:
+            part: the part.
+            is_private: whether they are clients' private rows.
+        """
+        labels = self.labels[self.parts[part]]
+        if self._range is None:
+            return TestSet.of(np.bincount(labels, minlength=self.num_classes), is_private)
+        numbers = self._range.numbers(labels)
+        deviation = float(np.abs(numbers - numbers.mean()).mean())
+        return TestSet(examples=len(labels), is_private=is_private, deviation=deviation)
 
     def scores(self, row: Row, part: Part = EVERYBODY) -> Mapping[str, Resamples] | None:
         """Return the scores of a run's predictions; None if the run did not keep them."""
@@ -153,14 +173,19 @@ class HeldPeople:
         key = (row["digest"], part)
         if key not in self._known:
             inside = self.parts[part]
-            rest = np.array(row["predicted"], np.float64).T[inside]
-            shares = np.concatenate([1 - rest.sum(1, keepdims=True), rest], axis=1)
             labels, whose = self.labels[inside], self._people[inside]
-            of_class = [count_of(whose[labels == k]) for k in range(self.num_classes)]
+            said = np.array(row["predicted"], np.float64).T[inside]
+            of_class = [count_of(whose)]
+            if self._range is None:
+                of_class = [count_of(whose[labels == k]) for k in range(self.num_classes)]
             weights = self._weights[:, inside]
             if min(of_class) < LEAST:  # the score counts, but its resamples say too little
                 weights = weights[:1]
-            found = resampled(labels, shares, weights)
+            if self._range is None:
+                shares = np.concatenate([1 - said.sum(1, keepdims=True), said], axis=1)
+                found = resampled(labels, shares, weights)
+            else:
+                found = resampled_numbers(self._range.numbers(labels), said[:, 0], weights)
             self._known[key] = {
                 metric: np.append(each, np.full(DRAWS + 1 - len(each), np.nan))
                 for metric, each in found.items()
@@ -186,9 +211,6 @@ def resampled(
     right = shares.argmax(1) == labels
     scored = classes[1:] if len(classes) == 2 else classes
     said, true = (shares[:, 1], there[:, 1]) if len(classes) == 2 else (shares.max(1), right)
-    binned = np.zeros((len(labels), BINS))
-    for number, rows in enumerate(np.array_split(np.argsort(said, kind="stable"), BINS)):
-        binned[rows, number] = said[rows] - true[rows]
     with np.errstate(divide="ignore", invalid="ignore"):
         total = weights.sum(1)
         recalls = weights @ (there * right[:, None]) / (weights @ there)
@@ -196,8 +218,39 @@ def resampled(
             "auc": np.mean([_areas(there[:, k], shares[:, k], weights) for k in scored], axis=0),
             "accuracy": weights @ right / total,
             "balanced_accuracy": recalls[:, there.any(0)].mean(1),
-            "calibration_error": np.abs(weights @ binned).sum(1) / total,
+            "calibration_error": _gaps(said, true, weights),
         }
+
+
+def resampled_numbers(
+    true: NDArray[np.float64], said: NDArray[np.float64], weights: NDArray[np.float64]
+) -> dict[str, Resamples]:
+    """Return the same for labels that are numbers.
+
+    Args:
+        true: the numbers, shape (n,).
+        said: the predicted numbers, shape (n,).
+        weights: shape (m, n).
+    """
+    around = true - true.mean()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        total = weights.sum(1)
+        spread = weights @ around**2 - (weights @ around) ** 2 / total
+        explained = 1 - weights @ (said - true) ** 2 / spread
+        return {
+            "r2": np.where(spread > 0, explained, np.nan),
+            "mae": weights @ np.abs(said - true) / total,
+            "calibration_gap": _gaps(said, true, weights),
+        }
+
+
+def _gaps(said: NDArray[np.float64], true: NDArray[Any], weights: NDArray[np.float64]) -> Resamples:
+    """Return how far predictions are from the truth, in the mean over bins of equal size."""
+    binned = np.zeros((len(said), BINS))
+    for number, rows in enumerate(np.array_split(np.argsort(said, kind="stable"), BINS)):
+        binned[rows, number] = said[rows] - true[rows]
+    gaps: Resamples = np.abs(weights @ binned).sum(1) / weights.sum(1)
+    return gaps
 
 
 def _areas(
@@ -233,7 +286,7 @@ def held_people(request: AdviceRequest, data: Dataset) -> HeldPeople:
     if client is None:
         if request.by_columns:
             raise ConfigError("by_columns: groups are read from a table; give one by its path")
-        return HeldPeople(data.test, data.num_classes, parts)
+        return HeldPeople(data.test, data.num_classes, parts, data.label_range)
     table = read_table(Path(file).expanduser())
     if client in table.names:
         whole = read_table(Path(config.dataset).expanduser()).texts(client)
@@ -254,4 +307,4 @@ def held_people(request: AdviceRequest, data: Dataset) -> HeldPeople:
                 f"at most {MOST_GROUPS}, such as bands of age"
             )
         parts |= {(name, each): values == each for each in known}
-    return HeldPeople(data.test, data.num_classes, parts)
+    return HeldPeople(data.test, data.num_classes, parts, data.label_range)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from fedldp.accounting.proven import Proven
 from fedldp.experiments.advising.advice import (
-    GUESS,
     KEPT,
     NEXT,
     Advice,
@@ -45,12 +44,13 @@ def page_of(advice: Advice) -> str:
         most_sites=MOST_SITES,
         shown=_cell,
         kept=KEPT,
-        guess=GUESS,
+        score=advice.judged,
         no_noise=NO_NOISE,
         privacy=one and {"privacy": asked_first(one.statement, about), "chart": None},
         curves=_curves(advice, series) if series and charts.available() else None,
         curves_text="; ".join(
-            f"AUC, {name}: " + ", ".join(f"{mean:.3f} at {at:g}" for at, mean, _ in points)
+            f"{advice.judged.name}, {name}: "
+            + ", ".join(f"{mean:.3f} at {at:g}" for at, mean, _ in points)
             for name, points in series
         ),
         environment=environment(),
@@ -65,22 +65,22 @@ def _cell(figure: Figure, interval: bool = False) -> str:
 def _curves(advice: Advice, series: Sequence[Series]) -> str:
     own = advice.alone_mean()
     levels = {
-        "without protection": advice.free(FREE).mean(),
+        "without protection": advice.mean(advice.free(FREE)),
         "sites alone, without protection": None if own is None else own.value,
-        "guessing": GUESS,
+        advice.judged.guessing: advice.judged.guess,
     }
     return charts.lines(
-        "auc",
+        advice.judged.metric,
         series,
         levels=[(name, height) for name, height in levels.items() if height is not None],
         across="epsilon: further left is better protected",
-        up="AUC",
+        up=advice.judged.name,
         logarithmic=True,
     )
 
 
 def _series(advice: Advice) -> list[Series]:
-    """Return for each kind of trust its points: epsilon, AUC, and half its interval or nan."""
+    """Return for each kind of trust its points: epsilon, score, and half its interval or nan."""
     found = []
     for trust, name in words.names("trusting").items():
         known = [(each, advice.estimate(advice.at(trust, each))) for each in advice.epsilons]

@@ -35,9 +35,54 @@ from fedldp.simulation.settings import from_mapping
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 _DELTA = 1e-5
-METRIC = "auc"
-"""The metric for choosing tries and for verdicts: it does not reward always predicting one
-class."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """By what models are judged.
+
+    Attributes:
+        names: the metrics that are shown, with their headings. The first decides: tries are chosen,
+            and verdicts given, by it, and more of it is better.
+        guess: its value without learning.
+        guessing: what has that value.
+        constant: what has the other metrics' baselines.
+    """
+
+    names: Mapping[str, str]
+    guess: float
+    guessing: str
+    constant: str
+
+    @property
+    def metric(self) -> str:
+        """The metric that decides."""
+        return next(iter(self.names))
+
+    @property
+    def name(self) -> str:
+        """Its heading."""
+        return self.names[self.metric]
+
+
+CLASSES = Judged(
+    {
+        "auc": "AUC", "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy",
+        "calibration_error": "calibration error",
+    },
+    0.5,
+    "guessing",
+    "always the most frequent class",
+)  # fmt: skip
+"""Models for classes. The AUC does not reward always predicting one class."""
+
+NUMBERS = Judged(
+    {"r2": "R2", "mae": "mean absolute error", "calibration_gap": "calibration gap"},
+    0.0,
+    "always predicting the mean",
+    "always the mean",
+)
+"""Models for numbers."""
 
 MANY = 100
 """The smallest number of clients with which a whole client can be hidden among the others."""
@@ -117,6 +162,11 @@ def starting_point(unit: str, adversary: str) -> Settings:
     return {**_LISTED[f"client-{trust}"], **tries[len(tries) // 2]}
 
 
+def judged(data: Dataset) -> Judged:
+    """Return by what models for the labels of some data are judged."""
+    return CLASSES if data.label_range is None else NUMBERS
+
+
 def unit_of(data: Dataset) -> TargetUnit:
     """Return the protected unit; see the module's docstring."""
     if data.num_people is not None:
@@ -124,7 +174,10 @@ def unit_of(data: Dataset) -> TargetUnit:
     return "client-run" if len(data.clients or ()) >= MANY else "record"
 
 
-FACTS = ("people", "sites", "delta", "class_shares", "by_columns")
+STARTS = ("class_shares", "label_typical")
+"""What an owner declares that only runs by the rule have: where their training starts."""
+
+FACTS = ("people", "sites", "delta", *STARTS, "by_columns")
 """What an owner declares about a table besides settings of all runs."""
 
 
@@ -141,7 +194,8 @@ class AdviceRequest:
             declared.
         sites: the declared number of sites, or None.
         delta: the declared delta of the guarantees, or None.
-        class_shares: the declared shares of the classes, which only runs by the rule have.
+        class_shares: the declared shares of the classes; see ``STARTS``.
+        label_typical: the declared typical number among labels that are numbers; see ``STARTS``.
         by_columns: the columns by whose values scores are also given.
     """
 
@@ -153,18 +207,23 @@ class AdviceRequest:
     sites: int | None = None
     delta: float | None = None
     class_shares: Any = None
+    label_typical: Any = None
     by_columns: Sequence[str] = ()
 
     @property
     def declared(self) -> dict[str, Any]:
         """All that the owner declares."""
         facts = {name: getattr(self, name) for name in FACTS}
-        return {**self.settings, **{name: each for name, each in facts.items() if each}}
+        return {
+            **self.settings,
+            **{name: each for name, each in facts.items() if each not in (None, ())},
+        }
 
     @property
     def ruled(self) -> dict[str, Any]:
         """The settings of a run for which the rule chooses the others, as they are declared."""
-        own = {} if self.class_shares is None else {"class_shares": self.class_shares}
+        starts = {name: getattr(self, name) for name in STARTS}
+        own = {name: value for name, value in starts.items() if value is not None}
         return {**_LISTED["person"], **_LISTED["ruled"], **self.settings, **own}
 
     @property
@@ -288,15 +347,14 @@ class AdviceRequest:
             tasks.append(Task(own().name, own, {}, part=f"site {site}"))
             # A single client cannot be held out, so hold out rows.
             more = {"num_clients": 1} | ({"client_column": None} if unit == "record" else {})
-            free = self._listed("person", **_NOISELESS, **more)
-            reference = self._contestant(alone_name(site), free, TRIES["person"], unit)
+            reference = self._free(alone_name(site), data, unit, **more)
             found.append(replace(reference, data_of=own().name))
         return Comparison(
             found,
             tasks,
             seeds=SEEDS if self.seeds is None else self.seeds,
             seeds_of_small=SEEDS_OF_SMALL if self.seeds is None else self.seeds,
-            metric=METRIC,
+            metric=judged(data).metric,
             data_dir=data_dir,
         )
 
@@ -322,6 +380,7 @@ class AdviceRequest:
         """Yield the references and what protects people, rows or clients, as the data have them."""
         problem, made = self.problem(data), partial(self._contestant, unit=unit)
         larger = made(LARGER, self._listed("larger"), TRIES["larger"])
+        of_classes = data.label_range is None  # no other system predicts numbers
         if unit == "client-run":
             yield made(FREE, self._listed("client-free"), TRIES["client-free"])
             yield made(CLIPPED, self._listed("client-clipped"), TRIES["client-sum"])
@@ -330,15 +389,22 @@ class AdviceRequest:
                 configure, tries = self._listed(f"client-{trust}"), TRIES[_CLIENTS[trust]]
                 yield made(name, configure, tries, against=adversary)
             return
-        yield made(FREE, self._listed("person", **_NOISELESS), TRIES["person"])
+        yield self._free(FREE, data, unit)
         yield made(CLIPPED, self._ruled(problem, **_NOISELESS), RULED_TRIES)
-        yield larger
+        if of_classes:
+            yield larger
         for trust, (name, adversary) in TRUSTS.items():
             configure = self._ruled(problem, channel=_CHANNELS[trust])
             yield made(name, configure, RULED_TRIES, against=adversary)
         whole = GuaranteeKind("client-run", "downlink", self.delta_for(unit))
         site = made(WHOLE, self._listed("whole"), TRIES["whole"], against="downlink")
-        yield replace(site, guarantee=whole)
+        if of_classes:
+            yield replace(site, guarantee=whole)
+
+    def _free(self, name: str, data: Dataset, unit: TargetUnit, **more: Any) -> Contestant:
+        """Return a reference that trains the linear model without noise."""
+        tries = TRIES["person" if data.label_range is None else "person-numbers"]
+        return self._contestant(name, self._listed("person", **_NOISELESS, **more), tries, unit)
 
     def _ruled(self, problem: Problem, **own: Any) -> Configure:
         """Return what makes a configuration by the rule, of a try's factor on its learning rate."""

@@ -17,7 +17,6 @@ from fedldp.experiments.advising.intervals import held_people
 from fedldp.experiments.advising.page import page_of
 from fedldp.experiments.advising.plan import (
     EPSILONS,
-    METRIC,
     MOST_TRIES,
     AdviceRequest,
     BreadthFirst,
@@ -159,7 +158,7 @@ class AdviseExperiment(OfComparison[Advice]):
         comparison = request.comparison(load, means.data_dir)
         cells = request.cells(comparison, len(data.clients or ()))
         self._breadth = BreadthFirst(comparison, cells)
-        super().__init__(self._breadth, comparison, data, METRIC)
+        super().__init__(self._breadth, comparison, data, comparison.metric)
         self._request = request
         self._people = held_people(request, data)
 

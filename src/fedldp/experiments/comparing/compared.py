@@ -16,7 +16,7 @@ from fedldp.algorithms.systems import whose_word
 from fedldp.core.formatting import number
 from fedldp.core.kinds import EPSILON_COMPARED, IDEALISED, NOT_PROVEN_HERE, ONLY_IDEALISED
 from fedldp.data import Dataset
-from fedldp.experiments.comparing.comparison import LESS_IS_BETTER, Cell, Comparison
+from fedldp.experiments.comparing.comparison import Cell, Comparison
 from fedldp.experiments.comparing.design import Design
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import Row
@@ -24,7 +24,7 @@ from fedldp.experiments.store import RunStore
 from fedldp.experiments.table import NAMES, Group, RunTable
 from fedldp.reporting import words
 from fedldp.reporting.record import as_json, replace_file
-from fedldp.reporting.scores import TestSet
+from fedldp.reporting.scores import LESS_IS_BETTER, TestSet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,7 +256,7 @@ class Compared(RunTable[Line]):
         if any(line.idealised for line in self.groups):
             sentences.append("$\\dagger$: idealised arithmetic.")
         done = (line.figure(self.metric) for line in self.groups if line.runs)
-        if told := "".join(dict.fromkeys(map(words.not_above, done))):
+        if told := "".join(dict.fromkeys(map(words.not_better, done))):
             sentences.append(f"$\\ddagger$:{_escaped(told)}.")
         return "\n".join([*body, *sentences]) + "\n"
 
@@ -264,7 +264,7 @@ class Compared(RunTable[Line]):
         if line.refused is not None or not self._seeds(line):
             return "refused" if line.refused is not None else "--"
         marks = ("*" if line.is_marked else "") + ("\\dagger" if line.idealised else "")
-        marks += "\\ddagger" if line.figure(self.metric).is_above is False else ""
+        marks += "\\ddagger" if line.figure(self.metric).is_better is False else ""
         text = line.in_words(self.metric, " \\pm ")
         return f"${text}{f'^{{{marks}}}' if marks else ''}$"
 

@@ -29,7 +29,7 @@ from fedldp.experiments.proving import (
 )
 from fedldp.experiments.runs import PlannedRun, Row, Settings, Task
 from fedldp.experiments.seeds import check_seeds
-from fedldp.reporting.scores import CHOSEN_BY, CHOSEN_BY_FOR_NUMBERS
+from fedldp.reporting.scores import CHOSEN_BY, CHOSEN_BY_FOR_NUMBERS, LESS_IS_BETTER
 from fedldp.simulation.identity import digest_of_data, run_digest
 from fedldp.simulation.plan import plan, problem_with, released
 
@@ -131,8 +131,6 @@ class Cell:
 
 METRICS = tuple(dict.fromkeys((*CHOSEN_BY, *CHOSEN_BY_FOR_NUMBERS)))
 """The metrics by which tries are chosen and contestants compared."""
-
-LESS_IS_BETTER = ("loss", "brier")
 
 
 def score(row: Row, metric: str = "accuracy") -> float | None:
