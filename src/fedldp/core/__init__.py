@@ -5,12 +5,14 @@
 check, round and print numbers, and ``bounding`` bounds vectors. ``registry`` finds plug-ins and a
 user's own code, and ``trial`` tries whether such code keeps what it saw. ``frozen_config`` is the
 base of settings. ``locks`` has folders that one process takes, and files that are written whole.
+``deferred`` has scipy's modules, which are imported once something is computed.
 
 It may use nothing.
 """
 
 __all__ = [
     "bounding",
+    "deferred",
     "errors",
     "facts",
     "formatting",
