@@ -1,8 +1,7 @@
 """Well-known attacks on every system: results as JSON lines, pictures, and a table.
 
-    FEDLDP_DATA=... python benchmarks/attacks.py run benchmarks/results/DATE-attacks.jsonl [NAME]
-    python benchmarks/attacks.py table benchmarks/results/DATE-attacks.jsonl
-    FEDLDP_DATA=... python benchmarks/attacks.py pictures docs/
+    FEDLDP_DATA=... python -m benchmarks.attacks run benchmarks/results/DATE-attacks.jsonl [NAME]
+    FEDLDP_DATA=... python -m benchmarks.attacks pictures docs/
 
 A recipe that the file already has is not run again. Systems are attacked at their recipe's
 settings: its models, noise, ranges and clients. Each line says what is smaller: the attacked client
@@ -14,12 +13,14 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.blocks import from_template, table
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.audit.attacks import attack
@@ -29,6 +30,7 @@ from fedldp.audit.efforts import FULL, Effort
 from fedldp.audit.results import Result
 from fedldp.papers.ldpfl.attacks import of_codes
 
+RESULTS = Path(__file__).parent / "results" / "2026-11-22-attacks.jsonl"
 DIGITS = (
     "fedavg-digits", "central-dp-digits", "ldp-fl-digits", "ldpfl-digits", "ldpfl-digits-public",
     "ldpfl-sound-digits", "nbafl-digits", "priority-digits", "priority-public-digits",
@@ -109,13 +111,18 @@ def rounded(value: Any) -> Any:
     return [rounded(each) for each in value] if isinstance(value, list) else value
 
 
-def table(path: Path) -> None:
-    """Print Markdown rows: membership by reports and by models, then inversion and property."""
+def write_page(folder: Path) -> None:
+    """Write the page of the committed results into a folder."""
     of: dict[str, list[dict[str, Any]]] = {}
-    for line in map(json.loads, read(path)):
+    for line in map(json.loads, read(RESULTS)):
         of.setdefault(line["recipe"], []).append(line)
-    print("| recipe | the server sees | attack | AUC | TPR at 0.1 % | TPR at 1 % | of the model |")
-    print("|---|---|---|---|---|---|---|")
+    made = {"membership": membership_table(of), "inversion": inversion_table(of)}
+    (folder / "attacks.md").write_text(from_template("attacks", made), encoding="utf-8")
+
+
+def membership_table(of: Mapping[str, list[dict[str, Any]]]) -> str:
+    """Return a table of membership by reports and by models, for each recipe."""
+    rows = []
     for name, lines in of.items():
         members = [each for each in lines if each["kind"] == "membership"]
         reports = [each for each in members if "report" in each["against"]]
@@ -124,11 +131,14 @@ def table(path: Path) -> None:
         model = max(models, key=lambda each: each["result"]["value"], default=None)
         rates = [shown(best["tpr_at"][level]) for level in ("0.001", "0.01")]
         cells = [f"`{name}`", best["against"], best["name"], shown(best["result"]), *rates]
-        print(f"| {' | '.join([*cells, '-' if model is None else shown(model['result'])])} |")
-    print(
-        "\n| recipe | inversion | error | who knows the class | share: AUC | accuracy | base rate |"
-    )
-    print("|---|---|---|---|---|---|---|")
+        rows.append([*cells, "-" if model is None else shown(model["result"])])
+    head = "recipe, the server sees, attack, AUC, TPR at 0.1 %, TPR at 1 %, of the model"
+    return table(head.split(", "), rows)
+
+
+def inversion_table(of: Mapping[str, list[dict[str, Any]]]) -> str:
+    """Return a table of inversion and property inference, for each recipe."""
+    rows = []
     for name, lines in of.items():
         (prop,) = [each for each in lines if each["kind"] == "property"]
         told = [shown(prop[at] if at == "result" else prop["more"][at])
@@ -136,8 +146,9 @@ def table(path: Path) -> None:
         for each in [each for each in lines if each["kind"] == "inversion"]:
             alone = each["more"].get("of who knows the class alone")
             method = each["name"] if each["result"] else "-"
-            cells = [f"`{name}`", method, shown(each["result"]), shown(alone), *told]
-            print(f"| {' | '.join(cells)} |")
+            rows.append([f"`{name}`", method, shown(each["result"]), shown(alone), *told])
+    head = "recipe, inversion, error, who knows the class, share: AUC, accuracy, base rate"
+    return table(head.split(", "), rows)
 
 
 def shown(estimate: dict[str, float] | None) -> str:
@@ -198,8 +209,6 @@ def main() -> None:
     what, path, *names = sys.argv[1:]
     if what == "run":
         run(Path(path), names)
-    elif what == "table":
-        table(Path(path))
     else:
         pictures(Path(path))
 

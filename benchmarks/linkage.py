@@ -1,15 +1,14 @@
 """Links between LDP-FL's shuffled messages, by T, the number of clients and the chunk.
 
-    python -m benchmarks.linkage OUT.jsonl              measure what it lacks
-    python -m benchmarks.linkage OUT.jsonl --page docs  write docs/linkage.md, and its chart
+    python -m benchmarks.linkage OUT.jsonl    measure what it lacks
 
 Attacks by time need no data. Messages have content from scikit-learn's digits.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import fedldp
-from benchmarks.blocks import table, write_blocks
+from benchmarks.blocks import from_template, table
 from fedldp.algorithms.config import RunConfig
 from fedldp.audit.arrivals import CLOCKS
 from fedldp.audit.efforts import QUICK
@@ -25,6 +24,7 @@ from fedldp.audit.linkage import content, linkage, timing, what
 from fedldp.audit.results import Result
 from fedldp.simulation.inputs import Inputs
 
+RESULTS = Path(__file__).parent / "results" / "2026-11-25-linkage.jsonl"
 RECIPE = "ldp-fl-digits"
 DELAYS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 TRIALS = {100: 3_000, 10_000: 300}
@@ -201,16 +201,9 @@ def _line(
     )  # fmt: skip
 
 
-def main() -> None:
-    """Measure, or write the page's tables and the chart."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--page", type=Path, help="the folder of linkage.md")
-    given = parser.parse_args()
-    if given.page is None:
-        measure(given.results)
-        return
-    lines = read(given.results)
+def write_page(folder: Path) -> None:
+    """Write the page of the committed results, and its chart, into a folder."""
+    lines = read(RESULTS)
     made = {
         "audit": audit_table(lines),
         "chunk": chunk_table(lines),
@@ -220,9 +213,9 @@ def main() -> None:
             for clients in TRIALS
         },
     }
-    write_blocks(given.page / "linkage.md", made)
-    chart(lines, given.page / "linkage.svg")
+    (folder / "linkage.md").write_text(from_template("linkage", made), encoding="utf-8")
+    chart(lines, folder / "linkage.svg")
 
 
 if __name__ == "__main__":
-    main()
+    measure(Path(sys.argv[1]))

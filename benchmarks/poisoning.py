@@ -1,7 +1,6 @@
 """Measures the accuracy that lying clients cost every system on digits, and one liar's influence.
 
-    python -m benchmarks.poisoning OUT.jsonl              measure what it lacks
-    python -m benchmarks.poisoning OUT.jsonl --page docs  write docs/poisoning.md, and its chart
+    python -m benchmarks.poisoning OUT.jsonl    measure what it lacks
 
 Each system runs its recipe on scikit-learn's digits, for at most five rounds, with 100 clients if
 it still learns with so many; ``CHANGED`` lists what differs.
@@ -9,21 +8,22 @@ it still learns with so many; ``CHANGED`` lists what differs.
 
 from __future__ import annotations
 
-import argparse
 import json
+import sys
 import time
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import fedldp
-from benchmarks.blocks import table, write_blocks
+from benchmarks.blocks import from_template, table
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import systems
 from fedldp.audit.efforts import FULL
 from fedldp.audit.poisoning import poisoning
 from fedldp.audit.results import Audit
 
+RESULTS = Path(__file__).parent / "results" / "2026-11-22-poisoning.jsonl"
 SHARES = (0.01, 0.05, 0.1, 0.2)
 ATTACKS = ("report", "random", "update", "labels")
 RECIPES = {"ldpfl": "ldpfl-digits-public"}
@@ -154,20 +154,14 @@ def chart(lines: list[dict[str, Any]], path: Path) -> None:
         figure.savefig(path, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
 
 
-def main() -> None:
-    """Measure, or write the page's tables and the chart."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--page", type=Path, help="the folder of poisoning.md")
-    given = parser.parse_args()
-    if given.page is None:
-        measure(given.results)
-        return
-    lines = sorted(read(given.results), key=lambda line: str(line["system"]))
+def write_page(folder: Path) -> None:
+    """Write the page of the committed results, and its chart, into a folder."""
+    lines = sorted(read(RESULTS), key=lambda line: str(line["system"]))
     made = {attack: attack_table(lines, attack) for attack in ATTACKS}
-    write_blocks(given.page / "poisoning.md", {**made, "influence": influence_table(lines)})
-    chart(lines, given.page / "poisoning.svg")
+    text = from_template("poisoning", {**made, "influence": influence_table(lines)})
+    (folder / "poisoning.md").write_text(text, encoding="utf-8")
+    chart(lines, folder / "poisoning.svg")
 
 
 if __name__ == "__main__":
-    main()
+    measure(Path(sys.argv[1]))

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks import audit_table, cifar_trials, study
+from benchmarks import attacks, audit_table, cifar_trials, linkage, poisoning, study
 from benchmarks.blocks import from_template
 from fedldp.experiments.reproduction.pages import name_of_page, updated, write_page
 from fedldp.experiments.reproduction.targets import targets
@@ -37,7 +37,9 @@ OF_REPRODUCTION = {"reproduction_left.md": _left, "reproduction_cifar_trials.md"
 def names() -> set[str]:
     """Return the file names of all result pages."""
     of_targets = {f"{name_of_page(name)}.md" for name in targets()}
-    return {*audit_table.all_pages(), *study.result_pages(), *OF_REPRODUCTION, *of_targets}
+    of_attacks = {"attacks.md", "linkage.md", "poisoning.md"}
+    others = {*audit_table.all_pages(), *study.result_pages(), *OF_REPRODUCTION}
+    return of_attacks | others | of_targets
 
 
 def write_pages(folder: Path) -> None:
@@ -47,6 +49,8 @@ def write_pages(folder: Path) -> None:
     made = {name: make() for name, make in OF_REPRODUCTION.items()}
     for name, text in (made | audit_table.all_pages() | study.result_pages()).items():
         (folder / name).write_text(text, encoding="utf-8")
+    for of_attacks in (attacks, linkage, poisoning):
+        of_attacks.write_page(folder)
     for target in targets().values():
         write_page(target, folder)
 

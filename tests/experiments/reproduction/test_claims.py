@@ -12,6 +12,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from benchmarks import linkage
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import PAPERS as ROOM
@@ -139,8 +140,7 @@ def test_a_claim_that_cannot_be_judged_is_refused(change: dict[str, Any]) -> Non
 
 def test_shares_of_linked_messages_agree_with_the_linkage_page() -> None:
     """The page's first table is about any of 100 clients, for T = 0.1, 1, 10, 100 and 1000 s."""
-    page = (Path(__file__).parents[3] / "docs" / "linkage.md").read_text(encoding="utf-8")
-    table = page.partition("<!-- made delay-any-100 -->")[2].partition("<!-- end -->")[0]
+    table = linkage.delay_table(linkage.read(linkage.RESULTS), 100, "any")
     shares = {
         line.split("|")[1].strip(): re.findall(r"([\d.]+)\*{0,2} \(", line)
         for line in table.strip().splitlines()
