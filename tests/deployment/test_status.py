@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import shutil
-import threading
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +23,7 @@ from environments import (
 )
 from https_ends import Ends, eventually
 
-from fedldp.core.errors import ConfigError, FedldpError, WireError
+from fedldp.core.errors import FedldpError, WireError
 from fedldp.core.facts import Status
 from fedldp.core.kinds import CANNOT_BE_READ, CANNOT_PAY, NOT_RUNNING
 from fedldp.core.locks import alone
@@ -34,15 +31,13 @@ from fedldp.deployment.acceptance import Acceptances, accept
 from fedldp.deployment.checks import check_site
 from fedldp.deployment.https.site import seconds_ahead
 from fedldp.deployment.logs import JsonLines
-from fedldp.deployment.metrics import Metric, of_server, of_site, serving, text_of
 from fedldp.deployment.restored import charge_lost
-from fedldp.deployment.status import budgets_of, status_of_server, status_of_site
+from fedldp.deployment.status import status_of_server, status_of_site
 from fedldp.deployment.watch import SiteWatch
 from fedldp.protocol.wire import Report
 
 CONTRACT = {"rounds", "sites", "next", "warnings"}
 SITE = {"name", "last_seen", "state", "budget_left"}
-SAMPLE = re.compile(r'fedldp_[a-z_]+(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? \S+')
 
 
 @pytest.fixture(scope="module")
@@ -278,51 +273,7 @@ def test_a_hello_has_the_version_of_a_site(
         assert "site far has fedldp 7.2.0" in caplog.text
 
 
-# Metrics and logs
-
-
-def test_metrics_are_in_prometheus_format_and_complete(served: Environment) -> None:
-    text = text_of(of_server(served.server().watch.document()))
-    lines = [line for line in text.splitlines() if not line.startswith("#")]
-    assert all(SAMPLE.fullmatch(line) for line in lines)
-    assert 'fedldp_site_rounds{site="site-1"} 2.0' in lines
-    assert "fedldp_rounds 2.0" in lines
-    agent = served.agent(0)
-    metrics = of_site(
-        agent.watch.document(), budgets_of(agent.ledger, agent.shown or []), len(agent.shown or [])
-    )
-    own = text_of(metrics)
-    ledger = served.ledger(0)
-    assert f'fedldp_budget_spent{{kind="zcdp",unit="client"}} {ledger.spent()!r}\n' in own
-    assert "fedldp_releases 2.0\n" in own
-    # The duration of training would reveal the number of examples.
-    assert not any("second" in each.name and "seen" not in each.name for each in metrics)
-    odd = Metric("odd", "one", (({"site": 'a"b\\c\nd'}, float("inf")),))
-    assert text_of([odd]).splitlines()[-1] == 'fedldp_odd{site="a\\"b\\\\c\\nd"} +Inf'
-
-
-@pytest.mark.slow
-def test_metrics_are_served_on_this_machine_only_by_default(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    rounds = [1.0]
-    found = lambda: [Metric("rounds", "Rounds.", (({}, rounds[0]),))]  # noqa: E731
-    with serving("0", found) as port:
-        url = f"http://127.0.0.1:{port}/metrics"
-        for rounds[0] in (1.0, 2.0):
-            with urllib.request.urlopen(url, timeout=10) as answer:
-                assert answer.read().decode().endswith(f"fedldp_rounds {rounds[0]}\n")
-                assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-        with pytest.raises(ConfigError, match=f"metrics = {port}: "), serving(str(port), found):
-            pass
-    assert "everyone who can reach" not in caplog.text
-    with serving("0.0.0.0:0", found):
-        assert "everyone who can reach 0.0.0.0:0 can read the metrics" in caplog.text
-    with serving(None, found) as port:
-        assert port is None
-    for wrong in ("x", "1:2:x", "70000", "127.0.0.1:"):
-        with pytest.raises(ConfigError, match="write it as PORT"), serving(wrong, found):
-            pass
+# Logs
 
 
 def test_every_line_of_a_json_log_is_one_object_with_the_same_keys() -> None:
@@ -339,17 +290,3 @@ def test_every_line_of_a_json_log_is_one_object_with_the_same_keys() -> None:
         found = json.loads(line)
         assert list(found) == ["time", "level", "logger", "message"]
         assert (found["level"], found["logger"]) == ("warning", "fedldp.server")
-
-
-@pytest.mark.slow
-def test_metrics_count_a_release_once_it_has_left(tmp_path: Path) -> None:
-    """Reading the ledger while an answer waits to leave would reveal when training ended."""
-    env = make_environment(tmp_path, seeded=False, policy={"answer_after_seconds": 1.5})
-    agent = env.agent(0)
-    asking = threading.Thread(target=ask, args=(agent, env, request_of(env)))
-    asking.start()
-    eventually(lambda: env.releases(0))
-    assert agent.shown == []
-    assert asking.is_alive()
-    asking.join()
-    assert len(agent.shown) == 1

@@ -1,8 +1,4 @@
-"""Serves metrics for Prometheus in its text format, on the loopback interface by default.
-
-This module writes the format itself, which avoids a dependency: there are only a few metrics, and
-they are read on request.
-"""
+"""Serves numbers for Prometheus, and a page for the operator, by default to this machine only."""
 
 from __future__ import annotations
 
@@ -10,72 +6,67 @@ import logging
 import math
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from fedldp.accounting.proven import Proven
+from fedldp.accounting.statement import spent_by_unit
 from fedldp.core.errors import ConfigError
-from fedldp.deployment.certificates import expires
+from fedldp.deployment.certificates import authority_expires, expires
+from fedldp.deployment.status import budgets_of
 from fedldp.deployment.watch import TAKES_PART
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+    from fedldp.core.facts import Fact
+    from fedldp.deployment.server import Server
+    from fedldp.deployment.site import Agent
 
 log = logging.getLogger("fedldp.metrics")
 
-_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS_TO_ASK = 2.0
+_SECONDS_OF_A_DAY = 86_400.0
 
-
-@dataclass(frozen=True)
-class Metric:
-    """One metric.
-
-    Attributes:
-        name: the name without the prefix ``fedldp_``; the names of counters end with ``_total``.
-        help: a description in one line.
-        values: the labels and the value of each sample.
-    """
-
-    name: str
-    help: str
-    values: tuple[tuple[dict[str, str], float], ...]
+Samples = Iterable[tuple[dict[str, str], float | None]]
+"""Labels and a value, which is None if it is unknown: then it is left out."""
 
 
 def text_of(metrics: Iterable[Metric]) -> str:
     """Return metrics in Prometheus' text format."""
-    lines = []
-    for metric in metrics:
-        kind = "counter" if metric.name.endswith("_total") else "gauge"
-        name = f"fedldp_{metric.name}"
-        lines += [f"# HELP {name} {metric.help}", f"# TYPE {name} {kind}"]
-        for labels, value in metric.values:
-            inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-            lines.append(
-                f"{name}{{{inside}}} {_value(value)}" if inside else f"{name} {_value(value)}"
-            )
-    return "".join(f"{line}\n" for line in lines)
+    return generate_latest(_registry(lambda: metrics)).decode()
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+def _registry(read: Callable[[], Iterable[Metric]]) -> CollectorRegistry:
+    class Reading(Collector):
+        def collect(self) -> Iterable[Metric]:
+            return read()
 
-
-def _value(value: float) -> str:
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return repr(float(value))
+    registry = CollectorRegistry()
+    registry.register(Reading())
+    return registry
 
 
 @contextmanager
-def serving(address: str | None, metrics: Callable[[], Iterable[Metric]]) -> Iterator[int | None]:
-    """Answer ``GET /metrics`` while the context lasts; yield the port.
+def serving(
+    address: str | None, metrics: Callable[[], Iterable[Metric]], page: Callable[[], str]
+) -> Iterator[int | None]:
+    """Answer ``GET /metrics`` and ``GET /`` while the context lasts; yield the port.
 
     Args:
         address: PORT, on the loopback interface, or HOST:PORT. None: do nothing.
         metrics: returns the current metrics.
+        page: returns the current page, as HTML.
 
     Raises:
         ConfigError: the address is malformed, or nothing can listen there.
@@ -85,14 +76,14 @@ def serving(address: str | None, metrics: Callable[[], Iterable[Metric]]) -> Ite
         return
     host, port = _parts(address)
     try:
-        server = _server(host, port, metrics)
+        server = _server(host, port, metrics, page)
     except OSError as error:
         raise ConfigError(
             f"metrics = {address}: {error.strerror or error}; stop the program that uses the "
             "port, or choose another port"
         ) from error
     if not _is_local(host):
-        log.warning("metrics: everyone who can reach %s can read the metrics", address)
+        log.warning("metrics: everyone who can reach %s can read the metrics and the page", address)
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
     try:
@@ -120,137 +111,209 @@ def _is_local(host: str) -> bool:
         return host == "localhost"
 
 
-def _server(host: str, port: int, metrics: Callable[[], Iterable[Metric]]) -> HTTPServer:
-    class Handler(BaseHTTPRequestHandler):
+def _server(
+    host: str, port: int, metrics: Callable[[], Iterable[Metric]], page: Callable[[], str]
+) -> WSGIServer:
+    numbers: WSGIApplication = make_wsgi_app(_registry(metrics))
+
+    def app(asked: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        # A web site may let its name stand for this machine, and read what a browser here can.
+        named = urlsplit(f"//{asked.get('HTTP_HOST', '')}").hostname or ""
+        if _is_local(host) and not _is_local(named):
+            start("403 Forbidden", [("Content-Type", "text/plain")])
+            return [b"ask for localhost\n"]
+        if asked["PATH_INFO"] == "/metrics":
+            return numbers(asked, start)
+        if asked["PATH_INFO"] != "/":
+            start("404 Not Found", [("Content-Type", "text/plain")])
+            return [b"see / and /metrics\n"]
+        body = page().encode()
+        start("200 OK", [("Content-Type", "text/html; charset=utf-8"), ("X-Frame-Options", "DENY")])
+        return [body]
+
+    class Handler(WSGIRequestHandler):
         timeout = _SECONDS_TO_ASK  # clients are served one at a time, so drop a silent one
-
-        def do_GET(self) -> None:
-            found = self.path == "/metrics"
-            body = text_of(metrics()).encode() if found else b"see /metrics\n"
-            self.send_response(200 if found else 404)
-            self.send_header("Content-Type", _TYPE if found else "text/plain")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def version_string(self) -> str:
-            return "fedldp"
 
         def log_message(self, format: str, *args: Any) -> None:
             """Log nothing: any client could fill the log."""
 
-    class Server(HTTPServer):
+    class Server(WSGIServer):
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
         def handle_error(self, request: Any, client_address: Any) -> None:
             """Log no error: any client could fill the log."""
 
-    return Server((host, port), Handler)
+    return make_server(host, port, app, Server, Handler)
 
 
-def of_server(known: dict[str, Any]) -> list[Metric]:
-    """Return the content of ``Watch.document`` as metrics; what is unknown is left out."""
-    sites = known["sites"]
+def of_server(servers: Iterable[Server]) -> list[Metric]:
+    """Return what the servers of some runs know; what is unknown is left out."""
+    known = [(server, server.watch.document()) for server in servers]
 
-    def each(value: Callable[[dict[str, Any]], float | None]) -> tuple[Any, ...]:
-        values = [({"site": site["name"]}, value(site)) for site in sites]
-        return tuple((labels, found) for labels, found in values if found is not None)
+    def run(value: Callable[[dict[str, Any]], float | None]) -> Samples:
+        return [({"run": each["run"][:8]}, value(each)) for _, each in known]
+
+    def site(value: Callable[[dict[str, Any]], float | None]) -> Samples:
+        return [
+            ({"run": each["run"][:8], "site": site["name"]}, value(site))
+            for _, each in known
+            for site in each["sites"]
+        ]
+
+    def figure(value: Callable[[Any], float | None]) -> Samples:
+        for server, each in known:
+            for found in server.figures:
+                about = {"metric": found.metric, "rows": found.rows}
+                doubts = {"doubts": _kinds(found.doubts)}
+                yield {"run": each["run"][:8], **about, **doubts}, value(found)
+
+    def refusals() -> Samples:
+        for _, each in known:
+            for found in each["sites"]:
+                for reason, count in found["refusals"].items():
+                    of = {"run": each["run"][:8], "site": found["name"], "reason": reason}
+                    yield of, count
+
+    def epsilon() -> Samples:
+        for server, each in known:
+            if (stated := server.released) is None:
+                continue
+            for line in spent_by_unit(stated.guarantees, ()):
+                found = Proven.of(stated, line["unit"], line["adversary"])
+                of = {"unit": found.unit, "adversary": found.adversary, "delta": f"{found.delta:g}"}
+                told = {"conditions": _kinds(found.conditions), "stated_by": found.stated_by}
+                yield {"run": each["run"][:8], **of, **told}, found.size
 
     return [
-        Metric("rounds_complete", "Completed rounds of the run.", _one(known["rounds"]["done"])),
-        Metric("rounds", "Rounds of the run.", _one(known["rounds"]["of"])),
-        Metric(
+        _family("rounds_complete", "Completed rounds.", run(lambda of: of["rounds"]["done"])),
+        _family("rounds", "Rounds of the run.", run(lambda of: of["rounds"]["of"])),
+        _family(
             "round_seconds",
             "Duration of the last completed round, in seconds.",
-            _one(known["seconds"]),
+            run(lambda of: of["seconds"]),
         ),
-        Metric(
+        _family(
+            "round_at_work_seconds",
+            "How long the current round has been at work, in seconds; 0 while it waits for sites.",
+            run(lambda of: of["at_work"]),
+        ),
+        _family(
             "missed_quorums_total",
             "Attempts at rounds in which too few sites took part.",
-            _one(known["missed_ever"]),
+            run(lambda of: of["missed_ever"]),
         ),
-        Metric(
+        _family(
+            "certificate_days",
+            "Days until the server's certificate expires.",
+            run(lambda of: _days_left(of["certificate"], expires)),
+        ),
+        _family(
+            "figure",
+            "The latest figures of the model, each with the kinds of its doubts.",
+            figure(lambda of: of.value),
+        ),
+        *(
+            _family(
+                f"figure_{name}",
+                f"The {name} end of the figure's 95 % interval, if it has one.",
+                figure(lambda of, at=at: of.interval and of.interval[at]),  # type: ignore[misc]
+            )
+            for at, name in enumerate(("low", "high"))
+        ),
+        _family(
+            "epsilon",
+            "What the rounds so far may cost; it holds under the conditions, named by their kinds.",
+            epsilon(),
+        ),
+        _family(
             "site_takes_part",
             "1: the site is connected and has accepted the agreement.",
-            each(lambda site: _takes_part(site["state"])),
+            site(lambda of: None if of["state"] is None else float(of["state"] in TAKES_PART)),
         ),
-        Metric(
-            "certificate_expires_seconds",
-            "When the server's certificate expires, in seconds since 1970.",
-            _one(_expires(known["certificate"])),
-        ),
-        Metric(
+        _family(
             "site_last_seen_seconds",
             "When the site was last heard from, in seconds since 1970.",
-            each(lambda site: _seconds(site["last_seen"])),
+            site(lambda of: _seconds(of["last_seen"])),
         ),
-        Metric("site_rounds", "Rounds that the site answered.", each(lambda site: site["rounds"])),
-        Metric(
-            "site_sent_bytes_total", "Bytes of requests.", each(lambda site: site["sent_bytes"])
-        ),
-        Metric(
+        _family("site_rounds", "Rounds that the site answered.", site(lambda of: of["rounds"])),
+        _family("site_sent_bytes_total", "Bytes of requests.", site(lambda of: of["sent_bytes"])),
+        _family(
             "site_received_bytes_total",
             "Bytes of answers.",
-            each(lambda site: site["received_bytes"]),
+            site(lambda of: of["received_bytes"]),
         ),
+        _family("site_refusals_total", "Requests that the site refused, by reason.", refusals()),
     ]
 
 
-def of_site(
-    known: dict[str, Any], budgets: Sequence[dict[str, Any]] | None, releases: int | None
-) -> list[Metric]:
-    """Return the content of ``SiteWatch.document`` and of the ledger as metrics.
+def of_agent(agent: Agent) -> list[Metric]:
+    """Return what a site's agent knows of its link and of what has left; see ``Agent.shown``.
 
-    What is unknown is left out. The duration of training is left out too, because it depends on the
-    number of examples.
-
-    Args:
-        known: the content of ``SiteWatch.document``.
-        budgets: what ``status.budgets_of`` returns; None if the ledger cannot be read, so that the
-            agent refuses all requests.
-        releases: the number of releases in the ledger; None if it cannot be read.
+    What is unknown is left out: while the ledger cannot be used, that is all that it tells. The
+    duration of training is left out too, because it depends on the number of examples.
     """
-    refuses = known["refuses"] is not None or budgets is None
+    known, entries = agent.watch.document(), agent.shown
+    if not agent.policy.ledger.exists():
+        entries = None
+    budgets = [] if entries is None else budgets_of(agent.ledger, entries)
+    refuses = known["refuses"] is not None or entries is None
 
-    def each(name: str) -> tuple[Any, ...]:
-        return tuple(
-            (
-                {"kind": budget["kind"], "unit": budget["unit"]},
-                math.inf if budget[name] is None else budget[name],
-            )
-            for budget in budgets or ()
-        )
+    def one(value: float | None) -> Samples:
+        return [({}, value)]
+
+    def each(name: str) -> Samples:
+        for budget in budgets:
+            value = math.inf if budget[name] is None else budget[name]
+            yield {"kind": budget["kind"], "unit": budget["unit"]}, value
 
     return [
-        Metric("connected", "1: the server can be reached.", _one(known["connected"])),
-        Metric("refuses", "1: the agent refuses all requests.", _one(refuses)),
-        Metric(
+        _family("connected", "1: the server can be reached.", one(known["connected"])),
+        _family("refuses", "1: the agent refuses all requests.", one(refuses)),
+        _family(
             "server_last_seen_seconds",
             "When the server was last heard from, in seconds since 1970.",
-            _one(_seconds(known["last_seen"])),
+            one(_seconds(known["last_seen"])),
         ),
-        Metric("releases", "Releases in the site's ledger.", _one(releases)),
-        Metric("budget_limit", "Limit of the site's budget.", each("limit")),
-        Metric("budget_spent", "Spent part of the site's budget.", each("spent")),
-        Metric("budget_left", "Remaining part of the site's budget.", each("left")),
-        Metric("sent_bytes_total", "Bytes of answers.", _one(known["sent_bytes"])),
-        Metric("received_bytes_total", "Bytes of requests.", _one(known["received_bytes"])),
+        _family(
+            "authority_days",
+            "Days until the authority that vouches for the server expires.",
+            one(_days_left(str(agent.policy.server.ca), authority_expires)),
+        ),
+        _family(
+            "releases",
+            "Releases in the site's ledger.",
+            one(None if entries is None else len(entries)),
+        ),
+        _family("budget_limit", "Limit of the site's budget.", each("limit")),
+        _family("budget_spent", "Spent part of the site's budget.", each("spent")),
+        _family("budget_left", "Remaining part of the site's budget.", each("left")),
+        _family("sent_bytes_total", "Bytes of answers.", one(known["sent_bytes"])),
+        _family("received_bytes_total", "Bytes of requests.", one(known["received_bytes"])),
     ]
 
 
-def _one(value: float | None) -> tuple[Any, ...]:
-    return () if value is None else (({}, float(value)),)
+def _family(name: str, help: str, samples: Samples) -> Metric:
+    """Return a metric; the names of counters end with ``_total``."""
+    known = [(labels, value) for labels, value in samples if value is not None]
+    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+    family = kind(f"fedldp_{name}", help, labels=list(known[0][0]) if known else [])
+    for labels, value in known:
+        family.add_metric(list(labels.values()), float(value))
+    return family
 
 
-def _takes_part(state: str | None) -> float | None:
-    return None if state is None else float(state in TAKES_PART)
+def _kinds(facts: Iterable[Fact]) -> str:
+    return " ".join(dict.fromkeys(each.kind for each in facts))
 
 
-def _expires(certificate: str | None) -> float | None:
+def _days_left(certificate: str | None, ends: Callable[[Path], datetime]) -> float | None:
+    if certificate is None:
+        return None
     try:
-        return None if certificate is None else expires(Path(certificate)).timestamp()
+        left = ends(Path(certificate)) - datetime.now(UTC)
     except (OSError, ValueError):
         return None
+    return left.total_seconds() / _SECONDS_OF_A_DAY
 
 
 def _seconds(at: str | None) -> float | None:

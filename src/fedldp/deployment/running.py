@@ -28,11 +28,9 @@ from fedldp.deployment.certificates import ServerTls
 from fedldp.deployment.initial import beside
 from fedldp.deployment.key_changes import next_key_of
 from fedldp.deployment.logs import JsonLines
-from fedldp.deployment.metrics import Metric, of_server, of_site, serving
 from fedldp.deployment.policy import SitePolicy
 from fedldp.deployment.server import Served, Server
 from fedldp.deployment.site import Agent, largest_message
-from fedldp.deployment.status import budgets_of
 from fedldp.deployment.watch import SiteWatch, beating
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting import text
@@ -79,8 +77,11 @@ def run_site(
 
 def _serve(agent: Agent, metrics: str | None) -> None:
     """Answer requests until SIGTERM or Ctrl-C."""
-    database = agent.ledger.database
-    with serving(metrics, lambda: metrics_of(agent)), _until_told() as stop, database.held():
+    from fedldp.deployment.metrics import of_agent, serving
+    from fedldp.deployment.pages import page_of_site
+
+    watched = serving(metrics, lambda: of_agent(agent), lambda: page_of_site(agent))
+    with watched, _until_told() as stop, agent.ledger.database.held():
         serve_links(agent, stop)
 
 
@@ -111,14 +112,6 @@ def serve_links(agent: Agent, stop: threading.Event) -> None:
         stop.wait(_LOOK_SECONDS)
     for link in links.values():
         link.end()
-
-
-def metrics_of(agent: Agent) -> list[Metric]:
-    """Return an agent's metrics; those of a ledger that cannot be read are left out."""
-    known, entries = agent.watch.document(), agent.shown
-    if entries is None or not agent.policy.ledger.exists():
-        return of_site(known, None, None)
-    return of_site(known, budgets_of(agent.ledger, entries), len(entries))
 
 
 @dataclass(frozen=True)
@@ -178,6 +171,10 @@ def run_server(
     json_log: bool = False,
 ) -> Served:
     """Run a server's rounds, and return what they produced; see ``Server.serve``."""
+    check_extra("deploy", "a server of real sites")
+    from fedldp.deployment.metrics import of_server, serving
+    from fedldp.deployment.pages import page_of_servers
+
     _log_to_stderr(json_log)
     os.umask(0o077)
     found = Agreement.read(agreement, own=None)
@@ -199,7 +196,7 @@ def run_server(
 
         with (
             beating(server.watch),
-            serving(metrics, lambda: of_server(server.watch.document())),
+            serving(metrics, lambda: of_server([server]), lambda: page_of_servers([server])),
             listener,
             listener.serving(pipe_of(found)) as pipe,
             progress,

@@ -54,7 +54,17 @@ from fedldp.protocol.wire import Broadcast
 from fedldp.reporting import words
 from fedldp.reporting.record import FILE as SCHEMA
 from fedldp.reporting.record import RunFolder, Schema, check_new, replace_file
-from fedldp.reporting.scores import counts_of, doubts, evaluation, final_of, most_frequent
+from fedldp.reporting.scores import (
+    Figure,
+    TestSet,
+    asked_figures,
+    counts_of,
+    doubts,
+    evaluation,
+    figures,
+    final_of,
+    most_frequent,
+)
 from fedldp.secure_sum.client_role import Phase
 from fedldp.secure_sum.server_role import SumOfRound
 from fedldp.simulation.participation import participants
@@ -124,6 +134,13 @@ class Server:
         test: labelled examples for testing the model, before standardisation. None: no tests.
         initial: the file of the agreed initial weights, if there are any.
 
+    Attributes:
+        agreement: the agreement of the run.
+        rounds: one record for each complete round.
+        watch: what the server knows about its sites.
+        released: the statement about what may have been released so far; None before this server
+            asked for anything.
+
     Raises:
         FedldpError: the agreement cannot be deployed, or the folder is damaged or belongs to
             another agreement.
@@ -151,7 +168,12 @@ class Server:
             saved = self._first(initial), [], MemoryLedger()
         self._state, self.rounds, self._ledger = saved
         names, rounds = [site.name for site in self.agreement.sites], self.agreement.config.rounds
-        self.watch = Watch(folder, names, rounds, len(self.rounds) if begun else None)
+        done = len(self.rounds) if begun else None
+        self.watch = Watch(folder, run, names, rounds, done)
+        self.released: Statement | None = None
+        self._figures: dict[tuple[str, str], Figure] = {}
+        for record in self.rounds:
+            self._note(record)
 
     @property
     def privacy(self) -> Statement:
@@ -161,6 +183,16 @@ class Server:
         if not self.rounds:
             return self.agreement.computed_statement()
         return self._stated(self._ledger, self._in_sum)
+
+    @property
+    def figures(self) -> list[Figure]:
+        """The latest figures of the model, each with its doubts."""
+        return list(self._figures.values())
+
+    def _note(self, record: Round) -> None:
+        """Note the figures of a round; those that it lacks are still the latest."""
+        for found in (*self._test.figures(record), *asked_figures(record.metrics)):
+            self._figures[found.metric, found.rows] = found
 
     def _of_round_under_way(self, clients: Sequence[int]) -> Statement:
         """Return the statement that holds if these clients send a report in the next round.
@@ -244,6 +276,8 @@ class Server:
             self.rounds.append(record)
             self.folder.write_round(state, self.rounds, self._ledger)
             self.folder.write_json("privacy.json", words.document(privacy))
+            self.released = privacy
+            self._note(record)
             self._journal.forget_before(record.round + 1)
             self.watch.complete(record.round, record.seconds, reported)
             after_round(record)
@@ -298,7 +332,8 @@ class Server:
     def _begin(self, round: int) -> Sequence[int]:
         """Store a statement that covers what a round may release, and return its participants."""
         asked = self._asked(round)
-        self.folder.write_json("privacy.json", words.document(self._of_round_under_way(asked)))
+        self.released = self._of_round_under_way(asked)
+        self.folder.write_json("privacy.json", words.document(self.released))
         return asked
 
     def _asked(self, round: int) -> Sequence[int]:
@@ -482,6 +517,13 @@ class _Test:
         if self.counts is None or self.counts.size == 1:
             return None
         return most_frequent(self.counts)
+
+    def figures(self, last: Round) -> list[Figure]:
+        """Return the metrics of the last round with their doubts."""
+        if self.counts is None or last.loss is None:
+            return []
+        tested = final_of(last, self.most_frequent)
+        return figures(tested, TestSet.of(self.counts, is_private=False), self.doubts(last))
 
     def doubts(self, last: Round) -> list[Doubt]:
         """Return reasons, in words, to doubt the metrics of the last round."""

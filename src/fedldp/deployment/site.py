@@ -71,7 +71,7 @@ _BYTES_OF_SITE = 256
 
 
 @dataclass(frozen=True)
-class _Run:
+class ServedRun:
     """An accepted agreement that this site takes part in.
 
     Attributes:
@@ -122,7 +122,7 @@ class Agent:
         self._accepted = Acceptances(policy)
         self._receipts = Receipts(self._key, EarlierKeys.of(policy).opens)
         self._source = open_source(policy.data, policy.label_column, policy.person_column)
-        self._runs: dict[bytes, _Run] = {}
+        self._runs: dict[bytes, ServedRun] = {}
         self._refused: dict[bytes, Acceptance] = {}
         self._left: dict[bytes, bytes] = {}  # the receipt of each agreement's latest answer
         self._beginning, self._leaving = threading.Lock(), threading.Lock()
@@ -145,6 +145,11 @@ class Agent:
     def ledger(self) -> SqliteLedger:
         """The site's ledger."""
         return self._ledger
+
+    @property
+    def runs(self) -> list[ServedRun]:
+        """The runs that the agent serves."""
+        return list(self._runs.values())
 
     @property
     def key(self) -> Ed25519PrivateKey:
@@ -200,7 +205,7 @@ class Agent:
             self.watch.passed(sent=len(answer), received=len(body))
         return answer
 
-    def _show(self, run: _Run, entries: list[Release] | None) -> None:
+    def _show(self, run: ServedRun, entries: list[Release] | None) -> None:
         """Show the entries of a run in the metrics, because its answer leaves."""
         with self._leaving:
             latest, name = self._shown_of, run.agreement.run
@@ -210,7 +215,7 @@ class Agent:
             latest[name] = max((each.number for each in entries if each.run == name), default=0)
             self.shown = [e for e in entries if e.number <= latest.get(e.run, e.number)]
 
-    def _run(self, digest: bytes) -> _Run | None:
+    def _run(self, digest: bytes) -> ServedRun | None:
         """Return the run of an accepted agreement, or None if the agreement is not served.
 
         An agreement is opened only once.
@@ -247,7 +252,7 @@ class Agent:
                 return None
             return self._runs[digest]
 
-    def _begun(self, accepted: Acceptance) -> _Run:
+    def _begun(self, accepted: Acceptance) -> ServedRun:
         agreement = accepted.allowed(self.policy)
         accepted.check_data(self.policy, self._source.digest)
         config, problem = agreement.config, agreement.problem
@@ -286,11 +291,13 @@ class Agent:
             agreement.channel,
         )
         self.largest_message = max(self.largest_message, largest_message(agreement))
-        return _Run(accepted, agreement, index, role.reporting, runtime)
+        return ServedRun(accepted, agreement, index, role.reporting, runtime)
 
     # Messages
 
-    def _answered(self, run: _Run, message: Ask) -> tuple[Answered, bytes, list[Release] | None]:
+    def _answered(
+        self, run: ServedRun, message: Ask
+    ) -> tuple[Answered, bytes, list[Release] | None]:
         """Return an answer, and the receipt and entries to show once the answer has left."""
         shown, left = message.receipt, self._left[message.digest]
         try:
@@ -318,7 +325,7 @@ class Agent:
 
     def _tell(
         self,
-        run: _Run,
+        run: ServedRun,
         content: Report | Refusal,
         size: int,
         before: list[Release],
@@ -374,7 +381,7 @@ class Agent:
 
     # Receipts
 
-    def _check_receipt(self, run: _Run, receipt: bytes, entries: list[Release]) -> None:
+    def _check_receipt(self, run: ServedRun, receipt: bytes, entries: list[Release]) -> None:
         """Refuse if the server saw a release that the ledger lacks.
 
         Raises:
@@ -394,7 +401,7 @@ class Agent:
             # last restore.
             self._kept.refuse_for(seen)
 
-    def _receipt(self, run: _Run, entries: list[Release]) -> bytes:
+    def _receipt(self, run: ServedRun, entries: list[Release]) -> bytes:
         """Return the receipt of the run's last release, which reveals nothing about other runs."""
         of_run = [entry for entry in entries if entry.run == run.agreement.run]
         return self._receipts.of(of_run[-1], self._kept.restores) if of_run else NO_RECEIPT
@@ -408,7 +415,7 @@ class Agent:
 
         return other if number(other) > number(one) else one
 
-    def _refused_for_ledger(self, run: _Run, message: Ask) -> bytes:
+    def _refused_for_ledger(self, run: ServedRun, message: Ask) -> bytes:
         try:
             request = read_request(message.request)
         except WireError:

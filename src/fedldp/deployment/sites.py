@@ -258,6 +258,7 @@ class Sites:
                     left -= now - last  # time without a connection does not count against the sites
                 self._gathers &= not self._has_quorum(waiting)
                 if not self._gathers:
+                    self._watch.works()
                     self._ask(waiting, now, left)
             else:
                 self._rate_limited(self._pipe.absent)

@@ -72,7 +72,9 @@ def status_of_server(folder: Path) -> dict[str, Any]:
     if done is None:
         warnings.append(_unread("rounds", f"{folder / METRICS} is missing or damaged"))
     if not complete:
-        warnings += [*process.warnings(), *_of_server(process, sites)]
+        warnings += process.warnings()
+        warnings += [] if process.over is None else [process.over]
+        warnings += of_watched(known, sites)
     return {
         "rounds": {"done": done, "of": agreement.config.rounds},
         "sites": sites,
@@ -167,10 +169,8 @@ def _unread(what: str, why: object) -> Status:
     return CANNOT_BE_READ(what=what, why=str(why))
 
 
-def _of_server(process: Process, sites: Iterable[dict[str, Any]]) -> Iterator[Status]:
-    known = process.known or {}
-    if process.over is not None:
-        yield process.over
+def of_watched(known: dict[str, Any], sites: Iterable[dict[str, Any]]) -> Iterator[Status]:
+    """Yield what needs attention about a run, given what its server knows; see ``Watch``."""
     if known.get("certificate"):
         yield from _validity(Path(known["certificate"]), expires)
     if known.get("missed"):
@@ -181,6 +181,11 @@ def _of_server(process: Process, sites: Iterable[dict[str, Any]]) -> Iterator[St
 
 
 _AMISS = {"unseen", "away", "not-accepted", "other-version", "refused"}
+
+
+def of_authority(policy: SitePolicy) -> Iterator[Status]:
+    """Yield what needs attention about the authority that vouches for a site's server."""
+    return _validity(policy.server.ca, authority_expires)
 
 
 def _validity(certificate: Path, ends: Callable[[Path], datetime]) -> Iterator[Status]:
@@ -242,7 +247,7 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
     connected = bool(known["connected"]) if process.runs and "connected" in known else None
     if connected is False:
         warnings.append(UNREACHABLE(why=str(known.get("amiss")), since=last_seen))
-    warnings += _validity(policy.server.ca, authority_expires)
+    warnings += of_authority(policy)
     own = _read(
         warnings, "key", lambda: read_private(policy.key).public_key().public_bytes_raw().hex()
     )
@@ -327,21 +332,37 @@ def cannot_pay(
     entries: list[Release],
 ) -> list[Status]:
     """Return a fact if the run may have another round for which the ledger cannot pay."""
-    of_run = [entry for entry in entries if entry.run == agreement.run]
-    if len(rounds_answered(of_run)) >= agreement.rounds_of(index):
-        return []
-    paid = [entry.event for entry in of_run]
-    for at, (budget, rest) in enumerate(
-        zip(ledger.budgets, ledger.all_remaining(entries), strict=True)
-    ):
+    costs = next_costs(ledger, agreement, index, entries)
+    lefts = ledger.all_remaining(entries)
+    for at, (budget, cost, rest) in enumerate(zip(ledger.budgets, costs, lefts, strict=False)):
         left = min(rest, float(accepted.rest(at, entries)))
-        following = 1 + max((entry.round for entry in of_run), default=0)
-        events = agreement.events_of(index, min(following, agreement.config.rounds))
-        cost = budget.spent([total_of(budget.price(event, paid) for event in events)])
         if cost > left:
             of = {"cost": _finite(cost), "left": left, "kind": budget.kind, "unit": budget.unit}
             return [CANNOT_PAY(run=agreement.run, **of)]
     return []
+
+
+def next_costs(
+    ledger: SqliteLedger, agreement: Agreement, index: int, entries: list[Release]
+) -> list[float]:
+    """Return what a run's next round costs under each budget of a ledger; none if it has no next.
+
+    Args:
+        ledger: the site's ledger.
+        agreement: the agreement, with the site's own budget.
+        index: the site's index in the roster.
+        entries: the ledger's entries that count.
+    """
+    of_run = [entry for entry in entries if entry.run == agreement.run]
+    if len(rounds_answered(of_run)) >= agreement.rounds_of(index):
+        return []
+    paid = [entry.event for entry in of_run]
+    following = 1 + max((entry.round for entry in of_run), default=0)
+    events = agreement.events_of(index, min(following, agreement.config.rounds))
+    return [
+        budget.spent([total_of(budget.price(event, paid) for event in events)])
+        for budget in ledger.budgets
+    ]
 
 
 def budgets_of(ledger: SqliteLedger, entries: list[Release]) -> list[dict[str, Any]]:

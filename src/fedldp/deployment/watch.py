@@ -12,9 +12,10 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -87,6 +88,8 @@ class WatchedSite:
     rounds: int | None = 0
     sent_bytes: int = 0
     received_bytes: int = 0
+    refusals: Counter[str] = field(default_factory=Counter)
+    """How often it refused, by reason, since this server began."""
 
 
 class Watch:
@@ -94,6 +97,7 @@ class Watch:
 
     Args:
         folder: the run's folder; an earlier status file in it is read, then replaced.
+        run: the run's name.
         sites: the sites' names, in the order of the roster.
         rounds: the number of rounds in the run.
         done: how many of them are complete; None if this is a new run.
@@ -103,9 +107,9 @@ class Watch:
     """
 
     def __init__(
-        self, folder: Path, sites: Sequence[str], rounds: int, done: int | None = None
+        self, folder: Path, run: str, sites: Sequence[str], rounds: int, done: int | None = None
     ) -> None:
-        self._file = _File(folder)
+        self._file, self._run = _File(folder), run
         self._lock = threading.Lock()
         self._sites = [WatchedSite(name) for name in sites]
         self._of, self._done, self._missed, self._missed_ever = rounds, done or 0, 0, 0
@@ -113,6 +117,7 @@ class Watch:
         self._over: Status | None = None
         self._ended = False
         self._seconds: float | None = None
+        self._began: float | None = None
         self._next = "begins"
         self._changed = True
         self._rate_limited = RateLimitedLog(log)
@@ -149,6 +154,8 @@ class Watch:
             before, known.state = (known.state, known.detail), state
             known.detail = detail
             self._changed |= before != (state, detail)
+            if state == "refused" and before != (state, detail):
+                known.refusals[str(detail)] += 1
         was = before[0]
         if was != state and (state not in TAKES_PART or was not in TAKES_PART):
             more = f" ({detail})" if detail else ""
@@ -170,11 +177,17 @@ class Watch:
             self._changed |= self._next != what
             self._next = what
 
+    def works(self) -> None:
+        """Note that a round is at work: enough sites are there, and are asked."""
+        with self._lock:
+            if self._began is None:
+                self._began = time.monotonic()
+
     def complete(self, round: int, seconds: float | None = None, sites: Sequence[int] = ()) -> None:
         """Note a complete round and who took part in it."""
         with self._lock:
             self._done, self._missed, self._changed = round, 0, True
-            self._seconds = seconds
+            self._seconds, self._began = seconds, None
             for site in sites:
                 before = self._sites[site].rounds
                 self._sites[site].rounds = None if before is None else before + 1
@@ -184,7 +197,7 @@ class Watch:
         with self._lock:
             self._missed += 1
             self._missed_ever += 1
-            self._changed = True
+            self._began, self._changed = None, True
 
     def ends(self, next: str | None = None, over: Status | None = None) -> None:
         """Note that the server ends; what is next, and why it ends if the run is not complete."""
@@ -199,13 +212,16 @@ class Watch:
     def document(self) -> dict[str, Any]:
         """Return everything collected, as JSON-ready values."""
         with self._lock:
+            at_work = 0.0 if self._began is None else time.monotonic() - self._began
             return {
+                "run": self._run,
                 "rounds": {"done": self._done, "of": self._of},
                 "sites": [_site(each) for each in self._sites],
                 "next": self._next,
                 "missed": self._missed,
                 "missed_ever": self._missed_ever,
                 "seconds": self._seconds,
+                "at_work": at_work,
                 "certificate": None if self.certificate is None else str(self.certificate),
                 "over": None if self._over is None else self._over.to_json(),
                 "ended": self._ended,
