@@ -18,8 +18,8 @@ Metrics = Annotated[
     str | None,
     typer.Option(
         metavar="[HOST:]PORT",
-        help="serve metrics for Prometheus at this address; without HOST, only this machine can "
-        "reach them",
+        help="serve a page, and metrics for Prometheus, at this address; without HOST, only this "
+        "machine can reach them",
     ),
 ]
 Log = Annotated[str, typer.Option(help="text, or json for one JSON object per line")]
