@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import urllib.error
@@ -212,3 +213,64 @@ def test_the_port_is_open_to_this_machine_only_by_default(
     for wrong in ("x", "1:2:x", "70000", "127.0.0.1:"):
         with pytest.raises(ConfigError, match="write it as PORT"), serving(wrong, found, page):
             pass
+
+
+# What others build on the names
+
+
+CONTAINERS = Path(__file__).parents[2] / "docs" / "containers"
+
+
+def exposed(served: tuple[Environment, Server]) -> dict[str, set[str]]:
+    """Return the names that a run's server and sites expose, each with its labels."""
+    env, server = served
+    text = text_of(of_server([server])) + text_of(of_agent(env.agent(0)))
+    found = {name: set[str]() for name in re.findall(r"^# TYPE (\S+)", text, re.M)}
+    for name in samples(text):
+        found[name.partition("{")[0]] |= labels(name).keys()
+    return found
+
+
+def names_in(text: str) -> set[str]:
+    return set(re.findall(r"\bfedldp_\w+", text))
+
+
+def test_the_dashboard_shows_only_what_a_run_exposes(served: tuple[Environment, Server]) -> None:
+    known = exposed(served)
+    board = json.loads((CONTAINERS / "dashboard.json").read_text())
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+    shown = set[str]()
+    for panel in board["panels"]:
+        for target in panel.get("targets", ()):
+            (name,) = names_in(target["expr"])
+            shown.add(name)
+            if not name.startswith(("fedldp_figure_", "fedldp_site_refusals")):  # none in this run
+                told = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+                told |= {"run"} if "$run" in target["expr"] else set()
+                assert told <= known[name], target
+    assert shown == known.keys()
+    assert names_in(json.dumps(board["templating"])) <= known.keys()
+
+
+def test_the_alerts_watch_only_what_a_run_exposes(served: tuple[Environment, Server]) -> None:
+    yaml = pytest.importorskip("yaml")
+    (group,) = yaml.safe_load((CONTAINERS / "alerts.yaml").read_text())["groups"]
+    assert [rule["alert"] for rule in group["rules"]] == [
+        "FedldpSilent", "FedldpRefuses", "FedldpCertificateEnds"
+    ]  # fmt: skip
+    for rule in group["rules"]:
+        assert names_in(rule["expr"]) <= exposed(served).keys()
+        assert rule["expr"].count("(") == rule["expr"].count(")")
+        assert rule["annotations"].keys() == {"summary", "description"}
+
+
+def test_the_page_names_every_metric(served: tuple[Environment, Server]) -> None:
+    page = (CONTAINERS.parent / "deployment_status.md").read_text()
+    part = page.partition("numbers for Prometheus")[2].partition("## The log")[0]
+    known = exposed(served)
+    rows = [line.split("|")[1:3] for line in part.splitlines() if line.startswith("| `")]
+    told = {name: more for names, more in rows for name in re.findall(r"`(\w+)`", names)}
+    assert {f"fedldp_{name}" for name in told} == known.keys()
+    for name, more in told.items():
+        if not name.startswith(("figure_", "site_refusals")):  # none in this run
+            assert set(re.findall(r"`(\w+)`", more)) == known[f"fedldp_{name}"] - {"run"}, name
