@@ -92,7 +92,9 @@ def test_a_killed_server_comes_back_without_intervention(tmp_path: Path) -> None
         # A server that is killed between a checkpoint and its line leaves the number unknown.
         known = [number for number in done if number is not None]
         assert known == sorted(known)
-        assert {'fedldp_site_takes_part{site="site-2"}', "fedldp_rounds_complete"} <= sampled
+        run = f'run="{stage.env.agreement.run[:8]}"'
+        takes_part = f'fedldp_site_takes_part{{{run},site="site-2"}}'
+        assert {takes_part, f"fedldp_rounds_complete{{{run}}}"} <= sampled
         assert {"fedldp_connected", 'fedldp_budget_left{kind="zcdp",unit="client"}'} <= sampled
         last = status_of_server(folder)
         assert (last["state"], last["warnings"]) == ("complete", [])
