@@ -27,7 +27,7 @@ from fedldp.audit.attacks import attack
 from fedldp.audit.attacks.inversion import of_reports
 from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.audit.efforts import FULL, Effort
-from fedldp.audit.results import Result
+from fedldp.audit.results import AttackResult
 from fedldp.papers.ldpfl.attacks import of_codes
 
 RESULTS = Path(__file__).parent / "results" / "2026-11-22-attacks.jsonl"
@@ -93,7 +93,7 @@ def read(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
-def line_of(name: str, config: RunConfig, found: Result, seconds: float) -> dict[str, Any]:
+def line_of(name: str, config: RunConfig, found: AttackResult, seconds: float) -> dict[str, Any]:
     """Return what the file keeps of an attack; its curve has 40 points."""
     document = found.as_json()
     every = max(1, len(document["roc"]) // 40)

@@ -21,7 +21,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.audit.arrivals import CLOCKS
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.linkage import content, linkage, timing, what
-from fedldp.audit.results import Result
+from fedldp.audit.results import AttackResult
 from fedldp.simulation.inputs import Inputs
 
 RESULTS = Path(__file__).parent / "results" / "2026-11-25-linkage.jsonl"
@@ -38,7 +38,7 @@ EFFORT = replace(
 
 Row = dict[str, Any]
 """The JSON of a result."""
-Found = tuple[dict[str, Any], Callable[[], tuple[Result, ...]]]
+Found = tuple[dict[str, Any], Callable[[], tuple[AttackResult, ...]]]
 
 
 def configuration(epsilon: float, clients: int) -> RunConfig:
@@ -68,7 +68,7 @@ def parts() -> Iterator[Found]:
     for epsilon, clients, trials in CONTENTS:
         name = {"part": "chunk", "clients": clients, "epsilon": epsilon}
 
-        def play(e: float = epsilon, n: int = clients, m: int = trials) -> tuple[Result, ...]:
+        def play(e: float = epsilon, n: int = clients, m: int = trials) -> tuple[AttackResult, ...]:
             of = configuration(e, n)
             return content(of, Inputs.of(of, None, None), CHUNKS, trials=m)
 

@@ -21,7 +21,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import systems
 from fedldp.audit.efforts import FULL
 from fedldp.audit.poisoning import poisoning
-from fedldp.audit.results import Audit
+from fedldp.audit.results import AttackResult, Audit
 
 RESULTS = Path(__file__).parent / "results" / "2026-11-22-poisoning.jsonl"
 SHARES = (0.01, 0.05, 0.1, 0.2)
@@ -60,13 +60,13 @@ def measure(path: Path) -> None:
         print(system, f"{seconds} s", flush=True)
 
 
-def line_of(found: Audit) -> dict[str, Any]:
+def line_of(found: Audit[AttackResult]) -> dict[str, Any]:
     """Return what the file keeps about a system."""
-    rows = found.of("poisoning")
+    rows = [row for row in found.rows if row.kind == "poisoning"]
     return {
         "system": found.subject,
         "rounds": rows[0].figures["rounds"],
-        "influences": [one.as_json() for one in found.of("influence")],
+        "influences": [row.as_json() for row in found.rows if row.kind == "influence"],
         "rows": [row.as_json() for row in rows],
     }
 

@@ -14,7 +14,7 @@ from fedldp.algorithms.recipes import find_recipe
 from fedldp.audit.attacks import attack
 from fedldp.audit.attacks.scenario import AttackScenario, weakest
 from fedldp.audit.efforts import QUICK
-from fedldp.audit.results import Result
+from fedldp.audit.results import AttackResult
 from fedldp.data import Dataset, Examples, load_dataset
 
 TINY = replace(
@@ -28,10 +28,10 @@ class OwnConfig(fedavg):
     system: Literal["test_attacks:OwnConfig"] = "test_attacks:OwnConfig"  # type: ignore[assignment]
 
 
-def check(found: list[Result]) -> None:
-    assert {each.game for each in found} >= {"membership", "property"}
+def check(found: list[AttackResult]) -> None:
+    assert {each.kind for each in found} >= {"membership", "property"}
     for each in found:
-        assert json.loads(json.dumps(each.as_json(), allow_nan=False))["kind"] == each.game
+        assert json.loads(json.dumps(each.as_json(), allow_nan=False))["kind"] == each.kind
         if each.measured is None:
             assert each.note
             continue
@@ -59,7 +59,7 @@ def test_a_users_own_system_and_data_are_attacked() -> None:
     data = Dataset.from_arrays(generator.random((80, 5)), generator.integers(0, 2, 80))
     found = attack(config, data, effort=TINY)
     check(found)
-    assert "inversion" not in {each.game for each in found}  # its data are a table, not images
+    assert "inversion" not in {each.kind for each in found}  # its data are a table, not images
     clients = [(generator.random((n, 5)), generator.integers(0, 2, n)) for n in (20, 30, 40)]
     check(attack(config, Dataset.from_clients(clients), effort=TINY))
 

@@ -12,22 +12,21 @@ import pytest
 
 from fedldp.audit.attacks.intervals import curve, judged
 from fedldp.audit.page import ExtraAttacks, page
-from fedldp.audit.results import Audit, Estimate, Picture, Result
+from fedldp.audit.results import AttackResult, Audit, Estimate, GameResult, Picture
 from fedldp.reporting.html import BEGINS
 
 pytestmark = pytest.mark.usefixtures("charts_are_drawn")
 
-OK = Result(
-    subject="Mine(<b>)", game="mechanism", attack="corners", measure="epsilon",
-    measured=Estimate.at_least(0.5), size=1, unit="client-round", neighbours="replace-client",
-    claimed=1.0, proven=1.0, confidence=0.99, trials=2_000, verdict="ok", note="far",
+OK = GameResult(
+    subject="Mine(<b>)", attack="corners", lower=0.5, size=1, unit="client-round", claimed=1.0,
+    proven=1.0, confidence=0.99, trials=2_000, verdict="ok", note="far",
 )  # fmt: skip
 BROKEN = replace(OK, claimed=0.25, verdict="claim-broken")
 BUG = replace(OK, proven=0.25, verdict="bug")
-UNREAD = replace(OK, measured=None, confidence=None, trials=0, verdict="fails its contract")
+UNREAD = replace(OK, lower=0.0, confidence=None, trials=0, verdict="fails its contract")
 
 
-def audit(*rows: Result) -> Audit:
+def audit(*rows: GameResult) -> Audit[GameResult]:
     return Audit(subject="<script>mine</script>", confidence=0.999, seed=7, rows=rows)
 
 
@@ -45,16 +44,16 @@ def found() -> ExtraAttacks:
         judged("ldp_fl", "property", "share", "AUC", None, baseline=0.5, note="cannot be made",
                **shared),
     ]  # fmt: skip
-    link = Result(
-        subject="ldp_fl", game="linkage", attack="ranks", measure="links",
+    link = AttackResult(
+        subject="ldp_fl", kind="linkage", attack="ranks", measure="links",
         measured=Estimate(value=0.5, low=0.4, high=0.6), baseline=0.01, trials=100, confidence=0.99,
         verdict="linked", figures={
             "channel": "shuffler", "span": "within", "evidence": "time", "clocks": "honest",
             "target": "any", "clients": 100, "delay_seconds": 10.0, "chunk": 1, "hits": 50,
         },
     )  # fmt: skip
-    lie = Result(
-        subject="ldp_fl", game="poisoning", attack="report", measure="accuracy",
+    lie = AttackResult(
+        subject="ldp_fl", kind="poisoning", attack="report", measure="accuracy",
         measured=Estimate.exact(0.5), baseline=0.875, figures={
             "share": 0.05, "liars": 5, "clients": 100, "seed": 0, "lost": 0.375, "rounds": 5,
         },
@@ -75,7 +74,7 @@ def found() -> ExtraAttacks:
         (UNREAD, "No figure was refuted, but a mechanism fails its contract."),
     ],
 )
-def test_the_worst_verdict_comes_first(row: Result, words: str) -> None:
+def test_the_worst_verdict_comes_first(row: GameResult, words: str) -> None:
     text = page(audit(OK, row))
     assert words in text.split("<h2>")[0]
     assert ('broken">' in text) is (row is not OK)

@@ -12,34 +12,33 @@ import pytest
 from fedldp.accounting.accountants import has_identical_coordinates
 from fedldp.audit.coordinate_codes import Estimates, FoundCodes, Pieces, coordinate_codes
 from fedldp.audit.efforts import QUICK
-from fedldp.audit.events import LowerBound
-from fedldp.audit.games import BLOCK, CoordinateGame, ReportGame
-from fedldp.audit.mechanisms import PlannedMechanismGame, planned_games
+from fedldp.audit.mechanisms import planned_games
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.playing import play
-from fedldp.audit.repetitions import RepetitionGame
-from fedldp.audit.results import Audit, Result
+from fedldp.audit.report_games import BLOCK, CoordinateGame, RepetitionGame, lines_of
+from fedldp.audit.results import Audit, GameResult
 from fedldp.cli.audit import _show
 from fedldp.mechanisms import Mechanism, mechanisms
 
 SIZE = 1 << 12
 
 
-def shown(mechanism: Mechanism, found: FoundCodes | None = None) -> LowerBound:
+def shown(mechanism: Mechanism, found: FoundCodes | None = None) -> GameResult:
     """Play the game of coordinates at an epsilon of 1."""
-    game = CoordinateGame(mechanism=mechanism, size=SIZE)
+    lines = lines_of(mechanism, SIZE, "weight")
+    game = CoordinateGame(mechanism=mechanism, lines=lines, effort=QUICK)
     if found is not None:
         vars(game)["found"] = found
-    return game.play(1.0, QUICK, AuditKeys(0), 0.999)
+    return game.play(AuditKeys(0), 0.999)[-1]
 
 
-def rows_of_coordinates(cls: type[Mechanism]) -> list[Result]:
+def rows_of_coordinates(cls: type[Mechanism]) -> list[GameResult]:
     """Play the audit's games whose trials are coordinates, first those of many reports."""
     effort = replace(QUICK, mechanism_settings=((1.0, 1),), mechanism_long=SIZE)
     games = [
         planned
         for planned in planned_games(cls, effort)
-        if isinstance(planned, PlannedMechanismGame) and not isinstance(planned.game, ReportGame)
+        if isinstance(planned, CoordinateGame | RepetitionGame)
     ]
     return list(play("", games, confidence=0.999, trials=None, seed=0).rows)
 
@@ -84,8 +83,10 @@ def test_a_wrong_probability_behind_another_layout_is_found() -> None:
 
 
 def test_repeating_noise_behind_another_layout_is_found() -> None:
-    game = RepetitionGame(mechanism=planted_layouts.SignsFirstRepeating(1.0), size=SIZE)
-    seen = game.play(AuditKeys(0), 0.999)
+    mechanism = planted_layouts.SignsFirstRepeating(1.0)
+    lines = lines_of(mechanism, SIZE, "weight")
+    game = RepetitionGame(mechanism=mechanism, lines=lines, effort=QUICK)
+    seen = game.play(AuditKeys(0), 0.999)[-1]
     assert seen.lower > 1.0
     assert "two coordinates 700 apart" in seen.attack
 
@@ -116,7 +117,7 @@ def test_a_game_that_cannot_be_played_is_named(
     rows = rows_of_coordinates(cls)
     assert len(rows) == 2
     for row in rows:
-        assert (row.verdict, row.measured, row.trials) == (None, None, 0)
+        assert (row.verdict, row.lower, row.trials) == (None, 0, 0)
     _show(Audit(subject="", seed=0, rows=tuple(rows), confidence=0.999))
     said = capsys.readouterr().out
     assert f"weight, d = {BLOCK}: coordinates: not played, because" in said

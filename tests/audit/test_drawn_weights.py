@@ -9,7 +9,7 @@ from typing import Any
 import planted_categories as planted
 import pytest
 
-from fedldp.audit.drawn_weights import PlannedWeightCheck
+from fedldp.audit.drawn_weights import WeightCheck
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.mechanisms import audit, planned_games
 from fedldp.audit.observations import AuditKeys
@@ -20,8 +20,8 @@ AT = replace(QUICK, mechanism_settings=((4.0, 64),))
 
 def counted(cls: Any) -> Any:
     """Return the row of the exact check."""
-    (check,) = [p for p in planned_games(cls, AT) if isinstance(p, PlannedWeightCheck)]
-    (row,) = check.rows(AuditKeys(0), 0.999, None)
+    (check,) = [p for p in planned_games(cls, AT) if isinstance(p, WeightCheck)]
+    (row,) = check.play(AuditKeys(0), 0.999)
     return row
 
 

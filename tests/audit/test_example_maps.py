@@ -12,15 +12,16 @@ import fedldp
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import KINDS
 from fedldp.audit.efforts import QUICK
-from fedldp.audit.example_maps import PlannedMapGame
+from fedldp.audit.example_maps import MapCheck
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.plans import planned_games
 from fedldp.simulation.plan import problem_of
 
 
 def found(config: RunConfig) -> Any:
-    game = PlannedMapGame(config, problem_of(config, None))
-    (row,) = game.rows(AuditKeys(0), 0.999, None)
+    check = MapCheck.of(config, problem_of(config, None))
+    assert check is not None
+    (row,) = check.play(AuditKeys(0), 0.999)
     return row
 
 
@@ -53,4 +54,4 @@ def test_fedldps_own_features_pass(kind: str) -> None:
 def test_an_audit_of_a_run_with_features_has_this_game() -> None:
     config = planted.FeaturesConfig()
     games = planned_games(config, problem_of(config, None), QUICK)
-    assert PlannedMapGame in map(type, games)
+    assert MapCheck in map(type, games)

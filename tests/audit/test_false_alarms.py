@@ -10,9 +10,9 @@ from scipy import stats
 
 from fedldp.audit.bounds import epsilon_lower
 from fedldp.audit.efforts import QUICK
-from fedldp.audit.games import CoordinateGame, ReportGame
+from fedldp.audit.game import Game
 from fedldp.audit.observations import AuditKeys
-from fedldp.audit.repetitions import RepetitionGame
+from fedldp.audit.report_games import CoordinateGame, RepetitionGame, ReportGame, lines_of
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.two_point import TwoPoint
@@ -39,23 +39,27 @@ def of_reports(seed: int) -> bool:
         (Laplace(1.0, 0.7), 1, 0.7),
         (TwoPoint(0.2), 4, 0.8),
     ][seed % 4]
-    game = ReportGame(mechanism=mechanism, size=size, unit="client-round")
-    (shown,) = game.play([0.0], epsilon, SMALL, AuditKeys(seed), CONFIDENCE)
-    return shown.lower > epsilon
+    lines = lines_of(mechanism, size, "client-round")
+    assert lines[0].proven == pytest.approx(epsilon)
+    return exceeded(ReportGame(mechanism=mechanism, lines=lines, effort=SMALL), seed)
+
+
+def exceeded(game: Game, seed: int) -> bool:
+    (shown,) = game.play(AuditKeys(seed), CONFIDENCE)
+    assert shown.proven is not None
+    return shown.lower > shown.proven
 
 
 def of_coordinates(seed: int) -> bool:
     mechanism = [TwoPoint(1.0), KRR(0.5, 3), TwoPoint(0.1)][seed % 3]
-    epsilon = mechanism.event(1)
-    proven = epsilon.epsilon if hasattr(epsilon, "epsilon") else epsilon.groups[0][0]
-    game = CoordinateGame(mechanism=mechanism, size=128)
-    return game.play(proven, SMALL, AuditKeys(seed), CONFIDENCE).lower > proven
+    lines = lines_of(mechanism, 128, "weight")
+    return exceeded(CoordinateGame(mechanism=mechanism, lines=lines, effort=SMALL), seed)
 
 
 def of_repetitions(seed: int) -> bool:
-    epsilon = [1.0, 0.1][seed % 2]
-    game = RepetitionGame(mechanism=TwoPoint(epsilon), size=1 << 10)
-    return game.play(AuditKeys(seed), CONFIDENCE).lower > epsilon
+    mechanism = TwoPoint([1.0, 0.1][seed % 2])
+    lines = lines_of(mechanism, 1 << 10, "weight")
+    return exceeded(RepetitionGame(mechanism=mechanism, lines=lines, effort=SMALL), seed)
 
 
 @pytest.mark.slow

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from fedldp.audit.efforts import QUICK
-from fedldp.audit.foreign import planned_foreign_games
+from fedldp.audit.foreign import RepeatedAnswers, planned_foreign_games
 from fedldp.audit.playing import play
-from fedldp.audit.results import Audit
+from fedldp.audit.results import Audit, GameResult
 
 EFFORT = replace(QUICK, mechanism_explore=40, mechanism_least=400, mechanism_most=400)
 CLIP, DELTA = 1.0, 1e-5
@@ -85,7 +85,7 @@ def constant(arrays: Arrays) -> Arrays:
     return [np.ones(each.shape) for each in arrays]
 
 
-def audited(client: Callable[[Arrays], Any], **changes: Any) -> Audit:
+def audited(client: Callable[[Arrays], Any], **changes: Any) -> Audit[GameResult]:
     given: dict[str, Any] = {"unit": "client-round", "epsilon": 1.0, "delta": DELTA, **changes}
     games = planned_foreign_games(f"{__name__}:{client.__name__}", effort=EFFORT, **given)
     if "shapes" in given:  # with many arrays the other games take a long time
@@ -126,7 +126,8 @@ def test_repeated_answers_show_epsilon_by_their_number() -> None:
     (_, repeats, *_) = planned_foreign_games(
         f"{__name__}:discards_noise", unit="client-round", epsilon=9.0, delta=0.0, effort=EFFORT
     )
-    lower, attack = repeats._repeats(np.random.default_rng(0), 400, 0.999)
+    assert isinstance(repeats, RepeatedAnswers)
+    lower, attack = repeats.found(np.random.default_rng(0), 400, 0.999)
     assert attack == "400 of 400 inputs are answered twice with the same bytes"
     assert lower == pytest.approx(np.log(400 * 0.001 ** (1 / 400)), rel=1e-6)
 

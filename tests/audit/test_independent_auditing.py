@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from planted import FloatBits
 
-from fedldp.audit.bounds import epsilon_lower
+from fedldp.audit.bounds import epsilon_lower, one_run_lower
 from fedldp.audit.efforts import QUICK
-from fedldp.audit.games import ReportGame
 from fedldp.audit.observations import AuditKeys
-from fedldp.audit.one_run import epsilon_lower as one_run_lower
+from fedldp.audit.report_games import ReportGame, lines_of
 from fedldp.core.randomness import Stream
 
 pytestmark = pytest.mark.slow
@@ -79,8 +78,10 @@ class OfOpenDP(FloatBits):
 def test_the_audit_comes_close_to_the_epsilon_of_opendps_response() -> None:
     mechanism = OfOpenDP(2.0)
     promised = mechanism.response().map(1)
-    game = ReportGame(mechanism=mechanism, size=1, unit="client-round")
+    lines = lines_of(mechanism, 1, "client-round")
+    assert lines[0].proven == pytest.approx(promised)
     few = replace(QUICK, mechanism_scan=0)
+    game = ReportGame(mechanism=mechanism, lines=lines, effort=few)
     # opendp's coins are fresh in each run, so the test fails by chance once in 10^9 runs.
-    (shown,) = game.play([0.0], promised, few, AuditKeys(0), 1 - 1e-9)
+    (shown,) = game.play(AuditKeys(0), 1 - 1e-9)
     assert 0.55 * promised < shown.lower <= promised

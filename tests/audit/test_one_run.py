@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import binom
 
 import fedldp
+from fedldp.audit.bounds import one_run_lower, p_value
 from fedldp.audit.observations import AuditKeys
-from fedldp.audit.one_run import epsilon_lower, p_value
 from fedldp.audit.plans import _whole_runs
 from fedldp.simulation.plan import problem_of
 
@@ -23,7 +23,7 @@ def alarms(canaries: int, epsilon: float, delta: float, confidence: float) -> fl
     right = delta + (1 - delta) / (1 + math.exp(-epsilon))
     total = 0.0
     for v in range(canaries + 1):
-        if epsilon_lower(canaries, canaries, v, delta=delta, confidence=confidence) > epsilon:
+        if one_run_lower(canaries, canaries, v, delta=delta, confidence=confidence) > epsilon:
             total += binom.pmf(v, canaries, right)
     return total
 
@@ -48,11 +48,11 @@ def test_the_bound_is_the_theorems_sum(m: int, r: int, v: int, delta: float) -> 
 
 def test_the_bound_grows_with_right_guesses_and_falls_with_delta() -> None:
     def bound(right: int, delta: float = 0.0) -> float:
-        return epsilon_lower(100, 100, right, delta=delta, confidence=0.99)
+        return one_run_lower(100, 100, right, delta=delta, confidence=0.99)
 
     assert bound(100) > bound(90) > bound(70) > 0 == bound(50)
     assert bound(90, 1e-3) < bound(90)
-    assert epsilon_lower(100, 50, 50, delta=0.0, confidence=0.99) < bound(100)
+    assert one_run_lower(100, 50, 50, delta=0.0, confidence=0.99) < bound(100)
 
 
 # Whole runs
@@ -61,8 +61,8 @@ def test_the_bound_grows_with_right_guesses_and_falls_with_delta() -> None:
 def whole(recipe: str, unit: str) -> list[float]:
     config = fedldp.recipe(recipe)
     games = _whole_runs(config, problem_of(config, None))
-    (game,) = [each for each in games if each.game.unit == unit]
-    return [row.lower for row in game.rows(AuditKeys(0), 0.999, None)]
+    (game,) = [each for each in games if each.unit == unit]
+    return [row.lower for row in game.play(AuditKeys(0), 0.999)]
 
 
 @pytest.mark.slow

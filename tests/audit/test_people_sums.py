@@ -13,10 +13,10 @@ import fedldp
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.observations import AuditKeys
-from fedldp.audit.people_sums import PlannedPeopleCheck
+from fedldp.audit.people_sums import PeopleCheck
 from fedldp.audit.plans import planned_games
 from fedldp.audit.playing import play
-from fedldp.audit.systems import PlannedSystemGame
+from fedldp.audit.systems import SystemGame
 from fedldp.data.examples import Examples
 from fedldp.simulation.plan import problem_of
 from fedldp.simulation.settings import from_mapping
@@ -34,8 +34,8 @@ def problem(config: Any) -> Any:
 def exactly(config: Any) -> Any:
     """Return the row of the exact check."""
     games = planned_games(config, problem(config), QUICK)
-    (check,) = [each for each in games if isinstance(each, PlannedPeopleCheck)]
-    (row,) = check.rows(AuditKeys(0), 0.999, None)
+    (check,) = [each for each in games if isinstance(each, PeopleCheck)]
+    (row,) = check.play(AuditKeys(0), 0.999)
     return row
 
 
@@ -44,11 +44,11 @@ def played(config: Any, adversary: str = "server") -> Any:
     asked = [
         each
         for each in planned_games(config, problem(config), FEW)
-        if isinstance(each, PlannedSystemGame)
-        and each.setting.startswith("small")
-        and (each.unit, each.game.adversary, each.game.apart) == ("person", adversary, "")
+        if isinstance(each, SystemGame)
+        and each.lines[0].setting.startswith("small")
+        and (each.lines[0].unit, each.adversary, each.suffix) == ("person", adversary, "")
     ]
-    assert [(each.game.swap, each.game.rounds) for each in asked] == [("person", (1, 2))]
+    assert [(each.swap, each.rounds) for each in asked] == [("person", (1, 2))]
     return play("", asked, confidence=0.999, trials=150, seed=0)
 
 
@@ -160,6 +160,13 @@ def test_mistakes_in_a_measuring_or_a_mapped_round_are_found(
     assert said in row.attack
 
 
+def checked(config: Any, shape: Problem) -> Any:
+    check = PeopleCheck.of(config, shape)
+    assert check is not None
+    (row,) = check.play(AuditKeys(0), 0.999, 40)
+    return row
+
+
 def own_means(examples: Examples) -> Any:
     return examples.features.reshape(len(examples), -1)[:, :-1].mean(axis=0, dtype=float)
 
@@ -201,7 +208,7 @@ def test_questions_of_an_evaluation_are_exact_whatever_edges_are_told(
             "summed_shares": lambda *given: 2 * right(*given),
         }
         monkeypatch.setattr(questions, planted_in, wrong[planted_in])
-    (row,) = PlannedPeopleCheck(config, two_classes).rows(AuditKeys(0), 0.999, 40)
+    row = checked(config, two_classes)
     assert row.verdict == ("ok" if planted_in is None else "bug"), row.attack
 
 
@@ -216,5 +223,5 @@ def test_questions_about_a_table_are_exact(channel: str) -> None:
     )  # fmt: skip
     names = ("age", "sex=f", "sex=m")
     table = Problem((3,), 3, 900, num_clients=3, features=names, people=700)
-    (row,) = PlannedPeopleCheck(config, table).rows(AuditKeys(0), 0.999, 40)
+    row = checked(config, table)
     assert row.verdict == "ok", row.attack

@@ -11,7 +11,7 @@ from planted import changed
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.plans import planned_games
 from fedldp.audit.playing import play
-from fedldp.audit.systems import PlannedSystemGame
+from fedldp.audit.systems import SystemGame
 from fedldp.simulation.plan import problem_of
 
 
@@ -20,9 +20,9 @@ def played(config: Any) -> Any:
     asked = [
         each
         for each in planned_games(config, problem_of(config, None), QUICK)
-        if isinstance(each, PlannedSystemGame)
-        and each.setting.startswith("small")
-        and (each.unit, each.game.apart) == ("client-round", "")
+        if isinstance(each, SystemGame)
+        and each.lines[0].setting.startswith("small")
+        and (each.lines[0].unit, each.suffix) == ("client-round", "")
     ]
     return play("", asked[:1], confidence=0.999, trials=300, seed=0)
 

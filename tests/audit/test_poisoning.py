@@ -120,7 +120,7 @@ def test_no_report_of_bits_has_more_influence_than_the_encoding_allows() -> None
     bound = 2 * 0.2 * TwoPoint(1.0).scale / 20
     found = influence(config, DIGITS)
     assert found.figures["clients"] == 20
-    assert found.lower == pytest.approx(bound, rel=1e-5)
+    assert found.advantage == pytest.approx(bound, rel=1e-5)
     assert found.figures["norm"] == pytest.approx(bound * np.sqrt(650), rel=1e-5)
     assert found.figures["amplification"] == pytest.approx(TwoPoint(1.0).scale)
     step = FirstStep(config, DIGITS)
@@ -128,7 +128,7 @@ def test_no_report_of_bits_has_more_influence_than_the_encoding_allows() -> None
     honest = step.after(0, step.forged(0, np.ones(650)))
     for _ in range(20):
         other = step.after(0, step.forged(0, generator.normal(size=650)))
-        assert np.abs(other - honest).max() <= found.lower * (1 + 1e-6)
+        assert np.abs(other - honest).max() <= found.advantage * (1 + 1e-6)
 
 
 def test_a_server_that_clips_bounds_the_influence_of_plain_floats() -> None:
@@ -137,4 +137,4 @@ def test_a_server_that_clips_bounds_the_influence_of_plain_floats() -> None:
     assert config.clip is not None
     found = influence(config, DIGITS)
     assert found.figures["norm"] == pytest.approx(2 * config.clip / config.round_size, rel=1e-3)
-    assert influence(fedldp.recipe("fedavg-digits"), DIGITS).lower > LARGEST_WEIGHT / 200
+    assert influence(fedldp.recipe("fedavg-digits"), DIGITS).advantage > LARGEST_WEIGHT / 200

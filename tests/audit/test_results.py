@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from fedldp.audit.results import (
+    AttackResult,
     Audit,
     Estimate,
-    Game,
+    GameResult,
+    Kind,
     Measure,
-    Result,
     Verdict,
     verdict_of_attack,
     worst,
@@ -24,9 +25,7 @@ ATTACK = (
     "kind name against setting measure result baseline succeeds tpr_at positives negatives roc "
     "more note"
 )
-KEYS: dict[Game, tuple[Measure, str]] = {
-    "mechanism": ("epsilon", f"mechanism {EPSILON} {REST}"),
-    "system": ("epsilon", f"system setting {EPSILON} claim_unit {REST}"),
+KEYS: dict[Kind, tuple[Measure, str]] = {
     "linkage": (
         "links",
         "channel span evidence attack clocks target clients delay_seconds chunk guessing hits "
@@ -38,7 +37,7 @@ KEYS: dict[Game, tuple[Measure, str]] = {
     "inversion": ("error", ATTACK),
     "property": ("AUC", ATTACK),
 }
-OWN: dict[Game, dict[str, Any]] = {
+OWN: dict[Kind, dict[str, Any]] = {
     "linkage": {
         "channel": "shuffler", "span": "within", "evidence": "time", "clocks": "", "target": "any",
         "clients": 4, "delay_seconds": 1.0, "chunk": 1, "hits": 3,
@@ -49,27 +48,42 @@ OWN: dict[Game, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def result(game: Game, **changes: Any) -> Result:
-    told: dict[str, Any] = {
-        "subject": "it", "game": game, "attack": "all", "measure": KEYS[game][0],
-        "measured": Estimate(value=0.75, low=0.5, high=1.0), "figures": OWN.get(game, {}),
-    }  # fmt: skip
-    return Result(**told | changes)
+def result(kind: Kind) -> AttackResult:
+    return AttackResult(
+        subject="it", kind=kind, attack="all", measure=KEYS[kind][0],
+        measured=Estimate(value=0.75, low=0.5, high=1.0), figures=OWN.get(kind, {}),
+    )  # fmt: skip
 
 
-@pytest.mark.parametrize("game", KEYS)
-def test_the_json_keys_are_a_contract(game: Game) -> None:
-    found = result(game).as_json()
-    assert list(found) == KEYS[game][1].split()
+def bound(**changes: Any) -> GameResult:
+    told: dict[str, Any] = {"subject": "it", "size": 1, "unit": "record", "attack": "all"}
+    return GameResult(**told | changes)
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_the_json_keys_of_attacks_are_a_contract(kind: Kind) -> None:
+    found = result(kind).as_json()
+    assert list(found) == KEYS[kind][1].split()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
-def test_a_bound_has_no_upper_end_and_a_users_figure_is_marked() -> None:
-    bound = result("system", measured=Estimate.at_least(0.5), proven=1.0, stated_by="mine:Mine")
-    found = bound.as_json()
-    assert (bound.lower, found["lower"]) == (0.5, 0.5)
+@pytest.mark.parametrize(
+    ("of_system", "keys"),
+    [
+        (False, f"mechanism {EPSILON} {REST}"),
+        (True, f"system setting {EPSILON} claim_unit {REST}"),
+    ],
+)
+def test_the_json_keys_of_bounds_are_a_contract(of_system: bool, keys: str) -> None:
+    found = bound(of_system=of_system, lower=0.5).as_json()
+    assert list(found) == keys.split()
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_a_users_figure_is_not_called_proven() -> None:
+    found = bound(proven=1.0, stated_by="mine:Mine").as_json()
     assert (found["proven"], found["stated"], found["stated_by"]) == (None, 1.0, "mine:Mine")
-    assert result("system", proven=1.0).as_json()["proven"] == 1.0
+    assert bound(proven=1.0).as_json()["proven"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -90,10 +104,9 @@ def test_an_attack_succeeds_if_its_whole_interval_does(
 
 def test_an_audit_has_the_worst_verdict_of_its_rows() -> None:
     verdicts: tuple[Verdict, ...] = ("ok", "claim-broken", "bug")
-    rows = [result("mechanism", verdict=verdict) for verdict in verdicts]
+    rows = [bound(verdict=verdict) for verdict in verdicts]
     assert [worst(rows[: n + 1]) for n in range(3)] == ["ok", "claim-broken", "bug"]
-    audit = Audit(subject="it", seed=1, confidence=0.9, rows=(*rows, result("influence")))
-    assert [row.game for row in audit.of("influence")] == ["influence"]
+    audit = Audit(subject="it", seed=1, confidence=0.9, rows=tuple(rows))
     keys = ["subject", "verdict", "confidence", "seed", "rows"]
     assert list(audit.as_json()) == keys
     assert worst([]) == "ok"

@@ -15,7 +15,7 @@ from fedldp.audit.efforts import QUICK
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.plans import planned_games
 from fedldp.audit.playing import play
-from fedldp.audit.systems import PlannedSystemGame
+from fedldp.audit.systems import SystemGame
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.simulation.plan import problem_of
 
@@ -83,9 +83,9 @@ def played(**changes: Any) -> Any:
     games = [
         game
         for game in planned_games(config, problem_of(config, None), QUICK)
-        if isinstance(game, PlannedSystemGame)
-        and game.setting.startswith("small")
-        and (game.unit, game.game.adversary) == ("client-round", "shuffled-server")
+        if isinstance(game, SystemGame)
+        and game.lines[0].setting.startswith("small")
+        and (game.lines[0].unit, game.adversary) == ("client-round", "shuffled-server")
     ]
     assert games
     return play("", games, confidence=CONFIDENCE, trials=1500, seed=0)

@@ -19,8 +19,7 @@ from fedldp.audit.efforts import QUICK
 from fedldp.audit.observations import AuditKeys, TrialStreams
 from fedldp.audit.plans import planned_games, representatives
 from fedldp.audit.playing import play
-from fedldp.audit.senders import PlannedSenderGame
-from fedldp.audit.systems import PlannedSystemGame
+from fedldp.audit.systems import SenderGame, SystemGame
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import KEY_BYTES
 from fedldp.protocol.keys import TrialKeys, draws_of_seed
@@ -32,15 +31,15 @@ RIGHT = planted.RightConfig
 
 def games_of(config: RunConfig, chosen: Callable[[Any], bool]) -> list[Any]:
     found = planned_games(config, problem_of(config, None), QUICK)
-    return [each for each in found if isinstance(each, PlannedSystemGame) and chosen(each)]
+    return [each for each in found if isinstance(each, SystemGame) and chosen(each)]
 
 
 def small(unit: str, how: str = "") -> Callable[[Any], bool]:
     """Choose the small games about a unit, with an honest server or with a given dishonest one."""
     return lambda q: (
-        q.setting.startswith("small")
-        and q.unit == unit
-        and (how in q.game.apart if how else not q.game.apart)
+        q.lines[0].setting.startswith("small")
+        and q.lines[0].unit == unit
+        and (how in q.suffix if how else not q.suffix)
     )
 
 
@@ -148,16 +147,17 @@ def test_a_request_that_is_answered_twice_with_fresh_noise_is_found(
 )
 def test_a_system_has_a_game_for_each_line_and_adversary(name: str, adversary: str) -> None:
     found = games_of(fedldp.recipe(name), lambda game: True)
-    assert adversary in {each.game.adversary for each in found}
+    assert adversary in {each.adversary for each in found}
     first = found[0]
-    assert first.setting.startswith("as configured")
+    setting = first.lines[0].setting
+    assert setting.startswith("as configured")
     played = {
-        (each.unit, each.game.adversary, delta): proven
+        (line.unit, line.adversary, line.delta): line.proven
         for each in found
-        if each.setting == first.setting
-        for delta, proven in zip(each.deltas, each.proven, strict=True)
+        for line in each.lines
+        if line.setting == setting
     }
-    for line in plan(first.game.config, first.game.problem).privacy.guarantees:
+    for line in plan(first.config, first.problem).privacy.guarantees:
         if (line.adversary, line.kind) == ("server", "none"):
             assert line.unit in {unit for unit, *_ in played}
         elif line.adversary == "server":
@@ -172,7 +172,7 @@ def test_every_system_is_represented() -> None:
 
 @pytest.mark.slow
 def test_the_seed_decides() -> None:
-    games = games_of(fedldp.recipe("fedavg-digits"), lambda q: q.unit == "client-round")
+    games = games_of(fedldp.recipe("fedavg-digits"), lambda q: q.lines[0].unit == "client-round")
 
     def bounds() -> list[float]:
         return [row.lower for row in play("", games, confidence=0.9, trials=40, seed=1).rows]
@@ -185,7 +185,7 @@ def test_the_seed_decides() -> None:
 def test_audited_clients_answer_in_every_phase_of_a_sum() -> None:
     """If they refused, both inputs would look the same, and every system would pass."""
     chosen = games_of(fedldp.recipe("secure-aggregation-digits"), lambda game: True)
-    for game in {each.game.attacked: each.game for each in chosen}.values():
+    for game in {each.attacked: each for each in chosen}.values():
         attacked, keys = game.attacked, TrialKeys(bytes(32), game.attacked.real_arithmetic_only)
         dialogue, clients = attacked.server.dialogue, range(game.config.num_clients)
         assert dialogue is not None
@@ -198,9 +198,9 @@ def test_audited_clients_answer_in_every_phase_of_a_sum() -> None:
 @pytest.mark.slow
 def test_a_game_in_which_a_client_refuses_every_request_does_not_pass() -> None:
     (game, *_) = games_of(fedldp.recipe("quickstart"), small("client-round"))
-    view = game.game.view
-    view._requests[1] = game.game.attacked.request(game.game.config.rounds + 1)
-    pair = game.game.pairs()[0]
+    view = game.view
+    view._requests[1] = game.attacked.request(game.config.rounds + 1)
+    pair = game.pairs(AuditKeys(0))[0]
     with pytest.raises(RunError, match=r"refused all requests \(2 times wrong-round\)"):
         view.observe(pair.first, pair, TrialStreams(bytes(2 * KEY_BYTES), False))
 
@@ -210,7 +210,7 @@ def test_a_game_in_which_a_client_refuses_every_request_does_not_pass() -> None:
 def test_a_game_whose_server_step_fails_does_not_pass(error: type[Exception], fails: bool) -> None:
     """A step may refuse a single report; a step that raises any other error has a mistake."""
     (game, *_) = games_of(fedldp.recipe("quickstart"), small("client-round"))
-    view, pair = game.game.view, game.game.pairs()[0]
+    view, pair = game.view, game.pairs(AuditKeys(0))[0]
 
     def step(*given: Any) -> Any:
         raise error("first line\nsecond line")
@@ -226,15 +226,15 @@ def test_a_game_whose_server_step_fails_does_not_pass(error: type[Exception], fa
         assert len(view.observe(pair.first, pair, draws)) == 2
 
 
-def games(config: RunConfig) -> list[PlannedSenderGame]:
+def games(config: RunConfig) -> list[SenderGame]:
     found = planned_games(config, problem_of(config, None), QUICK)
-    return [each for each in found if isinstance(each, PlannedSenderGame)]
+    return [each for each in found if isinstance(each, SenderGame)]
 
 
 def found(config: RunConfig, seed: int = 0) -> Any:
     (game,) = games(config)
     few = replace(game, effort=replace(QUICK, system_explore=60))
-    (row,) = few.rows(AuditKeys(seed), 0.999, 100)
+    (row,) = few.play(AuditKeys(seed), 0.999, 100)
     return row
 
 

@@ -9,11 +9,12 @@ __all__ = [
     "drawn_weights",
     "efforts",
     "foreign",
-    "games",
+    "game",
     "mechanisms",
     "observations",
     "page",
     "plans",
     "playing",
+    "report_games",
     "results",
 ]

@@ -17,19 +17,48 @@ inequality above holds. H and F need not be independent of each other.
 
 Source: Clopper, Pearson 1934; Jagielski, Ullman, Oprea 2020, "Auditing Differentially Private
 Machine Learning"; Nasr et al. 2021, "Adversary Instantiation".
+
+``one_run_lower`` is for a whole training that runs only once and has many canaries, each with its
+own coin.
+
+Theorem (Steinke, Nasr, Jagielski 2023, "Privacy Auditing with One (1) Training Run", Theorem 5.2).
+Let S be uniform on {-1, 1}^m, let M be (epsilon, delta)-private under a change of one coordinate of
+S, and let T in {-1, 0, 1}^m be any function of M's output: a guess of S, with 0 for no guess. If V
+of r guesses are right, then for every v
+
+    P[V >= v] <= f(v) + 2 m delta max over i of (f(v - i) - f(v))/i,
+    f(v) = P[Binomial(r, e^epsilon/(1 + e^epsilon)) >= v].
+
+So if v correct guesses were counted, all epsilon for which the right side is below alpha are
+refuted, except with probability alpha. Here coordinate i of S says which of two inputs record i, or
+client i, has. So a change of one coordinate is a replacement, as in the statement.
+
+Proof idea at delta 0. Given T = t, by Bayes' rule each S_i equals t_i with odds of at most
+e^epsilon to 1, whatever the other coordinates are. So V is at most a sum of independent coins with
+that bias. One run thus gives m trials, and the bound holds although they share a run. Which guesses
+are made may depend on the output, but their number must be fixed beforehand.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from dataclasses import dataclass
 
-from scipy.stats import beta
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import beta, binom
 
 from fedldp.core.errors import ConfigError
 
 # Larger than the relative error of scipy's quantiles, which is about 1e-12.
 _SAFE_SIDE = 1e-9
+
+SHARES = (0.25, 0.5, 1.0)
+"""Shares of the canaries that are guessed, surest first; each share is a separate test."""
+
+_LARGEST = 50.0
+_STEPS = 60
 
 
 def probability_at_least(hits: int, trials: int, alpha: float) -> float:
@@ -130,6 +159,122 @@ def smallest_found(
         return None
     hits = bisect_left(range(trials), True, key=shown)
     return math.log((hits / trials - delta) / (max(false_hits, 0.5) / trials))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowerBound:
+    """The lower bound on epsilon that a game gave.
+
+    Attributes:
+        lower: the bound on epsilon.
+        trials: the number of fresh trials in which the event was counted, over both inputs.
+        attack: the pair and the event, for the reader.
+        delta: the delta at which epsilon is bounded.
+        false_hits: how often the event occurred with the input for which it is rarer.
+        confidence: the confidence level of the bound from this event.
+    """
+
+    lower: float
+    trials: int
+    attack: str
+    delta: float
+    false_hits: int
+    confidence: float
+
+    def finds(self, proven: float | None) -> float | None:
+        """Return the smallest epsilon that the game would have shown to exceed ``proven``."""
+        return smallest_found(
+            proven,
+            self.false_hits,
+            self.trials // 2,
+            delta=self.delta,
+            confidence=self.confidence,
+        )
+
+
+def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
+    """Return the theorem's bound on the probability of at least ``right`` correct guesses.
+
+    Args:
+        canaries: m.
+        guesses: r, at most m.
+        right: v, at most r.
+        epsilon: the tested epsilon.
+        delta: the tested delta.
+    """
+    bias = 1 / (1 + math.exp(-epsilon))
+    at_least = float(binom.sf(right - 1, guesses, bias))
+    if delta == 0 or right == 0:
+        return at_least
+    steps = np.arange(1, right + 1)
+    between = binom.cdf(right - 1, guesses, bias) - binom.cdf(right - steps - 1, guesses, bias)
+    return min(1.0, at_least + 2 * canaries * delta * float((between / steps).max()))
+
+
+def one_run_lower(
+    canaries: int, guesses: int, right: int, *, delta: float, confidence: float
+) -> float:
+    """Return a lower bound on epsilon at ``delta`` from the guesses of one run; 0 if there is none.
+
+    Args:
+        canaries: m, whose coins are independent and fair.
+        guesses: r, a number fixed before the run.
+        right: v, the number of correct guesses.
+        delta: the delta at which epsilon is bounded, at least 0 and below 1.
+        confidence: the confidence level of the bound.
+
+    Raises:
+        ConfigError: an argument is out of range.
+
+    >>> round(one_run_lower(100, 100, 100, delta=0.0, confidence=0.95), 4)
+    3.493
+    """
+    check_confidence(confidence)
+    if not 0 <= right <= guesses <= canaries or guesses < 1:
+        raise ConfigError(
+            f"{right} of {guesses} guesses right: give 0 <= right <= guesses <= {canaries}"
+        )
+    if not 0 <= delta < 1:
+        raise ConfigError(f"delta = {delta}: give a number of at least 0 and below 1")
+    alpha = 1 - confidence
+    if p_value(canaries, guesses, right, 0.0, delta) >= alpha:
+        return 0.0
+    low, high = 0.0, _LARGEST
+    for _ in range(_STEPS):  # bisect, because the p-value grows with epsilon
+        middle = (low + high) / 2
+        if p_value(canaries, guesses, right, middle, delta) < alpha:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def guessed(scores: NDArray[np.float64], coins: NDArray[np.bool_], share: float) -> tuple[int, int]:
+    """Return the number of guesses, and the number of correct ones.
+
+    Args:
+        scores: the score of each canary: the larger it is, the likelier the canary's coin shows
+            heads; 0 means no evidence.
+        coins: the outcomes of the coin flips.
+        share: the share of the canaries that are guessed: those whose scores have the largest
+            absolute values.
+    """
+    guesses = max(1, int(share * len(scores)))
+    surest = np.argsort(-np.abs(scores), kind="stable")[:guesses]
+    return guesses, int(((scores[surest] > 0) == coins[surest]).sum())
+
+
+def best_one_run_lower(
+    scores: NDArray[np.float64], coins: NDArray[np.bool_], *, delta: float, confidence: float
+) -> tuple[float, str]:
+    """Return the largest bound over ``SHARES``, at a joint confidence, and its guesses."""
+    each = 1 - (1 - confidence) / len(SHARES)
+    found = []
+    for share in SHARES:
+        guesses, right = guessed(scores, coins, share)
+        lower = one_run_lower(len(scores), guesses, right, delta=delta, confidence=each)
+        found.append((lower, f"{right} of {guesses} guesses correct"))
+    return max(found, key=lambda one: one[0])
 
 
 def check_confidence(confidence: float) -> None:

@@ -13,68 +13,50 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedldp.accounting.guarantees import proven_epsilon
+from fedldp.audit.game import Planned
 from fedldp.audit.observations import AuditKeys, needs_simulated
-from fedldp.audit.results import Result
+from fedldp.audit.results import GameResult
 from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedContractCheck:
+class ContractCheck(Planned):
     """A mechanism's duties besides its epsilon.
 
     Attributes:
         mechanism: the checked mechanism.
-        size: d, coordinates of its input.
-        deltas: a single delta, for the proven epsilon.
-        stated_by: who states its event.
     """
 
+    certain = True
     mechanism: Mechanism
-    size: int
-    deltas: tuple[float]
-    stated_by: str
-    claimed: tuple[None] = (None,)
 
     @property
-    def proven(self) -> tuple[float | None, ...]:
-        """The epsilon that the event proves."""
-        event = self.mechanism.event(self.size)
-        return (proven_epsilon(event, "client-round", self.deltas[0]),)
-
-    @property
-    def bounds(self) -> int:
-        """Zero: the check is certain, and needs no share of the confidence."""
-        return 0
+    def size(self) -> int:
+        """The number of coordinates of a report, d."""
+        return self.lines[0].size
 
     @property
     def title(self) -> str:
         """A description of the check, for a progress line."""
         return f"{self.mechanism!r}, d = {self.size}, its contract"
 
-    def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
-        """Yield a row for each broken duty; none if all are kept."""
-        (stream,) = keys.draws(
-            1, self.title, simulated=needs_simulated(self.mechanism, self.size)
-        ).streams(0, 1)
-        for broken in (*self._taken(stream), *self._unread(stream)):
-            yield Result(
-                subject=repr(self.mechanism),
-                game="mechanism",
+    def play(
+        self, keys: AuditKeys, confidence: float, trials: int | None = None
+    ) -> list[GameResult]:
+        """Return a row for each broken duty; none if all are kept."""
+        (line,) = self.lines
+        simulated = needs_simulated(self.mechanism, self.size)
+        (stream,) = keys.draws(1, self.title, simulated=simulated).streams(0, 1)
+        return [
+            line.result(
                 attack=broken,
-                measure="epsilon",
-                measured=None,
-                size=self.size,
-                unit="client-round",
-                neighbours="replace-client",
-                delta=self.deltas[0],
-                proven=self.proven[0],
                 verdict="fails its contract",
                 note="certain: found without trials",
-                stated_by=self.stated_by,
             )
+            for broken in (*self._taken(stream), *self._unread(stream))
+        ]
 
     def _taken(self, stream: Stream) -> Iterator[str]:
         """Yield each non-number not refused properly, as the whole input or as one coordinate."""

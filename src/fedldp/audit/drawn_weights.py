@@ -14,7 +14,7 @@ bisects the words between them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -22,10 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import SubsetResponse
-from fedldp.accounting.guarantees import Unit, proven_epsilon
-from fedldp.audit.inputs import InputPair, whole_pairs
+from fedldp.audit.game import Planned
 from fedldp.audit.observations import AuditKeys
-from fedldp.audit.results import Estimate, Result
+from fedldp.audit.results import GameResult
 from fedldp.core.numbers import exp_below, log_up
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism
@@ -42,93 +41,67 @@ Law = Counter[bytes]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedWeightCheck:
+class WeightCheck(Planned):
     """The counted law of a mechanism's category, compared with what the mechanism states.
 
     Attributes:
         mechanism: the checked mechanism.
-        size: d, coordinates of its input.
-        claimed: the claimed epsilon.
-        stated_by: who states the event.
+        stated: the law that it states.
     """
 
+    certain = True
     mechanism: Mechanism
-    size: int
-    claimed: tuple[float | None, ...]
-    stated_by: str
-    unit: Unit = "client-round"
-    deltas: tuple[float, ...] = (0.0,)
-
-    @property
-    def bounds(self) -> int:
-        """Zero: the check is exact, and needs no share of the confidence."""
-        return 0
-
-    @property
-    def stated(self) -> SubsetResponse:
-        """The law that the mechanism states."""
-        found = self.mechanism.category(self.size)
-        assert found is not None
-        return found
-
-    @property
-    def proven(self) -> tuple[float | None, ...]:
-        """The epsilon that the event proves."""
-        return (proven_epsilon(self.mechanism.event(self.size), self.unit, 0.0),)
+    stated: SubsetResponse
 
     @property
     def title(self) -> str:
         """A description of the check, for a progress line."""
-        return f"{self.mechanism!r}, d = {self.size}, the weights of a category, counted"
+        size = self.lines[0].size
+        return f"{self.mechanism!r}, d = {size}, the weights of a category, counted"
 
-    def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
-        """Count words, and yield one row, which has no confidence level, because it is certain."""
-        (proven,), stated = self.proven, self.stated
-        pair, *others = [
-            pair
-            for pair in whole_pairs(self.size, keys.generator(self.title))
-            if pair.name in ("opposite corners", "zero against a corner")
-        ]
+    def play(
+        self, keys: AuditKeys, confidence: float, trials: int | None = None
+    ) -> list[GameResult]:
+        """Count words, and return one row."""
+        (line,) = self.lines
         key = keys.draws(1, self.title, "seed", simulated=False).keys
-        laws: dict[str, Law] = {}
+        laws: list[Law] = []
         wrong = ""
-        for name, values in _named(pair, others):
+        for name, values in self._inputs(keys).items():
             try:
-                laws[name] = law_of(self.mechanism, values, key, stated)
+                laws.append(law_of(self.mechanism, values, key, self.stated))
             except Exception:  # refusing a finite vector is an outcome that the games observe
-                laws[name] = Counter()
-            if told := unlike(laws[name], stated):
+                laws.append(Counter())
+            if told := unlike(laws[-1], self.stated):
                 wrong = f"{name}: {told}"
                 break
-        ratio = _largest_ratio(list(laws.values()))
+        ratio = _largest_ratio(laws)
         lower, above = 0.0, False
         if ratio is None:
             wrong = ""
             note = "unchecked: reports need several words, or their words are not contiguous"
         else:
-            above = proven is not None and ratio > exp_below(Fraction(proven))
+            above = line.proven is not None and ratio > exp_below(Fraction(line.proven))
             # Rounding up must not lift a ratio within the proven epsilon above that epsilon.
-            lower = log_up(ratio) if above or proven is None else min(proven, log_up(ratio))
+            exact = log_up(ratio)
+            lower = exact if above or line.proven is None else min(line.proven, exact)
             note = "exact: the weights are as stated"
             if wrong or above:
                 note = "different from the stated weights" if wrong else "above the stated epsilon"
-        yield Result(
-            subject=repr(self.mechanism),
-            game="mechanism",
+        counted = line.result(
             attack=f"64-bit words counted for each report; {wrong or 'distributions compared'}",
-            measure="epsilon",
-            measured=Estimate.at_least(lower),
-            size=self.size,
-            unit=self.unit,
-            neighbours="replace-client",
-            claimed=self.claimed[0],
-            proven=proven,
+            lower=lower,
             trials=len(laws),
             verdict="bug" if wrong or above else "ok",
             note=note,
-            stated_by=self.stated_by,
-            finds=proven,
+            finds=line.proven,
         )
+        return [counted]
+
+    def _inputs(self, keys: AuditKeys) -> dict[str, NDArray[np.float64]]:
+        """Return the inputs whose laws are compared, by name."""
+        ones = np.ones(self.lines[0].size)
+        return {"a corner": ones, "the opposite corner": -ones, "zero": 0 * ones}
 
 
 def law_of(
@@ -204,15 +177,6 @@ def _reports(
             for row, stream in zip(rows, streams, strict=True)
         ]
     return found
-
-
-def _named(
-    pair: InputPair, others: Sequence[InputPair]
-) -> Iterator[tuple[str, NDArray[np.float64]]]:
-    yield "a corner", pair.first
-    yield "the opposite corner", pair.second
-    for other in others:
-        yield "zero", other.first
 
 
 def unlike(law: Law, stated: SubsetResponse) -> str:

@@ -9,8 +9,6 @@ fresh trials; a bad choice only makes it weak.
 from __future__ import annotations
 
 import math
-import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,16 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.audit.bounds import epsilon_lower, smallest_found
-from fedldp.audit.observations import Floats, Observations
-from fedldp.mechanisms import Mechanism
+from fedldp.audit.bounds import LowerBound, epsilon_lower
+from fedldp.audit.observations import Floats
 
-ObservedRounds = Sequence[Observations]
-"""What is seen of one input, in one round or several rounds."""
 Score = Callable[[Any], Floats]
 """Gives a number for each trial; the number of a trial depends on that trial only."""
 
-_MOST_BITS = 512
 _MOST_THRESHOLDS = 96
 
 
@@ -59,37 +53,6 @@ class Distinguisher:
         return int(inside.sum())
 
 
-@dataclass(frozen=True, kw_only=True)
-class LowerBound:
-    """The lower bound on epsilon that a game gave.
-
-    Attributes:
-        lower: the bound on epsilon.
-        trials: the number of fresh trials in which the event was counted, over both inputs.
-        attack: the pair and the event, for the reader.
-        delta: the delta at which epsilon is bounded.
-        false_hits: how often the event occurred with the input for which it is rarer.
-        confidence: the confidence level of the bound from this event.
-    """
-
-    lower: float
-    trials: int
-    attack: str
-    delta: float
-    false_hits: int
-    confidence: float
-
-    def finds(self, proven: float | None) -> float | None:
-        """Return the smallest epsilon that the game would have shown to exceed ``proven``."""
-        return smallest_found(
-            proven,
-            self.false_hits,
-            self.trials // 2,
-            delta=self.delta,
-            confidence=self.confidence,
-        )
-
-
 def best(scores: Iterable[tuple[str, Score]], first: Any, second: Any, *, delta: float,
          trials: int) -> tuple[Distinguisher, Distinguisher]:  # fmt: skip
     """Return two events, the more promising first: the best of those likelier under each input.
@@ -117,7 +80,7 @@ def best(scores: Iterable[tuple[str, Score]], first: Any, second: Any, *, delta:
 
 def lower_bound(
     events: Sequence[Distinguisher],
-    hits: Callable[[Distinguisher, int], int],
+    hits: NDArray[np.int64],
     count: int,
     *,
     delta: float,
@@ -128,34 +91,28 @@ def lower_bound(
     Args:
         events: chosen on other trials; they share the probability of error that ``confidence``
             leaves.
-        hits: returns in how many of the trials with the first (0) or second (1) input an event
-            occurred.
+        hits: in how many of the trials with the first and the second input each event occurred,
+            shape (events, 2).
         count: number of trials with each input.
         delta: the delta at which epsilon is bounded.
         confidence: the confidence level of the bound.
     """
     each = 1 - (1 - confidence) / len(events)
-    bounds = [
-        epsilon_lower(
-            hits(event, int(event.swapped)),
-            count,
-            hits(event, int(not event.swapped)),
-            count,
-            delta=delta,
-            confidence=each,
+    bounds = []
+    for event, both in zip(events, hits.tolist(), strict=True):
+        likelier, rarer = both[::-1] if event.swapped else both
+        lower = epsilon_lower(likelier, count, rarer, count, delta=delta, confidence=each)
+        bounds.append(
+            LowerBound(
+                lower=lower,
+                trials=2 * count,
+                attack=event.name,
+                delta=delta,
+                false_hits=rarer,
+                confidence=each,
+            )
         )
-        for event in events
-    ]
-    at = int(np.argmax(bounds))
-    event = events[at]
-    return LowerBound(
-        lower=bounds[at],
-        trials=2 * count,
-        attack=event.name,
-        delta=delta,
-        false_hits=hits(event, int(not event.swapped)),
-        confidence=each,
-    )
+    return max(bounds, key=lambda bound: bound.lower)
 
 
 def _thresholds(
@@ -191,134 +148,3 @@ def _promise(
     high = np.minimum(1, q + np.sqrt(q * spread) + 8 / trials)
     guess: Floats = np.where(low > 0, np.log(np.maximum(low, 1e-300) / high), -math.inf)
     return guess
-
-
-def scores(first: ObservedRounds, second: ObservedRounds, *, inputs: Sequence[NDArray[Any]],
-           learned: bool) -> Iterator[tuple[str, Score]]:  # fmt: skip
-    """Yield scores that may tell two inputs apart, fitted on some trials.
-
-    Args:
-        first: trials with one input, an ``Observations`` for each round.
-        second: trials with the other input.
-        inputs: the two inputs of the last round, which differ.
-        learned: whether to train a classifier as well.
-    """
-    yield "length or refusal", lambda r: _lengths(r)
-    yield "histogram of lengths and refusals", _histogram(_length_keys, first, second)
-    if _distinct(first, second) <= len(first[0]) // 2 + 2:
-        yield "histogram of whole reports", _histogram(_whole_keys, first, second)
-    if len(first) > 1:
-        yield "equal reports in two rounds", _equal
-    mechanism = first[-1].mechanism
-    if hasattr(mechanism, "log_ratio") and (first[-1].lengths >= 0).all():
-        yield "log-likelihood ratio", _log_ratio(mechanism, inputs)
-    yield from _decoded_scores(mechanism, inputs)
-    if learned:
-        yield "logistic regression on bits and estimates", _classifier(first, second)
-
-
-def _lengths(reports: ObservedRounds) -> Floats:
-    total: Floats = np.sum([seen.lengths for seen in reports], axis=0, dtype=np.float64)
-    return total
-
-
-def _length_keys(reports: ObservedRounds) -> list[Any]:
-    return list(zip(*(seen.lengths.tolist() for seen in reports), strict=True))
-
-
-def _whole_keys(reports: ObservedRounds) -> list[Any]:
-    return list(zip(*(seen.whole for seen in reports), strict=True))
-
-
-def _distinct(first: ObservedRounds, second: ObservedRounds) -> int:
-    return len({*_whole_keys(first), *_whole_keys(second)})
-
-
-def _equal(reports: ObservedRounds) -> Floats:
-    keys = _whole_keys(reports)
-    return np.array([len(set(key)) == 1 for key in keys], np.float64)
-
-
-def _histogram(
-    keys: Callable[[ObservedRounds], list[Any]], first: ObservedRounds, second: ObservedRounds
-) -> Score:
-    """Return the log-ratio of each outcome's two frequencies; 0 for an unseen outcome."""
-    a, b = Counter(keys(first)), Counter(keys(second))
-    ratio = {key: math.log((a[key] + 0.5) / (b[key] + 0.5)) for key in {*a, *b}}
-    return lambda reports: np.array([ratio.get(key, 0.0) for key in keys(reports)])
-
-
-def _log_ratio(mechanism: Any, inputs: Sequence[NDArray[Any]]) -> Score:
-    def score(reports: ObservedRounds) -> Floats:
-        seen = reports[-1]
-        found = np.zeros(len(seen))
-        came = seen.lengths >= 0
-        if came.any():
-            found[came] = mechanism.log_ratio(seen.rows[came], *inputs)
-        return found
-
-    return score
-
-
-def _decoded_scores(
-    mechanism: Mechanism, inputs: Sequence[NDArray[Any]]
-) -> Iterator[tuple[str, Score]]:
-    one, other = (_as_bounded(mechanism, values) for values in inputs)
-    changed = one - other
-    scale = np.abs(changed).max()
-    direction = changed / scale if scale else changed
-    at = int(np.abs(direction).argmax())
-    along = "estimate projected onto the difference of the inputs"
-    yield along, lambda r: r[-1].decoded @ direction
-    yield "estimate of one coordinate", lambda r: r[-1].decoded[:, at]
-    yield "sum of the estimated coordinates", lambda r: r[-1].decoded.sum(1)
-    yield "L1 norm of the estimate", lambda r: np.abs(r[-1].decoded).sum(1)
-    yield "distances of the estimate from both inputs", lambda r: _nearer(r[-1], one, other)
-
-
-def _nearer(seen: Observations, one: Floats, other: Floats) -> Floats:
-    found: Floats = np.abs(seen.decoded - other).sum(1) - np.abs(seen.decoded - one).sum(1)
-    return found
-
-
-def _as_bounded(mechanism: Mechanism, values: NDArray[Any]) -> Floats:
-    """Return the values that the mechanism should randomise, or finite values near them."""
-    try:
-        bounded = mechanism.bound(values.copy())
-    except Exception:  # a fallback is enough, because only a score depends on the result
-        bounded = values
-    return np.clip(np.nan_to_num(bounded.astype(np.float64)), -1e9, 1e9)
-
-
-def _classifier(first: ObservedRounds, second: ObservedRounds) -> Score:
-    """Return the scores of a logistic regression trained on these trials."""
-    from sklearn.linear_model import LogisticRegression
-
-    # Everything is fitted on the trials given here, so that the score of a new trial depends on
-    # that trial only, and new trials stay independent.
-    widths = [min(seen.rows.shape[1], _MOST_BITS // 8) for seen in first]
-    features = np.concatenate([_features(first, widths), _features(second, widths)])
-    scale = 1e-9 + np.abs(features).max(0)
-    labels = np.repeat([1, 0], [len(first[0]), len(second[0])])
-    model = LogisticRegression(C=1.0, max_iter=50)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a fit that has not converged is only a weaker test
-        model.fit(features / scale, labels)
-
-    def score(reports: ObservedRounds) -> Floats:
-        found: Floats = model.decision_function(_features(reports, widths) / scale)
-        return found
-
-    return score
-
-
-def _features(reports: ObservedRounds, widths: Sequence[int]) -> Floats:
-    columns = []
-    for seen, width in zip(reports, widths, strict=True):
-        rows = np.zeros((len(seen), width), np.uint8)
-        shared = min(width, seen.rows.shape[1])
-        rows[:, :shared] = seen.rows[:, :shared]
-        columns.append(np.unpackbits(rows, axis=1).astype(np.float64))
-        columns.append(np.clip(seen.decoded[:, :_MOST_BITS], -1e12, 1e12))
-        columns.append(seen.lengths[:, None].astype(np.float64))
-    return np.concatenate(columns, axis=1)

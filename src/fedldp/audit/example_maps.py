@@ -7,7 +7,6 @@ it. The check compares data sets that differ in one example.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,9 +15,10 @@ from numpy.typing import NDArray
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.bounds import epsilon_lower
+from fedldp.audit.game import Planned
 from fedldp.audit.inputs import FAR
 from fedldp.audit.observations import AuditKeys
-from fedldp.audit.results import Estimate, Result
+from fedldp.audit.results import GameResult, Line
 from fedldp.data.image_features import ExampleMap
 
 _EXAMPLES, _TRIALS = 8, 20
@@ -26,71 +26,78 @@ _SCALES = (0.0, 1.0, FAR, -FAR, 1e30, np.inf, np.nan)
 """Factors by which the replaced example is multiplied after it is drawn again."""
 
 
-@dataclass(frozen=True)
-class PlannedMapGame:
+@dataclass(frozen=True, kw_only=True)
+class MapCheck(Planned):
     """The features of a configuration, computed for neighbouring data sets.
 
     The statement proves an epsilon of 0: the features of an example reveal nothing about another.
 
     Attributes:
-        config: the configuration of the run.
-        problem: public facts about its data.
+        mapping: the features.
+        input_shape: the shape of one example.
     """
 
-    config: RunConfig
-    problem: Problem
+    certain = True
+    mapping: ExampleMap
+    input_shape: tuple[int, ...]
 
-    @property
-    def bounds(self) -> int:
-        """How many bounds the game gives."""
-        return 1
-
-    @property
-    def title(self) -> str:
-        """A description of the game, for a progress line."""
-        return f"{self.config.name()}, features: whether replacing one example changes another's"
-
-    def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
-        """Map pairs of data sets, and yield one row."""
-        mapping = self.config.composition.features.mapping(self.problem)
-        assert mapping is not None
-        generator, count = keys.generator("features"), trials or _TRIALS
-        told, again, lower = 0, 0, 0.0
-        for scale in _SCALES:
-            counts = self._counts(mapping, scale, count, generator)
-            told, again = told + counts[0], again + counts[1]
-            each = 1 - (1 - confidence) / len(_SCALES)
-            found = epsilon_lower(counts[0], count, counts[1], count, delta=0.0, confidence=each)
-            lower = max(lower, found)
-        count *= len(_SCALES)
-        yield Result(
-            subject=self.config.name(),
-            game="system",
-            attack=_attack(told, again, count),
-            measure="epsilon",
-            measured=Estimate.at_least(lower),
+    @classmethod
+    def of(cls, config: RunConfig, problem: Problem) -> MapCheck | None:
+        """Return the check of a configuration; None if it has no features."""
+        mapping = config.composition.features.mapping(problem)
+        if mapping is None:
+            return None
+        line = Line(
+            subject=config.name(),
+            of_system=True,
             setting="features",
             size=mapping.size,
             unit="record",
             neighbours="one example is replaced; the adversary sees the features of the others",
             proven=0.0,
-            confidence=confidence,
-            trials=count,
-            verdict="bug" if told or again else "ok",
-            note="above the proven epsilon" if told or again else "exact: bit for bit the same",
         )
+        return cls(lines=(line,), mapping=mapping, input_shape=problem.input_shape)
 
-    def _counts(
-        self, mapping: ExampleMap, scale: float, count: int, generator: np.random.Generator
-    ) -> tuple[int, int]:
+    @property
+    def title(self) -> str:
+        """A description of the check, for a progress line."""
+        (line,) = self.lines
+        return f"{line.subject}, features: whether replacing one example changes another's"
+
+    def play(
+        self, keys: AuditKeys, confidence: float, trials: int | None = None
+    ) -> list[GameResult]:
+        """Map pairs of data sets, and return one row."""
+        generator, count = keys.generator("features"), trials or _TRIALS
+        told, again, lower = 0, 0, 0.0
+        for scale in _SCALES:
+            differ, differ_again = self._counts(scale, count, generator)
+            told, again = told + differ, again + differ_again
+            each = 1 - (1 - confidence) / len(_SCALES)
+            found = epsilon_lower(differ, count, differ_again, count, delta=0.0, confidence=each)
+            lower = max(lower, found)
+        count *= len(_SCALES)
+        wrong = bool(told or again)
+        (line,) = self.lines
+        return [
+            line.result(
+                attack=_attack(told, again, count),
+                lower=lower,
+                trials=count,
+                verdict="bug" if wrong else "ok",
+                note="above the proven epsilon" if wrong else "exact: bit for bit the same",
+            )
+        ]
+
+    def _counts(self, scale: float, count: int, generator: np.random.Generator) -> tuple[int, int]:
         """Return how often the others' features differed for a neighbour, and for the same data."""
         told = again = 0
         for trial in range(count):
-            one = generator.random((_EXAMPLES, *self.problem.input_shape)).astype(np.float32)
+            one = generator.random((_EXAMPLES, *self.input_shape)).astype(np.float32)
             other, place = one.copy(), trial % _EXAMPLES
             with np.errstate(all="ignore"):
                 other[place] = generator.random(one.shape[1:]) * scale
-                seen = [_of_others(mapping, data, place) for data in (one, other, one)]
+                seen = [_of_others(self.mapping, data, place) for data in (one, other, one)]
             told += seen[0] != seen[1]
             again += seen[0] != seen[2]
         return told, again

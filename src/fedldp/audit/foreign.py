@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +25,11 @@ from fedldp.accounting.events import Event, InClear
 from fedldp.accounting.guarantees import Unit
 from fedldp.audit.bounds import epsilon_lower, probability_at_least
 from fedldp.audit.efforts import Effort
-from fedldp.audit.games import ReportGame
+from fedldp.audit.game import Planned
 from fedldp.audit.inputs import FAR
 from fedldp.audit.observations import AuditKeys
-from fedldp.audit.results import Estimate, Result, note_of, verdict_of
+from fedldp.audit.report_games import ReportGame
+from fedldp.audit.results import GameResult, Line, note_of, verdict_of
 from fedldp.core.errors import ConfigError, RunError, first_line
 from fedldp.core.randomness import Stream
 from fedldp.core.registry import is_address, load
@@ -175,79 +177,52 @@ def _function(address: str) -> Callable[[list[NDArray[np.float32]]], Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedForeignGame:
-    """One game against a client, and the claimed epsilon.
+class _OfClient(Planned):
+    """A game against a client that is not about whole reports.
 
     Attributes:
         client: the attacked client.
-        kind: "reports": the games for mechanisms; "repeats": whether answers to one input are
-            equal; "shared noise": whether numbers of one answer have equal noise.
-        unit: the unit of the claim; "client-run": two successive reports.
-        epsilon: the claimed epsilon.
-        delta: the delta of the claim.
         effort: how many trials.
     """
 
     client: ForeignClient
-    kind: Literal["reports", "repeats", "shared noise"]
-    unit: Unit
-    epsilon: float
-    delta: float
     effort: Effort
-
-    @property
-    def bounds(self) -> int:
-        """How many rows the game gives."""
-        return 1
-
-    @property
-    def setting(self) -> str:
-        """What the audit examines."""
-        if self.kind != "reports":
-            return self.kind
-        if self.client.beside:
-            return "beside the arrays"
-        return "two reports" if self.unit == "client-run" else "whole reports"
 
     @property
     def title(self) -> str:
         """A description of the game, for a progress line."""
-        return f"{self.client!r}, {self.unit}, {self.setting}"
+        (line,) = self.lines
+        return f"{line.subject}, {line.unit}, {line.setting}"
 
-    def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
-        """Play, and yield the row."""
-        size = self.client.size
-        if self.kind == "reports":
-            game = ReportGame(mechanism=self.client, size=size, unit=self.unit)
-            (shown,) = game.play([self.delta], self.epsilon, self.effort, keys, confidence, trials)
-            lower, attack, count = shown.lower, shown.attack, shown.trials
-            finds = shown.finds(self.epsilon)
-        else:
-            count, finds = trials or self.effort.mechanism_least, None
-            play = self._repeats if self.kind == "repeats" else self._shared
-            lower, attack = play(keys.generator(repr(self.client), self.kind), count, confidence)
-        yield Result(
-            subject=repr(self.client),
-            game="mechanism",
+    def play(
+        self, keys: AuditKeys, confidence: float, trials: int | None = None
+    ) -> list[GameResult]:
+        """Play, and return the row."""
+        (line,) = self.lines
+        generator = keys.generator(line.subject, line.setting)
+        count = trials or self.effort.mechanism_least
+        lower, attack = self.found(generator, count, confidence)
+        row = line.result(
             attack=attack,
-            measure="epsilon",
-            measured=Estimate.at_least(lower),
-            setting=self.setting,
-            size=size,
-            unit=self.unit,
-            neighbours="replace-client",
-            delta=self.delta,
-            claimed=None,
-            proven=self.epsilon,
+            lower=lower,
             confidence=confidence,
             trials=count,
-            verdict=verdict_of(None, self.epsilon, lower),
-            note=note_of(self.epsilon, lower, self.client.address, finds),
-            stated_by=self.client.address,
-            finds=finds,
+            verdict=verdict_of(None, line.proven, lower),
+            note=note_of(line.proven, lower, line.stated_by),
         )
+        return [row]
 
-    def _repeats(
+    @abstractmethod
+    def found(
+        self, generator: np.random.Generator, count: int, confidence: float
+    ) -> tuple[float, str]:
+        """Return a lower bound on epsilon, and what was counted."""
+
+
+class RepeatedAnswers(_OfClient):
+    """Whether answers to one input are equal."""
+
+    def found(
         self, generator: np.random.Generator, count: int, confidence: float
     ) -> tuple[float, str]:
         """Get two answers for each of many inputs.
@@ -261,11 +236,21 @@ class PlannedForeignGame:
         place = {answer: at for at, answer in enumerate(first)}
         others = sorted(place.values())
         hits = sum(self._seen(inputs[at]) == first[at] for at in others)
-        share = probability_at_least(hits, len(others), 1 - confidence) - self.delta
+        share = probability_at_least(hits, len(others), 1 - confidence) - self.lines[0].delta
         lower = math.log(max(1.0, share * len(others)))
         return lower, f"{hits} of {len(others)} inputs are answered twice with the same bytes"
 
-    def _shared(
+    def _seen(self, values: NDArray[np.float64]) -> bytes:
+        try:
+            return self.client.encode(values, Stream(bytes(32), simulated=True))
+        except Exception:  # the adversary observes a failure, too
+            return b""
+
+
+class SharedNoise(_OfClient):
+    """Whether numbers of one answer have equal noise."""
+
+    def found(
         self, generator: np.random.Generator, count: int, confidence: float
     ) -> tuple[float, str]:
         """Compare numbers within one answer, for equal inputs and for opposite inputs."""
@@ -285,7 +270,7 @@ class PlannedForeignGame:
                 sum(equal(values) for _ in range(count)) for values in (np.zeros(size), other)
             )
             lower = epsilon_lower(
-                hits, count, false_hits, count, delta=self.delta,
+                hits, count, false_hits, count, delta=self.lines[0].delta,
                 confidence=1 - (1 - confidence) / len(patterns),
             )  # fmt: skip
             found.append((lower, f"equal noise in {what}, {hits} against {false_hits} times"))
@@ -324,12 +309,6 @@ class PlannedForeignGame:
         same = np.abs(one - other) <= _NEAR * np.maximum(np.abs(one), np.abs(other))
         return bool(np.all(same))
 
-    def _seen(self, values: NDArray[np.float64]) -> bytes:
-        try:
-            return self.client.encode(values, Stream(bytes(32), simulated=True))
-        except Exception:  # the adversary observes a failure, too
-            return b""
-
 
 def planned_foreign_games(
     address: str,
@@ -339,7 +318,7 @@ def planned_foreign_games(
     delta: float,
     shapes: Sequence[ArrayShape] = SHAPES,
     effort: Effort,
-) -> list[PlannedForeignGame]:
+) -> list[Planned]:
     """Return the games against a function and its claimed guarantee.
 
     Args:
@@ -380,19 +359,28 @@ def planned_foreign_games(
         ) from error
     if arrays.size + others.size == 0:
         raise ConfigError(f"client = {address}: it returns no numbers; make it return arrays")
-    game = partial(PlannedForeignGame, epsilon=epsilon, delta=delta, effort=effort)
     of = known[unit]
-    found = [game(client=client, kind="reports", unit=of)]
+
+    def lines(setting: str, unit: Unit = of, times: int = 1, seen: ForeignClient = client) -> Any:
+        line = Line(
+            subject=repr(seen),
+            setting=setting,
+            size=client.size,
+            unit=unit,
+            delta=min(times * delta, 0.999) if times > 1 else delta,
+            proven=times * epsilon,
+            stated_by=address,
+        )
+        return {"lines": (line,), "effort": effort}
+
+    found: list[Planned] = [ReportGame(mechanism=client, **lines("whole reports"))]
     if of == "client-round":
         found += [
-            game(client=client, kind="repeats", unit=of),
-            game(client=client, kind="shared noise", unit=of),
-            PlannedForeignGame(
-                client=client, kind="reports", unit="client-run", epsilon=2 * epsilon,
-                delta=min(2 * delta, 0.999), effort=effort,
-            ),
-        ]  # fmt: skip
+            RepeatedAnswers(client=client, **lines("repeats")),
+            SharedNoise(client=client, **lines("shared noise")),
+            ReportGame(mechanism=client, **lines("two reports", "client-run", times=2)),
+        ]
     if others.size:
         beside = ForeignClient(address, client.shapes, beside=True)
-        found.append(game(client=beside, kind="reports", unit=of))
+        found.append(ReportGame(mechanism=beside, **lines("beside the arrays", seen=beside)))
     return found

@@ -21,7 +21,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.forged_reports import FACTOR, Forger, made_of
 from fedldp.audit.inputs import check_one_sum
-from fedldp.audit.results import Estimate, Result
+from fedldp.audit.results import AttackResult, Estimate
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.protocol.client_store import MemoryStore
 from fedldp.protocol.keys import SimulationKeys, draws_of_seed
@@ -33,7 +33,7 @@ from fedldp.simulation.participation import participants
 from fedldp.simulation.population import Encoders
 
 
-def influence(config: RunConfig, problem: Problem) -> Result:
+def influence(config: RunConfig, problem: Problem) -> AttackResult:
     """Return how far one client of the first round can move the weights after it.
 
     ``measured`` is the largest difference that two reports of the client make in any weight.
@@ -43,7 +43,7 @@ def influence(config: RunConfig, problem: Problem) -> Result:
     """
     scheduled = config.with_schedule(draws_of_seed(config.seed))
     step = FirstStep(scheduled, problem)
-    return max((step.influence(place) for place in step.kinds), key=lambda one: one.lower)
+    return max((step.influence(place) for place in step.kinds), key=lambda one: one.advantage)
 
 
 class FirstStep:
@@ -77,13 +77,13 @@ class FirstStep:
         found = {id(self._encoders[client]): place for place, client in enumerate(self.clients)}
         return sorted(found.values())
 
-    def influence(self, place: int) -> Result:
+    def influence(self, place: int) -> AttackResult:
         """Return how far the client at an index of the round can move the weights."""
         ones = np.ones(self.state.weights.size)
         up, down = (self.after(place, self.forged(place, way * ones)) for way in (1.0, -1.0))
-        return Result(
+        return AttackResult(
             subject=self._config.name(),
-            game="influence",
+            kind="influence",
             attack="the furthest report one way, then the other",
             measure="influence",
             measured=Estimate.exact(float(np.abs(up - down).max())),

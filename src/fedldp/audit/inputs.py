@@ -113,16 +113,18 @@ def coordinate_pairs(size: int, generator: np.random.Generator) -> list[InputPai
     return pairs
 
 
-def constant_pairs() -> list[tuple[str, NDArray[Any], NDArray[Any]]]:
+def constant_pairs() -> list[InputPair]:
     """Return pairs of values for a coordinate: each an array of shape (1,)."""
     ends, far = (np.array([1.0]), np.array([-1.0])), np.array([FAR])
     return [
-        ("end to end", *ends),
-        ("end to end, float32", *_single(*ends)),
-        ("zero against an end", np.array([0.0]), ends[0]),
-        ("far outside, opposite", far, -far),
-        ("far outside, opposite, float32", *_single(far, -far)),
-        ("zero against the largest float32", *_single(np.zeros(1), np.array([LARGEST_SINGLE]))),
+        InputPair("end to end", *ends),
+        InputPair("end to end, float32", *_single(*ends)),
+        InputPair("zero against an end", np.array([0.0]), ends[0]),
+        InputPair("far outside, opposite", far, -far),
+        InputPair("far outside, opposite, float32", *_single(far, -far)),
+        InputPair(
+            "zero against the largest float32", *_single(np.zeros(1), np.array([LARGEST_SINGLE]))
+        ),
     ]
 
 

@@ -31,7 +31,7 @@ from fedldp.audit.content_linkage import (
 )
 from fedldp.audit.efforts import QUICK, Effort
 from fedldp.audit.observations import AuditKeys
-from fedldp.audit.results import Audit, Estimate, Result
+from fedldp.audit.results import AttackResult, Audit, Estimate
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset
 from fedldp.mechanisms import BitMechanism
@@ -64,15 +64,15 @@ class _Count:
     trials: int
     figures: dict[str, Any]
 
-    def result(self, subject: str, confidence: float) -> Result:
+    def result(self, subject: str, confidence: float) -> AttackResult:
         """Return the share of correct links; the baseline is the share that guessing gives."""
         alpha = (1 - confidence) / 2
         low = probability_at_least(self.hits, self.trials, alpha)
         high = probability_at_most(self.hits, self.trials, alpha)
         guessing = 1 / self.figures["clients"]
-        return Result(
+        return AttackResult(
             subject=subject,
-            game="linkage",
+            kind="linkage",
             attack=self.attack,
             measure="links",
             measured=Estimate(value=self.hits / self.trials, low=low, high=high),
@@ -93,7 +93,7 @@ def linkage(
     confidence: float = 0.999,
     seed: int = 0,
     tell: Callable[[str], None] = lambda line: None,
-) -> Audit:
+) -> Audit[AttackResult]:
     """Try to link the messages of a configuration's shuffler, and of a secure sum in its place.
 
     Args:
@@ -139,7 +139,7 @@ def timing(
     trials: int = QUICK.timing_trials,
     confidence: float = 0.999,
     seed: int = 0,
-) -> tuple[Result, ...]:
+) -> tuple[AttackResult, ...]:
     """Play one game on arrivals, with any time model and number of clients.
 
     All intervals hold together with ``confidence``.
@@ -198,7 +198,7 @@ def content(
     trials: int = QUICK.content_trials,
     confidence: float = 0.999,
     seed: int = 0,
-) -> tuple[Result, ...]:
+) -> tuple[AttackResult, ...]:
     """Play the games on bits, with all clients of a round and messages of any length.
 
     All intervals hold together with ``confidence``.
@@ -308,7 +308,7 @@ def what(told: Mapping[str, Any]) -> str:
     return f"{told['channel']}: {whose} {_IN_WORDS[told['span']]}, by {by}{clocks}"
 
 
-def lines(rows: Sequence[Result]) -> Iterator[tuple[str, str, str, str]]:
+def lines(rows: Sequence[AttackResult]) -> Iterator[tuple[str, str, str, str]]:
     """Yield for each row, in words: what was tried, guessing, the interval, and the verdict."""
     for row in rows:
         told = row.as_json()

@@ -110,6 +110,14 @@ class Observations:
             return 0.0
 
 
+class Rounds(tuple[Observations, ...]):
+    """What is seen in each round of some trials with one input."""
+
+    def part(self, start: int, stop: int | None) -> Rounds:
+        """Return some of the trials."""
+        return Rounds(each.part(start, stop) for each in self)
+
+
 def needs_simulated(mechanism: Mechanism, size: int) -> bool:
     """Return whether a mechanism accepts only the streams of simulations."""
     return real_arithmetic_only(mechanism.event(size))

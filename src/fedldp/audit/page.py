@@ -14,7 +14,7 @@ from fedldp.algorithms.settings import is_own
 from fedldp.audit import linkage, poisoning
 from fedldp.audit.attacks import attack
 from fedldp.audit.efforts import FULL, QUICK
-from fedldp.audit.results import Audit, Result
+from fedldp.audit.results import AttackResult, Audit, GameResult
 from fedldp.reporting import charts
 from fedldp.reporting.html import render
 
@@ -31,9 +31,9 @@ class ExtraAttacks:
         lies: the accuracy that a share of lying clients costs.
     """
 
-    attacks: Sequence[Result]
-    links: Audit | None
-    lies: Audit
+    attacks: Sequence[AttackResult]
+    links: Audit[AttackResult] | None
+    lies: Audit[AttackResult]
 
 
 def extra_attacks(
@@ -63,7 +63,7 @@ def extra_attacks(
     )
 
 
-def page(audit: Audit, more: ExtraAttacks | None = None) -> str:
+def page(audit: Audit[GameResult], more: ExtraAttacks | None = None) -> str:
     """Return the page; without Matplotlib it has no curves or pictures."""
     drawn = charts.available()
     attacks = [] if more is None else list(more.attacks)
@@ -82,11 +82,11 @@ def page(audit: Audit, more: ExtraAttacks | None = None) -> str:
     )
 
 
-def _curves(attacks: Sequence[Result]) -> list[tuple[str, str]]:
+def _curves(attacks: Sequence[AttackResult]) -> list[tuple[str, str]]:
     """Return the ROC curves of each kind of attack that answers yes or no, and their captions."""
     found: list[tuple[str, str]] = []
     decided = [one for one in attacks if one.roc is not None]
-    for (kind, seen), some in groupby(decided, key=lambda one: (one.game, one.against)):
+    for (kind, seen), some in groupby(decided, key=lambda one: (one.kind, one.against)):
         curves = [(str(one.attack), one.roc.points) for one in some if one.roc is not None]
         svg = charts.lines(
             f"roc-{len(found)}",
@@ -100,7 +100,7 @@ def _curves(attacks: Sequence[Result]) -> list[tuple[str, str]]:
     return found
 
 
-def _galleries(attacks: Sequence[Result]) -> list[tuple[str, list[tuple[str, str]]]]:
+def _galleries(attacks: Sequence[AttackResult]) -> list[tuple[str, list[tuple[str, str]]]]:
     return [
         (
             f"{one.attack}: error {one.measured}",
@@ -114,7 +114,7 @@ def _galleries(attacks: Sequence[Result]) -> list[tuple[str, list[tuple[str, str
     ]
 
 
-def _lies(lies: Audit | None) -> dict[str, Any]:
+def _lies(lies: Audit[AttackResult] | None) -> dict[str, Any]:
     if lies is None:
         return {"lost": [], "shares": [], "lost_rounds": 0}
     lost = poisoning.mean_lost(lies.rows)
@@ -123,5 +123,5 @@ def _lies(lies: Audit | None) -> dict[str, Any]:
     return {
         "lost": [(s, kind, [lost.get((s, kind, share)) for share in shares]) for s, kind in kinds],
         "shares": shares,
-        "lost_rounds": lies.of("poisoning")[0].figures["rounds"],
+        "lost_rounds": lies.rows[-1].figures["rounds"],
     }

@@ -16,7 +16,6 @@ taken again from these sums alone, with other people: the weights must be the sa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -30,10 +29,11 @@ from fedldp.algorithms.features import OnFeatures
 from fedldp.algorithms.people import PerPersonRun
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.bounds import epsilon_lower
+from fedldp.audit.game import Planned
 from fedldp.audit.harness import CPU, AttackedClient, update_of
 from fedldp.audit.inputs import FAR
 from fedldp.audit.observations import AuditKeys
-from fedldp.audit.results import Estimate, Result
+from fedldp.audit.results import GameResult, Line
 from fedldp.core.randomness import Stream
 from fedldp.data.examples import Examples
 from fedldp.protocol.roles import LocalUpdate
@@ -54,8 +54,8 @@ _ODD = (np.inf, np.nan, 0.0)
 """Unusual features, which one person has."""
 
 
-@dataclass(frozen=True)
-class PlannedPeopleCheck:
+@dataclass(frozen=True, kw_only=True)
+class PeopleCheck(Planned):
     """The local update of a configuration that sums over people, applied to made-up people.
 
     The proven epsilon is 0: what others add to a sum reveals nothing about a person.
@@ -65,23 +65,49 @@ class PlannedPeopleCheck:
         problem: public facts about its data.
     """
 
+    certain = True
     config: RunConfig
     problem: Problem
 
-    @property
-    def bounds(self) -> int:
-        """Zero: the check is exact, and needs no share of the confidence."""
-        return 0
+    @classmethod
+    def of(cls, config: RunConfig, problem: Problem) -> PeopleCheck | None:
+        """Return the check of a configuration; None if its local update sums over no people."""
+        line = Line(
+            subject=config.name(),
+            of_system=True,
+            setting="sums over people",
+            size=config.layout(problem).size,
+            unit="record" if problem.people is None else "person",
+            neighbours="one person of a client is replaced; the adversary sees what the others add",
+            proven=0.0,
+        )
+        found = cls(lines=(line,), config=config, problem=problem)
+        return found if isinstance(found._update, PersonGradients | NoisySteps) else None
 
     @property
     def title(self) -> str:
         """A description of the check, for a progress line."""
         return f"{self.config.name()}, sums over people: what others add if one is replaced"
 
-    @property
-    def applies(self) -> bool:
-        """Whether the local update sums over people."""
-        return isinstance(self._update, PersonGradients | NoisySteps)
+    def play(
+        self, keys: AuditKeys, confidence: float, trials: int | None = None
+    ) -> list[GameResult]:
+        """Sum, and return one row."""
+        generator, count = keys.generator("people"), trials or _TRIALS
+        with one_thread(), np.errstate(all="ignore"):
+            wrong = [found for at in range(count) if (found := self._wrong(at, generator))]
+        told = wrong[0] if wrong else "each person's part depends only on that person's rows"
+        lower = epsilon_lower(len(wrong), count, 0, count, delta=0.0, confidence=confidence)
+        (line,) = self.lines
+        return [
+            line.result(
+                attack=f"sums over people compared; {told}",
+                lower=lower,
+                trials=count,
+                verdict="bug" if wrong else "ok",
+                note="above the proven epsilon" if wrong else "exact: bit for bit the same",
+            )
+        ]
 
     @cached_property
     def _sampling(self) -> LocalUpdate:
@@ -94,30 +120,6 @@ class PlannedPeopleCheck:
         if isinstance(found, PersonGradients | NoisySteps):
             return replace(found, sampled=1.0)
         return found
-
-    def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
-        """Sum, and yield one row, which has no confidence level, because it is certain."""
-        generator, count = keys.generator("people"), trials or _TRIALS
-        with one_thread(), np.errstate(all="ignore"):
-            wrong = [found for at in range(count) if (found := self._wrong(at, generator))]
-        yield Result(
-            subject=self.config.name(),
-            game="system",
-            attack="sums over people compared; "
-            + (wrong[0] if wrong else "each person's part depends only on that person's rows"),
-            measure="epsilon",
-            measured=Estimate.at_least(
-                epsilon_lower(len(wrong), count, 0, count, delta=0.0, confidence=confidence)
-            ),
-            setting="sums over people",
-            size=self.config.layout(self.problem).size,
-            unit="record" if self.problem.people is None else "person",
-            neighbours="one person of a client is replaced; the adversary sees what the others add",
-            proven=0.0,
-            trials=count,
-            verdict="bug" if wrong else "ok",
-            note="above the proven epsilon" if wrong else "exact: bit for bit the same",
-        )
 
     @cached_property
     def _distance(self) -> int:

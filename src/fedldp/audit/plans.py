@@ -17,15 +17,16 @@ from fedldp.algorithms.bounds import InLabels
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import PrivacyTarget
+from fedldp.algorithms.systems import whose_word
 from fedldp.audit.canaries import Swap
 from fedldp.audit.efforts import Effort
-from fedldp.audit.example_maps import PlannedMapGame
+from fedldp.audit.example_maps import MapCheck
+from fedldp.audit.game import Planned
 from fedldp.audit.harness import AttackedClient
-from fedldp.audit.people_sums import PlannedPeopleCheck
-from fedldp.audit.playing import PlannedGame
-from fedldp.audit.senders import PlannedSenderGame
-from fedldp.audit.systems import PlannedSystemGame, SystemGame
-from fedldp.audit.whole_runs import PlannedWholeRun, WholeRun, rounds_in_words
+from fedldp.audit.people_sums import PeopleCheck
+from fedldp.audit.results import Line
+from fedldp.audit.systems import SenderGame, SystemGame
+from fedldp.audit.whole_runs import WholeRun, rounds_in_words
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.registry import is_address, is_installed
 from fedldp.simulation.plan import Plan, check_installed, plan, problem_of, state
@@ -103,21 +104,32 @@ def settings_of(config: RunConfig, problem: Problem) -> list[AuditedSetting]:
     return found
 
 
-def planned_games(config: RunConfig, problem: Problem, effort: Effort) -> list[PlannedGame]:
-    """Return the games of a system in all of its settings."""
+def planned_games(config: RunConfig, problem: Problem, effort: Effort) -> list[Planned]:
+    """Return the games of a system in all of its settings, and its checks."""
     settings = settings_of(config, problem)
-    found: list[PlannedGame] = [
-        planned for setting in settings for planned in _planned(setting, effort)
-    ]
-    people = PlannedPeopleCheck(config, problem)
-    if people.applies:
-        found.append(people)
-    if config.composition.features.mapping(problem) is not None:
-        found.append(PlannedMapGame(config, problem))
+    found: list[Planned] = [game for one in settings for game in _planned(one, effort)]
+    checks = (PeopleCheck.of(config, problem), MapCheck.of(config, problem))
+    found += [check for check in checks if check is not None]
     if config.composition.channel.shuffles_reports and config.num_clients > 1:
         small = [setting for setting in settings if not setting.late][-1].planned
-        found.append(PlannedSenderGame(small.scheduled, small.problem, effort))
-    return found + list(_whole_runs(config, problem))
+        found.append(_of_senders(small, effort))
+    return [*found, *_whole_runs(config, problem)]
+
+
+def _of_senders(small: Plan, effort: Effort) -> SenderGame:
+    config = small.scheduled
+    line = Line(
+        subject=config.name(),
+        of_system=True,
+        setting="senders",
+        size=config.layout(small.problem).size,
+        unit="client-round",
+        adversary="shuffled-server",
+        neighbours="another client with the same data sends the report",
+        proven=0.0,
+        stated_by=whose_word(config),
+    )
+    return SenderGame(lines=(line,), effort=effort, config=config, problem=small.problem)
 
 
 def representatives() -> list[RunConfig]:
@@ -246,16 +258,16 @@ def _small_changes(config: RunConfig, rounds: int) -> dict[str, Any]:
     return changes
 
 
-def _planned(setting: AuditedSetting, effort: Effort) -> Iterator[PlannedSystemGame]:
+def _planned(setting: AuditedSetting, effort: Effort) -> Iterator[SystemGame]:
     planned, config = setting.planned, setting.planned.scheduled
-    lines = list(planned.privacy.guarantees)
-    if any(line.kind == "approximate" for line in lines):
-        lines += state(config, planned.problem, planned.releases, delta=CURVE).guarantees
+    stated = list(planned.privacy.guarantees)
+    if any(line.kind == "approximate" for line in stated):
+        stated += state(config, planned.problem, planned.releases, delta=CURVE).guarantees
     claim = config.claim()
     claimed_against = "downlink" if config.composition.downlink is not None else "server"
     small = setting.name.startswith("small")
-    groups = dict.fromkeys((li.unit, li.adversary, li.neighbours) for li in lines)
-    known = {li.unit for li in lines if li.adversary == "server" and li.kind != "none"}
+    groups = dict.fromkeys((li.unit, li.adversary, li.neighbours) for li in stated)
+    known = {li.unit for li in stated if li.adversary == "server" and li.kind != "none"}
     of_a_round: Unit = next(
         (unit for unit in ("person", "record") if unit in known and "client-round" not in known),
         "client-round",
@@ -265,34 +277,37 @@ def _planned(setting: AuditedSetting, effort: Effort) -> Iterator[PlannedSystemG
             continue
         if adversary != "server" and not small:
             continue  # games with all clients of a real run would take too long
-        own = [li for li in lines if (li.unit, li.adversary) == (unit, adversary)]
+        own = [li for li in stated if (li.unit, li.adversary) == (unit, adversary)]
         claimed_here = claim if _is_claimed(claim, unit, adversary, claimed_against) else None
         if setting.name.startswith(_CLAIMED) and claimed_here is None:
             continue  # this setting serves only to test the claim
-        deltas = _deltas(own, claimed_here)
-        games = [_game(setting, unit, adversary, swap) for swap in _swaps(unit, setting.attacked)]
+        lines = tuple(
+            Line(
+                subject=config.name(),
+                of_system=True,
+                setting=setting.name,
+                size=config.layout(planned.problem).size,
+                unit=unit,
+                adversary=adversary,
+                neighbours=neighbours,
+                delta=delta,
+                claimed=_claimed(claimed_here, delta),
+                claim_unit=None if claimed_here is None else claimed_here.unit,
+                proven=_proven(own, delta),
+                stated_by=whose_word(config),
+            )
+            for delta in _deltas(own, claimed_here)
+        )
+        games = [_game(setting, lines, swap, effort) for swap in _swaps(unit, setting.attacked)]
         if setting.late:
             games = [replace(game, rounds=(config.rounds,)) for game in games]
         elif small and (unit, adversary) == (of_a_round, "server"):
             games += _dishonest(games) if setting.attacked.role.phases == 1 else []
-        proven = tuple(_proven(own, delta) for delta in deltas)
         for game in games:
-            if game.apart and all(figure is None for figure in proven):
-                continue  # there is nothing to refute
-            last = slice(-1, None) if game.apart else slice(None)
-            yield PlannedSystemGame(
-                setting=setting.name,
-                size=config.layout(planned.problem).size,
-                unit=unit,
-                neighbours=neighbours,
-                game=game,
-                effort=effort,
-                deltas=deltas[last],
-                claimed=tuple(_claimed(claimed_here, delta) for delta in deltas)[last],
-                claim_unit=None if claimed_here is None else claimed_here.unit,
-                proven=proven[last],
-                trained=not setting.attacked.trains_once or adversary != "server",
-            )
+            if not game.suffix:
+                yield game
+            elif any(line.proven is not None for line in lines):  # else there is nothing to refute
+                yield replace(game, lines=lines[-1:])
 
 
 def _dishonest(games: Sequence[SystemGame]) -> list[SystemGame]:
@@ -311,26 +326,31 @@ def _swaps(unit: Unit, attacked: AttackedClient) -> tuple[Swap, ...]:
     return ("client",)
 
 
-def _game(setting: AuditedSetting, unit: Unit, adversary: Adversary, swap: Swap) -> SystemGame:
+def _game(
+    setting: AuditedSetting, lines: tuple[Line, ...], swap: Swap, effort: Effort
+) -> SystemGame:
     config, problem = setting.planned.scheduled, setting.planned.problem
-    drawn_once = setting.attacked.trains_once and config.composition.local.drawn_once
+    unit, once = lines[0].unit, setting.attacked.trains_once
+    drawn_once = once and config.composition.local.drawn_once
     many = unit == "client-run" or (unit in ("record", "person") and not drawn_once)
     rounds = min(ROUNDS, config.rounds) if many else 1
     count = max(1, problem.num_examples // config.num_clients)
-    if setting.attacked.trains_once:
+    if once:
         claim = config.claim()
         if claim is None or claim.unit != "record":
             count = min(count, MOST_EXAMPLES)
     else:
         count = 1 if unit == "record" else min(count, ROUNDS)
     return SystemGame(
+        lines=lines,
+        effort=effort,
         config=config,
         problem=problem,
         index=setting.attacked.index,
-        adversary=adversary,
         swap=swap,
         rounds=tuple(range(1, rounds + 1)),
         count=count,
+        trained=not once or lines[0].adversary != "server",
     )
 
 
@@ -364,7 +384,7 @@ _TINY = 1e-9
 """The delta of whole runs: m canaries add about 2 m delta to the bound's p-value in any case."""
 
 
-def _whole_runs(config: RunConfig, problem: Problem) -> Iterator[PlannedWholeRun]:
+def _whole_runs(config: RunConfig, problem: Problem) -> Iterator[WholeRun]:
     """Yield the games of whole runs, whose canaries are records, persons or clients."""
     of_one: Literal["record", "person"] = "record" if problem.people is None else "person"
     units: tuple[tuple[Literal["record", "person", "client-run"], Problem, int], ...] = (
@@ -389,14 +409,19 @@ def _whole_runs(config: RunConfig, problem: Problem) -> Iterator[PlannedWholeRun
         if not own or planned.scheduled.algorithm(few).server().dialogue is not None:
             continue
         delta = min(line.delta for line in own)
-        yield PlannedWholeRun(
-            setting=f"small setting, {rounds_in_words(planned.scheduled.rounds)}",
-            size=planned.scheduled.layout(few).size,
+        config_of_run = planned.scheduled
+        line = Line(
+            subject=config_of_run.name(),
+            of_system=True,
+            setting=f"small setting, {rounds_in_words(config_of_run.rounds)}",
+            size=config_of_run.layout(few).size,
+            unit=unit,
             neighbours=own[0].neighbours,
-            game=WholeRun(config=planned.scheduled, problem=few, unit=unit),
             delta=delta,
             proven=_proven(own, delta),
+            stated_by=whose_word(config_of_run),
         )
+        yield WholeRun(lines=(line,), config=config_of_run, problem=few)
 
 
 def _with_people(small: Problem, problem: Problem) -> Problem:
@@ -428,7 +453,7 @@ def configs_of(name: str) -> list[RunConfig]:
     return [config]
 
 
-def planned_system_games(configs: Sequence[RunConfig], effort: Effort) -> list[PlannedGame]:
+def planned_system_games(configs: Sequence[RunConfig], effort: Effort) -> list[Planned]:
     """Return the games of some systems, on data of the shape that they state.
 
     Raises:

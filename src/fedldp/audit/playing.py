@@ -4,46 +4,28 @@ from __future__ import annotations
 
 import multiprocessing
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from functools import partial
-from typing import Protocol
 
 from fedldp.audit.bounds import check_confidence
+from fedldp.audit.game import Planned
 from fedldp.audit.observations import AuditKeys
-from fedldp.audit.results import Audit, Result
+from fedldp.audit.results import Audit, GameResult
 from fedldp.core.errors import ConfigError
-
-
-class PlannedGame(Protocol):
-    """A game, and the epsilons that its bounds are compared with; it can be pickled."""
-
-    @property
-    def bounds(self) -> int:
-        """How many bounds the game gives, one in each row."""
-        ...
-
-    @property
-    def title(self) -> str:
-        """A description of the game, for a progress line."""
-        ...
-
-    def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
-        """Play, and yield the rows."""
-        ...
 
 
 def play(
     subject: str,
-    games: Sequence[PlannedGame],
+    games: Sequence[Planned],
     *,
     confidence: float,
     trials: int | None,
     seed: int,
     workers: int = 1,
     tell: Callable[[str], None] = lambda line: None,
-) -> Audit:
+) -> Audit[GameResult]:
     """Play all games.
 
     Args:
@@ -69,7 +51,7 @@ def play(
         if workers < 2
         else ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
     )
-    rows: list[Result] = []
+    rows: list[GameResult] = []
     with pool as processes:
         found = map(answer, games) if processes is None else processes.map(answer, games)
         for number, planned in enumerate(games, 1):
@@ -93,8 +75,8 @@ def check_arguments(confidence: float, trials: int | None) -> None:
 
 
 def _rows(
-    planned: PlannedGame, keys: AuditKeys, confidence: float, trials: int | None
-) -> list[Result]:
+    planned: Planned, keys: AuditKeys, confidence: float, trials: int | None
+) -> list[GameResult]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a mechanism's warnings of overflow are not refusals
-        return list(planned.rows(keys, confidence, trials))
+        return planned.play(keys, confidence, trials)

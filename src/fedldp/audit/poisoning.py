@@ -18,7 +18,7 @@ from fedldp.algorithms.recipes import shared_settings
 from fedldp.audit.byzantine_run import accuracy_of
 from fedldp.audit.efforts import QUICK, Effort
 from fedldp.audit.influence import influence
-from fedldp.audit.results import Audit, Estimate, Result
+from fedldp.audit.results import AttackResult, Audit, Estimate
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Source, declare
 from fedldp.data import Dataset
@@ -28,11 +28,11 @@ from fedldp.simulation.inputs import Inputs
 declare(Source.RUN, "liars")
 
 
-def mean_lost(rows: Iterable[Result]) -> Mapping[tuple[str, str, float], float]:
+def mean_lost(rows: Iterable[AttackResult]) -> Mapping[tuple[str, str, float], float]:
     """Return the accuracy lost, by system, attack and share, as the mean over seeds."""
     found: dict[tuple[str, str, float], list[float]] = {}
     for row in rows:
-        if row.game == "poisoning" and row.attack is not None:
+        if row.kind == "poisoning" and row.attack is not None:
             key = row.subject, row.attack, row.figures["share"]
             found.setdefault(key, []).append(row.figures["lost"])
     return {key: mean(values) for key, values in found.items()}
@@ -46,7 +46,7 @@ def poisoning(
     effort: Effort = QUICK,
     beside: bool = True,
     tell: Callable[[str], None] = lambda line: None,
-) -> Audit:
+) -> Audit[AttackResult]:
     """Run a configuration with a share of its clients lying.
 
     Args:
@@ -76,8 +76,8 @@ def poisoning(
     configs = [_shortened(config, rounds)]
     if beside and not isinstance(config, fedavg):
         configs.append(_shortened(fedavg(**shared_settings(config)), rounds))
-    influences: list[Result] = []
-    rows: list[Result] = []
+    influences: list[AttackResult] = []
+    rows: list[AttackResult] = []
     for each in configs:
         for number in range(effort.lying_seeds):
             seeded = each.changed(seed=config.seed + number)
@@ -94,12 +94,12 @@ def _shortened(config: RunConfig, rounds: int) -> RunConfig:
 
 def _rows(
     config: RunConfig, inputs: Inputs, effort: Effort, tell: Callable[[str], None]
-) -> Iterator[Result]:
+) -> Iterator[AttackResult]:
     tell(f"poisoning {config.name()}, seed {config.seed}: nobody lies")
     honest, stopped = accuracy_of(config, inputs, None, ())
-    row = Result(
+    row = AttackResult(
         subject=config.name(),
-        game="poisoning",
+        kind="poisoning",
         attack=None,
         measure="accuracy",
         measured=Estimate.exact(honest),

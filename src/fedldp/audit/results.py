@@ -1,27 +1,27 @@
-"""The results of an audit: one type for every game and attack.
+"""What an audit found: bounds on epsilon from games and checks, and figures from other attacks.
 
-Pages, text output, JSON output and commands read this type. ``Result.figures`` has the figures of a
-single game, under their JSON keys.
+A ``GameResult`` is a line of a statement with what a game or a check found about it. What has no
+epsilon is an ``AttackResult``, whose ``figures`` are those of one kind of attack, under their JSON
+keys. Pages, text output, JSON output and commands read these two types.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.guarantees import HOUSE, Unit
+from fedldp.accounting.guarantees import HOUSE, Adversary, Unit
+from fedldp.audit.bounds import LowerBound
 from fedldp.core.errors import ConfigError
 
-Game = Literal[
-    "mechanism", "system", "linkage", "poisoning", "influence", "membership", "inversion",
-    "property",
-]  # fmt: skip
-Measure = Literal["epsilon", "links", "accuracy", "influence", "AUC", "error"]
+Kind = Literal["linkage", "poisoning", "influence", "membership", "inversion", "property"]
+Measure = Literal["links", "accuracy", "influence", "AUC", "error"]
 Verdict = Literal[
     "ok", "claim-broken", "bug", "fails its contract", "linked", "at chance", "succeeds", "fails",
 ]  # fmt: skip
@@ -36,12 +36,16 @@ _WORST_FIRST: tuple[Verdict, ...] = (
     "bug", "fails its contract", "claim-broken", "linked", "succeeds", "ok", "at chance", "fails",
 )  # fmt: skip
 
-_ATTACK = "kind=game name=attack against setting measure result=measured baseline succeeds"
-_KEYS: Mapping[Game, str] = {
-    "mechanism": "mechanism=subject size unit adversary=against neighbours delta claimed proven "
-    "lower confidence trials attack verdict note stated_by",
-    "system": "system=subject setting size unit adversary=against neighbours delta claimed "
-    "claim_unit proven lower confidence trials attack verdict note stated_by",
+_KEYS_OF_MECHANISMS = (
+    "mechanism=subject size unit adversary neighbours delta claimed proven lower confidence trials "
+    "attack verdict note stated_by"
+)
+_KEYS_OF_SYSTEMS = (
+    "system=subject setting size unit adversary neighbours delta claimed claim_unit proven lower "
+    "confidence trials attack verdict note stated_by"
+)
+_ATTACK = "kind name=attack against setting measure result=measured baseline succeeds"
+_KEYS: Mapping[Kind, str] = {
     "linkage": "channel span evidence attack clocks target clients delay_seconds chunk "
     "guessing=baseline hits trials low=measured.low high=measured.high confidence verdict "
     "advantage",
@@ -52,7 +56,7 @@ _KEYS: Mapping[Game, str] = {
     "inversion": _ATTACK,
     "property": _ATTACK,
 }
-"""The keys of each game's JSON, in order; ``key=name`` if the field has another name."""
+"""The keys of each kind's JSON, in order; ``key=name`` if the field has another name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +71,6 @@ class Estimate:
     def exact(cls, value: float) -> Estimate:
         """Return a figure without an interval, because it is not a statistic."""
         return cls(value=value, low=value, high=value)
-
-    @classmethod
-    def at_least(cls, value: float) -> Estimate:
-        """Return a figure of which only a lower bound is known."""
-        return cls(value=value, low=value, high=float("inf"))
 
     def __str__(self) -> str:
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
@@ -126,23 +125,16 @@ class Picture:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
-    """What one game, or one attack, found about one subject.
+class Line:
+    """An epsilon that is claimed, proven, or both, for one unit against one adversary.
 
     Attributes:
         subject: the mechanism with its parameters, or the system's name.
-        game: the game that was played.
-        attack: what the adversary did; None for a run without an adversary, for comparison.
-        measure: what ``measured`` is. "error": the mean squared error, divided by the baseline's
-            error. "links": the share of correct links. "accuracy": the accuracy of the model.
-            "influence": the influence on any one weight.
-        measured: the figure with its interval; for epsilon, a lower bound. None if the attack
-            cannot be made; ``note`` says why.
-        baseline: what guessing without a report gives, for attacks that guess.
-        setting: the configuration and the clients; for a foreign client, what the audit examines.
-        against: what the adversary sees; for a bound on epsilon, who the adversary is.
-        size: d, the number of coordinates sent; 0 if nothing depends on it.
+        of_system: whether the subject is a system.
+        setting: the configuration of a system; for a foreign client, what the audit examines.
+        size: d, the number of coordinates sent.
         unit: the unit that the epsilons protect.
+        adversary: who sees what is sent.
         neighbours: which inputs differ.
         delta: the delta of the epsilons.
         claimed: the epsilon that the source claims, or that was requested; None if nothing is
@@ -152,37 +144,122 @@ class Result:
         proven: the epsilon of the event that is charged; None if nothing is proven.
         stated_by: whose word ``proven`` rests on: "fedldp", or the address of a user's own code.
             Nothing here proves the epsilon that such code states; ``as_json`` calls it "stated".
-        confidence: the confidence level of the interval.
-        trials: how many trials were counted.
-        verdict: for epsilon, "bug" if proven < lower, "claim-broken" if claimed < lower, else "ok";
-            "fails its contract" if no figure is false, but a mechanism accepts what it must refuse,
-            or its reports cannot be read. For other measures, whether the whole interval is better
-            than guessing. None if there is nothing to judge.
-        note: how close a bound is to the proven epsilon; or why an attack is weak, or why a run
-            stopped.
-        roc: the ROC curve, if the attack guesses yes or no.
-        pictures: examples beside their reconstructions, if the attack recovers images.
+    """
+
+    subject: str
+    of_system: bool = False
+    setting: str = ""
+    size: int
+    unit: Unit
+    adversary: Adversary = "server"
+    neighbours: str = "replace-client"
+    delta: float = 0.0
+    claimed: float | None = None
+    claim_unit: Unit | None = None
+    proven: float | None = None
+    stated_by: str = HOUSE
+
+    @property
+    def smallest(self) -> float | None:
+        """The smaller of the claimed and the proven epsilon; None if there is neither."""
+        known = [each for each in (self.claimed, self.proven) if each is not None]
+        return min(known, default=None)
+
+    def result(self, **found: Any) -> GameResult:
+        """Return this line with what was found; keyword arguments are fields of the result."""
+        own = {each.name: getattr(self, each.name) for each in fields(Line)}
+        return GameResult(**own, **found)
+
+    def bounded(self, bound: LowerBound, confidence: float) -> GameResult:
+        """Return this line with the lower bound that a game gave, and its verdict."""
+        finds = bound.finds(self.proven)
+        return self.result(
+            attack=bound.attack,
+            lower=bound.lower,
+            confidence=confidence,
+            trials=bound.trials,
+            verdict=verdict_of(self.claimed, self.proven, bound.lower),
+            note=note_of(self.proven, bound.lower, self.stated_by, finds),
+            finds=finds,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GameResult(Line):
+    """What one game, or one check, found about one line.
+
+    Attributes:
+        attack: what the adversary did, or what was compared.
+        lower: the lower bound on epsilon; 0 if nothing was found.
+        confidence: the confidence level of the bound; None if it is certain.
+        trials: how many trials were counted, over both inputs.
+        verdict: "bug" if proven < lower, "claim-broken" if claimed < lower, else "ok"; "fails its
+            contract" if no figure is false, but a mechanism accepts what it must refuse, or its
+            reports cannot be read. None if there is nothing to judge.
+        note: how close the bound is to the proven epsilon, or why there is none.
         finds: the smallest epsilon that a game of this many trials would have called a mistake,
             with an event as rare as the counted one; None if there is no such epsilon, or it is
             unknown.
+    """
+
+    attack: str
+    lower: float = 0.0
+    confidence: float | None = None
+    trials: int = 0
+    verdict: Verdict | None = None
+    note: str = ""
+    finds: float | None = None
+
+    @property
+    def title(self) -> str:
+        """The title of the result's table: a mechanism, or a setting of a system."""
+        return f"{self.subject}: {self.setting}" if self.of_system else self.subject
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what ``fedldp audit --json`` prints for this line.
+
+        An epsilon that a user's own code states is not called "proven".
+        """
+        found = _under_keys(_KEYS_OF_SYSTEMS if self.of_system else _KEYS_OF_MECHANISMS, self)
+        stated = self.proven
+        return found | {"proven": stated if self.stated_by == HOUSE else None, "stated": stated}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackResult:
+    """What an attack that gives no bound on epsilon found about one subject.
+
+    Attributes:
+        subject: the system's name.
+        kind: the kind of attack.
+        attack: what the adversary did; None for a run without an adversary, for comparison.
+        measure: what ``measured`` is. "error": the mean squared error, divided by the baseline's
+            error. "links": the share of correct links. "accuracy": the accuracy of the model.
+            "influence": the influence on any one weight.
+        measured: the figure with its interval; None if the attack cannot be made, and ``note`` says
+            why.
+        baseline: what guessing without a report gives, for attacks that guess.
+        setting: the configuration and the clients.
+        against: what the adversary sees.
+        stated_by: who wrote the attack: "fedldp", or the module of another package's paper.
+        confidence: the confidence level of the interval.
+        trials: how many trials were counted.
+        verdict: whether the whole interval is better than guessing; None if there is nothing to
+            judge.
+        note: why an attack is weak, or why a run stopped.
+        roc: the ROC curve, if the attack guesses yes or no.
+        pictures: examples beside their reconstructions, if the attack recovers images.
         figures: more figures, by JSON key.
     """
 
     subject: str
-    game: Game
+    kind: Kind
     attack: str | None
     measure: Measure
     measured: Estimate | None
     baseline: float = 0.0
     setting: str = ""
     against: str = "server"
-    size: int = 0
-    unit: Unit | None = None
-    neighbours: str = ""
-    delta: float = 0.0
-    claimed: float | None = None
-    claim_unit: Unit | None = None
-    proven: float | None = None
     stated_by: str = HOUSE
     confidence: float | None = None
     trials: int = 0
@@ -190,13 +267,7 @@ class Result:
     note: str = ""
     roc: Roc | None = None
     pictures: tuple[Picture, ...] = ()
-    finds: float | None = None
     figures: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def lower(self) -> float:
-        """The lower end of the interval; 0 if nothing was measured."""
-        return 0.0 if self.measured is None else self.measured.low
 
     @property
     def advantage(self) -> float:
@@ -208,34 +279,23 @@ class Result:
         """Whether the whole confidence interval is better than guessing."""
         return self.verdict in ("linked", "succeeds")
 
-    @property
-    def title(self) -> str:
-        """The title of the result's table: a mechanism, or a setting of a system."""
-        return f"{self.subject}: {self.setting}" if self.game == "system" else self.subject
-
     def as_json(self) -> dict[str, Any]:
-        """Return everything but the pictures, under the keys of its game.
-
-        An epsilon that a user's own code states is not called "proven".
-        """
-        found: dict[str, Any] = {}
-        for each in _KEYS[self.game].split():
-            key, _, name = each.partition("=")
-            told = name or key
-            found[key] = _json(
-                self.figures[told] if told in self.figures else attrgetter(told)(self)
-            )
-        if self.measure == "epsilon":
-            stated = self.proven
-            found |= {"proven": stated if self.stated_by == HOUSE else None, "stated": stated}
-        if _KEYS[self.game] == _ATTACK:
+        """Return everything but the pictures, under the keys of its kind."""
+        keys = _KEYS[self.kind]
+        found = _under_keys(keys, self, self.figures)
+        if keys == _ATTACK:
             found |= _of_curve(self.roc) | {"more": _json(self.figures), "note": self.note}
         return found
 
 
+Rows = TypeVar("Rows", bound=GameResult | AttackResult)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Audit:
-    """The results of some games; with a probability of at least ``confidence``, all hold together.
+class Audit(Generic[Rows]):
+    """The results of games, or of attacks, on one subject.
+
+    With a probability of at least ``confidence``, all hold together.
 
     Attributes:
         subject: what was audited, in words.
@@ -246,17 +306,13 @@ class Audit:
 
     subject: str
     seed: int
-    rows: tuple[Result, ...]
+    rows: tuple[Rows, ...]
     confidence: float | None = None
 
     @property
     def verdict(self) -> Verdict:
         """The worst verdict of the rows."""
         return worst(self.rows)
-
-    def of(self, game: Game) -> list[Result]:
-        """Return the results of one game."""
-        return [row for row in self.rows if row.game == game]
 
     def as_json(self) -> dict[str, Any]:
         """Return what ``fedldp audit --json`` prints."""
@@ -269,7 +325,7 @@ class Audit:
         }
 
 
-def worst(rows: Sequence[Result]) -> Verdict:
+def worst(rows: Sequence[GameResult | AttackResult]) -> Verdict:
     """Return the worst verdict of some results; "ok" if there are none."""
     found = {row.verdict for row in rows}
     return next((each for each in _WORST_FIRST if each in found), "ok")
@@ -309,11 +365,25 @@ def note_of(
         return f"un{how}: no epsilon to compare with"
     if proven < lower:
         return f"above the {how} epsilon"
+    if proven == lower == 0:
+        return "nothing found, as expected"
     if lower == 0:
         return "nothing found: a weak attack, too few trials, or a loose proof"
     if lower >= NEAR * proven:
         return f"near the {how} epsilon"
     return f"far below the {how} epsilon: a weak attack, too few trials, or a loose proof"
+
+
+def _under_keys(
+    keys: str, result: GameResult | AttackResult, figures: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Return a result's fields, or its figures, under the given keys."""
+    found = {}
+    for each in keys.split():
+        key, _, name = each.partition("=")
+        told = name or key
+        found[key] = _json(figures[told] if told in figures else attrgetter(told)(result))
+    return found
 
 
 def _json(value: Any) -> Any:

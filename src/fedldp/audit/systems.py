@@ -1,58 +1,88 @@
-"""The audit of a system: games through the client runtime, for the lines of its statement."""
+"""The games of systems, which are played through the client runtime."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, ClassVar
 
-from fedldp.accounting.guarantees import Adversary, Unit
+import numpy as np
+
+from fedldp.accounting.guarantees import Adversary
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.systems import whose_word
 from fedldp.audit.adversary_views import AdversaryView, Transcript
 from fedldp.audit.canaries import CanaryPair, ExampleShape, Swap, pairs
-from fedldp.audit.distinguishers import scores
-from fedldp.audit.efforts import Effort
-from fedldp.audit.events import Distinguisher, LowerBound, best, lower_bound
+from fedldp.audit.events import Score
+from fedldp.audit.game import Game, Trials
 from fedldp.audit.harness import AttackedClient
-from fedldp.audit.observations import AuditKeys
-from fedldp.audit.results import Estimate, Result, note_of, verdict_of
+from fedldp.audit.observations import AuditKeys, Floats
+from fedldp.audit.results import GameResult
+from fedldp.audit.scores import of_transcripts
 from fedldp.training.tensors import one_thread
 
 _RARE = 20
 """About how many times a rare event must occur to give a bound."""
+_MOST_ROUNDS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class SystemGame:
-    """The adversary knows that a client has one of two inputs, and sees what its role allows.
+class _OfSystem(Game):
+    """A game of a system.
 
     Attributes:
         config: the configuration of the system, with what the server draws before a run.
         problem: the shape of its data.
+    """
+
+    config: RunConfig
+    problem: Problem
+
+    @property
+    def digest(self) -> str:
+        """The digest of the configuration without its seed, for the labels of streams."""
+        settings = json.dumps(self.config.identity(("seed",)), sort_keys=True)
+        return hashlib.sha256(settings.encode()).hexdigest()
+
+    def play(
+        self, keys: AuditKeys, confidence: float, trials: int | None = None
+    ) -> list[GameResult]:
+        """Play with one thread, so that every machine gives the same bounds."""
+        with one_thread():
+            return super().play(keys, confidence, trials)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemGame(_OfSystem):
+    """The adversary knows that a client has one of two inputs, and sees what its role allows.
+
+    Attributes:
         index: the client's number.
-        adversary: who looks at the client.
         swap: what differs between the inputs.
         rounds: the rounds that are played.
         count: number of the client's examples.
         asked: how often each request is sent.
         factor: the factor by which all numbers that the server sends are multiplied; 1 for an
             honest server.
+        trained: whether the client trains again in every trial.
     """
 
-    config: RunConfig
-    problem: Problem
     index: int
-    adversary: Adversary
     swap: Swap
     rounds: tuple[int, ...]
     count: int
     asked: int = 1
     factor: float = 1.0
+    trained: bool = False
+
+    @property
+    def adversary(self) -> Adversary:
+        """Who looks at the client."""
+        return self.lines[0].adversary
 
     @cached_property
     def attacked(self) -> AttackedClient:
@@ -70,13 +100,11 @@ class SystemGame:
     @property
     def label(self) -> str:
         """The label that separates this game's streams from other games'."""
-        settings = json.dumps(self.config.identity(("seed",)), sort_keys=True)
-        digest = hashlib.sha256(settings.encode()).hexdigest()[:16]
         how = f"{self.rounds}/{self.count}/{self.asked}/{self.factor}"
-        return f"{digest}/{self.adversary}/{self.swap}/{how}"
+        return f"{self.digest[:16]}/{self.adversary}/{self.swap}/{how}"
 
     @property
-    def apart(self) -> str:
+    def suffix(self) -> str:
         """How this game differs from the usual one: a string that begins with a comma, or empty."""
         found = [f"in round {self.rounds[0]} only"] if self.rounds[0] > 1 else []
         found += ["with every request sent twice"] if self.asked > 1 else []
@@ -84,7 +112,32 @@ class SystemGame:
             found.append(f"with all numbers from the server multiplied by {self.factor:g}")
         return "".join(f", {each}" for each in found)
 
-    def pairs(self) -> list[CanaryPair]:
+    @property
+    def title(self) -> str:
+        """A description of the game, for a progress line."""
+        line = self.lines[0]
+        return (
+            f"{line.subject} ({line.setting}), {line.unit}, {line.adversary}, "
+            f"{self.swap} swapped{self.suffix}"
+        )
+
+    def trials(self, asked: int | None) -> Trials:
+        """Return as many trials as seem worthwhile."""
+        effort = self.effort
+        figures = [line.smallest for line in self.lines if line.smallest is not None]
+        refutable = bool(figures) and min(figures) <= math.log(effort.system_most / _RARE)
+        # A late round or wrong numbers show gross mistakes (a wrong round or number), not small
+        # ones.
+        coarse = self.rounds[0] > 1 or self.factor != 1
+        count = effort.system_most if refutable else effort.system_few
+        if self.trained:
+            count = min(count, effort.system_trained)
+        if coarse or not figures:
+            count //= 2
+        weak = self.trained or not refutable or coarse
+        return Trials(effort.system_explore // (2 if weak else 1), asked or count)
+
+    def pairs(self, keys: AuditKeys) -> list[CanaryPair]:
         """Return the pairs of inputs that are tried."""
         shape = ExampleShape(
             input_shape=self.problem.input_shape,
@@ -94,157 +147,91 @@ class SystemGame:
         once = self.attacked.trains_once
         return pairs(self.swap, shape, updates=self.attacked.takes_updates, lengths=once)
 
-    def play(
-        self, deltas: Sequence[float], explore: int, count: int, keys: AuditKeys, confidence: float
-    ) -> list[LowerBound]:
-        """Return a bound for each of ``deltas``, from ``count`` fresh trials of each input.
-
-        Args:
-            deltas: the deltas at which epsilon is bounded.
-            explore: trials of each input of every pair, for choosing.
-            count: trials of each input of the chosen pair.
-            keys: the source of streams.
-            confidence: the confidence level of each bound.
-        """
-        with one_thread():
-            pair, events = self.choose(deltas, explore, count, keys)
-            fresh = [self.observe(pair, side, count, keys, "count") for side in (0, 1)]
-            found = []
-            for delta, chosen in zip(deltas, events, strict=True):
-                bound = lower_bound(
-                    chosen,
-                    lambda event, side: event.hits(fresh[side]),
-                    count,
-                    delta=delta,
-                    confidence=confidence,
-                )
-                found.append(replace(bound, attack=f"{pair.name}; {bound.attack}"))
-        return found
-
-    def choose(
-        self, deltas: Sequence[float], explore: int, count: int, keys: AuditKeys
-    ) -> tuple[CanaryPair, list[tuple[Distinguisher, Distinguisher]]]:
-        """Return the most promising pair, and two of its events for each delta."""
-        tried = []
-        for pair in self.pairs():
-            sides = [self.observe(pair, side, explore, keys, "explore") for side in (0, 1)]
-            half = explore // 2
-            fit, rest = (
-                [seen.part(start, stop) for seen in sides]
-                for start, stop in ((0, half), (half, None))
-            )
-            fitted = list(scores(fit[0], fit[1]))
-            events = [best(fitted, *rest, delta=delta, trials=count) for delta in deltas]
-            tried.append((sum(max(0.0, one.promise) for one, _ in events), pair, events))
-        _, pair, events = max(tried, key=lambda each: each[0])
-        return pair, events
-
     def observe(
         self, pair: CanaryPair, side: int, count: int, keys: AuditKeys, purpose: str
-    ) -> Transcript:
-        """Return what is seen in ``count`` trials with one input of a pair."""
+    ) -> Iterator[Transcript]:
+        """Yield what the adversary sees."""
         draws = keys.draws(count, self.label, pair.name, side, purpose, simulated=True)
-        return self.view.observe((pair.first, pair.second)[side], pair, draws)
+        yield self.view.observe((pair.first, pair.second)[side], pair, draws)
+
+    def scores(
+        self, pair: CanaryPair, first: Transcript, second: Transcript
+    ) -> Iterator[tuple[str, Score]]:
+        """Return scores of everything that is seen."""
+        return of_transcripts(first, second)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedSystemGame:
-    """One game of a system, and the epsilons that its bounds are compared with.
+class SenderGame(_OfSystem):
+    """Reports from one client, against reports of which the last is from another client.
 
-    Attributes:
-        setting: the configuration of the system, in words.
-        size: d.
-        unit: the unit of the epsilons.
-        neighbours: how the inputs differ.
-        game: the game to play.
-        effort: how many trials.
-        deltas: the deltas at which epsilon is bounded, with one row for each.
-        claimed: the epsilon claimed at each delta.
-        claim_unit: the unit of the claim.
-        proven: the epsilon proven at each delta.
+    Both clients learned nothing. The proven epsilon is 0: the proofs for a shuffler assume that
+    reports of the same data have the same law, whoever sends them. If a seed depends on the
+    client's number, or one client's mechanism differs, the report reveals its sender, or that an
+    earlier round's report came from the same client, and the shuffler hides nothing.
     """
 
-    setting: str
-    size: int
-    unit: Unit
-    neighbours: str
-    game: SystemGame
-    effort: Effort
-    deltas: tuple[float, ...]
-    claimed: tuple[float | None, ...]
-    claim_unit: Unit | None
-    proven: tuple[float | None, ...]
-    trained: bool = field(default=False)
-
-    @property
-    def bounds(self) -> int:
-        """How many rows the game gives."""
-        return len(self.deltas)
+    name: ClassVar[str] = "the sender swapped"
 
     @property
     def title(self) -> str:
         """A description of the game, for a progress line."""
-        game = self.game
-        return (
-            f"{game.config.name()} ({self.setting}), {self.unit}, {game.adversary}, "
-            f"{game.swap} swapped{game.apart}"
+        return f"{self.lines[0].subject}, senders: a report from one client, or from another"
+
+    def trials(self, asked: int | None) -> Trials:
+        """Return as many trials as seem worthwhile."""
+        return Trials(self.effort.system_explore, asked or self.effort.system_most)
+
+    def pairs(self, keys: AuditKeys) -> list[SenderGame]:
+        """Return the only pair: one client, or another."""
+        return [self]
+
+    def explored(self, pair: Any, count: int, keys: AuditKeys) -> Any:
+        """Return trials to fit scores, and others to choose events."""
+        return tuple(
+            [next(self.observe(pair, side, count // 2, keys, purpose)) for side in (0, 1)]
+            for purpose in ("fit", "explore")
         )
 
-    def trials(self) -> int:
-        """Return how many trials of each input seem worthwhile."""
-        count = self.effort.system_most if self.is_refutable else self.effort.system_few
-        if self.trained:
-            count = min(count, self.effort.system_trained)
-        return count if self.figures and not self.is_coarse else count // 2
+    def observe(
+        self, pair: Any, side: int, count: int, keys: AuditKeys, purpose: str
+    ) -> Iterator[Transcript]:
+        """Yield reports of some trials; on side 1 the last one is the second client's."""
+        rounds = range(1, min(_MOST_ROUNDS, self.config.rounds) + 1)
+        seen = []
+        for round in rounds:
+            client = side if round == rounds[-1] else 0
+            attacked = AttackedClient(self.config, self.problem, client)
+            nothing = CanaryPair("nothing learned", attacked.unchanged, attacked.unchanged)
+            # Every client has its own keys, and keeps them for the run.
+            draws = keys.draws(count, self.digest, "sender", side, purpose, client, simulated=True)
+            view = AdversaryView(attacked, "server", (round,))
+            seen.append(view.observe(nothing.first, nothing, draws))
+        yield _together(seen)
 
-    @property
-    def explore(self) -> int:
-        """How many trials of each input serve to choose the attack."""
-        weak = self.trained or not self.is_refutable or self.is_coarse
-        return self.effort.system_explore // (2 if weak else 1)
+    def scores(
+        self, pair: Any, first: Transcript, second: Transcript
+    ) -> Iterator[tuple[str, Score]]:
+        """Return scores of everything that is seen, and of what two rounds have in common."""
+        yield from of_transcripts(first, second)
+        yield "bits that agree between rounds", _shared
 
-    @property
-    def is_coarse(self) -> bool:
-        """Whether the game looks for gross mistakes (a wrong round or number), not small ones."""
-        return self.game.rounds[0] > 1 or self.game.factor != 1
 
-    @property
-    def figures(self) -> list[float]:
-        """The claimed and the proven epsilons."""
-        return [each for each in (*self.claimed, *self.proven) if each is not None]
+def _together(rounds: list[Transcript]) -> Transcript:
+    first = rounds[0]
+    if len(rounds) == 1:
+        return first
+    return Transcript(
+        lengths=np.concatenate([each.lengths for each in rounds], axis=1),
+        heads=np.concatenate([each.heads for each in rounds], axis=1),
+        values=np.concatenate([each.values for each in rounds], axis=1),
+        along=np.concatenate([each.along for each in rounds], axis=1),
+        bits=np.concatenate([each.bits for each in rounds], axis=1),
+        whole=tuple(b"".join(each) for each in zip(*(e.whole for e in rounds), strict=True)),
+        same=(first.bits == rounds[-1].bits).all(axis=(1, 2)).astype(np.float64),
+    )
 
-    @property
-    def is_refutable(self) -> bool:
-        """Whether the game's trials could show that one of the epsilons is wrong."""
-        return bool(self.figures) and min(self.figures) <= math.log(self.effort.system_most / _RARE)
 
-    def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
-        """Play, and yield a row for each of ``deltas``."""
-        game, count = self.game, trials or self.trials()
-        by = whose_word(game.config)
-        found = game.play(self.deltas, self.explore, count, keys, confidence)
-        for delta, claimed, proven, each in zip(
-            self.deltas, self.claimed, self.proven, found, strict=True
-        ):
-            yield Result(
-                subject=game.config.name(),
-                game="system",
-                attack=each.attack + game.apart,
-                measure="epsilon",
-                measured=Estimate.at_least(each.lower),
-                setting=self.setting,
-                size=self.size,
-                unit=self.unit,
-                against=game.adversary,
-                neighbours=self.neighbours,
-                delta=delta,
-                claimed=claimed,
-                claim_unit=None if claimed is None else self.claim_unit,
-                proven=proven,
-                confidence=confidence,
-                trials=each.trials,
-                verdict=verdict_of(claimed, proven, each.lower),
-                note=note_of(proven, each.lower, by, each.finds(proven)),
-                stated_by=by,
-                finds=each.finds(proven),
-            )
+def _shared(seen: Transcript) -> Floats:
+    found: Floats = (seen.bits[:, 0] == seen.bits[:, -1]).sum(1).astype(np.float64)
+    return found

@@ -1,24 +1,24 @@
-"""Whole trainings with many canaries, each training run only once: see ``one_run``."""
+"""Whole trainings with many canaries, each training run only once: see ``bounds``."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.accounting.guarantees import Unit
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.systems import whose_word
 from fedldp.audit.adversary_views import AdversaryView
+from fedldp.audit.bounds import best_one_run_lower
 from fedldp.audit.canaries import Canary
+from fedldp.audit.game import Planned
 from fedldp.audit.harness import RUN, AttackedClient
-from fedldp.audit.observations import AuditKeys
-from fedldp.audit.one_run import best_lower
-from fedldp.audit.results import Estimate, Result, note_of, verdict_of
+from fedldp.audit.observations import AuditKeys, Floats
+from fedldp.audit.results import GameResult, note_of, verdict_of
 from fedldp.core.randomness import KEY_BYTES
 from fedldp.data.examples import Examples
 from fedldp.protocol.client_runtime import ClientRuntime
@@ -27,25 +27,59 @@ from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Broadcast, Report, RoundRequest, pack_request, read_reply
 from fedldp.training.tensors import one_thread
 
-Floats = NDArray[np.float64]
 LIGHT = np.float32(100.0)
 
 
+def rounds_in_words(rounds: int) -> str:
+    """Return "1 round", "2 rounds", and so on."""
+    return "1 round" if rounds == 1 else f"{rounds} rounds"
+
+
 @dataclass(frozen=True, kw_only=True)
-class WholeRun:
+class WholeRun(Planned):
     """One training, from the first round to the last, with a coin flip for every canary.
+
+    If its line is for a "record", the canaries are records of one client, each either blank or lit
+    in one pixel that no other record lights; for a "person", they are people of that client, each
+    with two such rows; for a "client-run", they are clients, each with one of two labels.
 
     Attributes:
         config: the configuration of the system, with what the server draws before a run.
         problem: the shape of its data.
-        unit: "record": the canaries are records of one client, each either blank or lit in one
-            pixel that no other record lights; "person": they are people of that client, each with
-            two such rows; "client-run": they are clients, each with one of two labels.
     """
 
     config: RunConfig
     problem: Problem
-    unit: Literal["record", "person", "client-run"]
+
+    @property
+    def unit(self) -> Unit:
+        """What the canaries are."""
+        return self.lines[0].unit
+
+    @property
+    def title(self) -> str:
+        """A description of the game, for a progress line."""
+        (line,) = self.lines
+        return f"{line.subject} ({line.setting}), {line.unit}, one run"
+
+    def play(
+        self, keys: AuditKeys, confidence: float, trials: int | None = None
+    ) -> list[GameResult]:
+        """Run once, and return the row; its number of trials is the number of canaries."""
+        (line,) = self.lines
+        scores, coins = self.scores(keys)
+        lower, how = best_one_run_lower(scores, coins, delta=line.delta, confidence=confidence)
+        rounds = rounds_in_words(self.config.rounds)
+        kind = "clients" if self.unit == "client-run" else f"{self.unit}s of one client"
+        row = line.result(
+            attack=f"one run of {rounds}, {len(coins)} {kind} swapped by coin flips; {how}",
+            lower=lower,
+            confidence=confidence,
+            trials=len(coins),
+            verdict=verdict_of(None, line.proven, lower),
+            note=note_of(line.proven, lower, line.stated_by),
+        )
+        return [row]
 
     @property
     def canaries(self) -> int:
@@ -54,7 +88,7 @@ class WholeRun:
             return self.config.num_clients
         return int(np.prod(self.problem.input_shape))
 
-    def play(self, keys: AuditKeys) -> tuple[Floats, NDArray[np.bool_]]:
+    def scores(self, keys: AuditKeys) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the adversary's score for every canary, and the coins."""
         settings = json.dumps(self.config.identity(("seed",)), sort_keys=True)
         label = f"{settings}/{self.unit}/one run"
@@ -132,63 +166,3 @@ class WholeRun:
     def _lit(self) -> NDArray[np.float32]:
         pixels = int(np.prod(self.problem.input_shape))
         return (LIGHT * np.eye(pixels, dtype=np.float32)).reshape(-1, *self.problem.input_shape)
-
-
-def rounds_in_words(rounds: int) -> str:
-    """Return "1 round", "2 rounds", and so on."""
-    return "1 round" if rounds == 1 else f"{rounds} rounds"
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlannedWholeRun:
-    """One whole run, and the epsilon that its bound is compared with.
-
-    Attributes:
-        setting: the configuration, in words.
-        size: d.
-        neighbours: how the inputs differ.
-        game: the run to play.
-        delta: the delta at which epsilon is bounded.
-        proven: the epsilon proven at that delta.
-    """
-
-    setting: str
-    size: int
-    neighbours: str
-    game: WholeRun
-    delta: float
-    proven: float | None
-    bounds: int = 1
-
-    @property
-    def title(self) -> str:
-        """A description of the game, for a progress line."""
-        game = self.game
-        return f"{game.config.name()} ({self.setting}), {game.unit}, one run"
-
-    def rows(self, keys: AuditKeys, confidence: float, trials: int | None) -> Iterator[Result]:
-        """Play, and yield the row; its number of trials is the number of canaries."""
-        scores, coins = self.game.play(keys)
-        lower, how = best_lower(scores, coins, delta=self.delta, confidence=confidence)
-        rounds = rounds_in_words(self.game.config.rounds)
-        by = whose_word(self.game.config)
-        unit = self.game.unit
-        kind = "clients" if unit == "client-run" else f"{unit}s of one client"
-        yield Result(
-            subject=self.game.config.name(),
-            game="system",
-            attack=f"one run of {rounds}, {len(coins)} {kind} swapped by coin flips; {how}",
-            measure="epsilon",
-            measured=Estimate.at_least(lower),
-            setting=self.setting,
-            size=self.size,
-            unit=self.game.unit,
-            neighbours=self.neighbours,
-            delta=self.delta,
-            proven=self.proven,
-            confidence=confidence,
-            trials=len(coins),
-            verdict=verdict_of(None, self.proven, lower),
-            note=note_of(self.proven, lower, by),
-            stated_by=by,
-        )

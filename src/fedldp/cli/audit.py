@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fedldp.algorithms.config import RunConfig
+    from fedldp.audit.game import Planned
     from fedldp.audit.page import ExtraAttacks
-    from fedldp.audit.playing import PlannedGame
-    from fedldp.audit.results import Audit, Result
+    from fedldp.audit.results import Audit, GameResult
 
 _COLOURS = {
     "bug": "bold red", "fails its contract": "bold red", "claim-broken": "red", "ok": "green",
@@ -132,14 +132,14 @@ def audit(
         raise typer.Exit(1)
 
 
-def _planned(recipe: str | None, mechanism: str | None, *, quick: bool) -> list[PlannedGame]:
+def _planned(recipe: str | None, mechanism: str | None, *, quick: bool) -> list[Planned]:
     from fedldp.audit import plans
     from fedldp.audit.efforts import FULL, QUICK
     from fedldp.audit.mechanisms import planned_games
     from fedldp.mechanisms import find_mechanism, mechanisms
 
     effort = QUICK if quick else FULL
-    found: list[PlannedGame] = []
+    found: list[Planned] = []
     if recipe is None:
         classes = list(mechanisms().values()) if mechanism is None else [find_mechanism(mechanism)]
         for cls in classes:
@@ -158,7 +158,7 @@ def _planned_of_client(
     shape: list[str] | None,
     *,
     quick: bool,
-) -> list[PlannedGame]:
+) -> list[Planned]:
     from fedldp.audit.efforts import FULL, QUICK
     from fedldp.audit.foreign import SHAPES, planned_foreign_games
 
@@ -220,7 +220,7 @@ def _extra_attacks(recipe: str, *, quick: bool, seed: int) -> ExtraAttacks:
     )
 
 
-def _write(place: Path, found: Audit, more: ExtraAttacks | None) -> None:
+def _write(place: Path, found: Audit[GameResult], more: ExtraAttacks | None) -> None:
     from fedldp.audit.page import page
     from fedldp.reporting.record import replace_file
 
@@ -228,7 +228,7 @@ def _write(place: Path, found: Audit, more: ExtraAttacks | None) -> None:
     typer.echo(f"page       {place}", err=True)
 
 
-def _show(found: Audit) -> None:
+def _show(found: Audit[GameResult]) -> None:
     from itertools import groupby
     from operator import attrgetter
 
@@ -255,13 +255,13 @@ def _show(found: Audit) -> None:
     )
 
 
-def _show_rows(console: Console, title: str, rows: list[Result]) -> None:
+def _show_rows(console: Console, title: str, rows: list[GameResult]) -> None:
     from rich import box
     from rich.table import Table
 
     from fedldp.accounting.guarantees import HOUSE
 
-    of_system = rows[0].game == "system"
+    of_system = rows[0].of_system
     how = "proven" if all(row.stated_by == HOUSE for row in rows) else "stated"
     columns = ["unit", "d", "delta", "claimed", how, "at least", "bound", "verdict"]
     named = not of_system and any(row.setting for row in rows)
@@ -284,7 +284,7 @@ def _show_rows(console: Console, title: str, rows: list[Result]) -> None:
             f"[{_COLOURS[row.verdict or 'ok']}]{row.verdict or '-'}[/]",
         ]
         if of_system:
-            cells.insert(1, row.against)
+            cells.insert(1, row.adversary)
         if named:
             cells.insert(0, row.setting)
             del cells[columns.index("delta") + 1]
@@ -299,19 +299,19 @@ def _show_rows(console: Console, title: str, rows: list[Result]) -> None:
         console.print(attack, style="red", markup=False, soft_wrap=True)
 
 
-def _finds(row: Result) -> str:
+def _finds(row: GameResult) -> str:
     """Return the smallest epsilon at which the row would show a bug, or "shown" if it shows one."""
     if row.verdict == "bug":
         return "shown"
     return "-" if row.finds is None else f"{row.finds:.4f}"
 
 
-def _told(row: Result) -> str:
+def _told(row: GameResult) -> str:
     """Describe the evidence that a claimed or proven epsilon does not hold."""
     taken = row.claim_unit
     read = ""
     if row.verdict == "claim-broken" and taken not in (None, row.unit):
         read = f" (claimed per {taken}; read here as per {row.unit})"
     seen = f"; {row.trials:,} trials" if row.trials else ""
-    what = f"{row.setting}, " if row.setting and row.game != "system" else ""
+    what = f"{row.setting}, " if row.setting and not row.of_system else ""
     return f"{what}{row.unit}, d = {row.size}{read}: {row.attack}{seen}"

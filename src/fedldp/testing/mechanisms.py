@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from fedldp.accounting.guarantees import proven_epsilon
-from fedldp.audit import drawn_weights, efforts, games
+from fedldp.audit import drawn_weights, efforts, report_games
 from fedldp.audit.observations import AuditKeys, needs_simulated
 from fedldp.core.errors import ConfigError, FedldpError, PrivacyError, RunError
 from fedldp.core.randomness import Stream
@@ -430,9 +430,10 @@ def law(at: Instance) -> Iterator[str]:
     proven = proven_epsilon(stated, "client-round", delta)
     if proven is None:
         raise NotApplicable("it proves nothing about a report")
-    game = games.ReportGame(mechanism=at.mechanism, size=at.size, unit="client-round")
+    lines = report_games.lines_of(at.mechanism, at.size, "client-round", (delta,))
     effort = replace(efforts.QUICK, mechanism_scan=8)
-    (found,) = game.play([delta], proven, effort, AuditKeys(0), 1 - FALSE_ALARM, trials=TRIALS)
+    game = report_games.ReportGame(mechanism=at.mechanism, lines=lines, effort=effort)
+    (found,) = game.play(AuditKeys(0), 1 - FALSE_ALARM, TRIALS)
     if found.lower > proven:
         yield (
             f"epsilon is at least {found.lower:.3f} at delta {delta:g}; {proven:.3f} is stated "

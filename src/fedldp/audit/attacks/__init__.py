@@ -11,7 +11,7 @@
     property      what share of the client's examples belongs to one class?
         |
         v
-    Result        a figure with its interval beside what guessing gives; curves and pictures
+    AttackResult        a figure with its interval beside what guessing gives; curves and pictures
 
 A paper may bring attacks on its own system: the function ``attacks`` of the module ``attacks`` in
 its folder, which is given the scenario and the effort. Those of a paper in another package run
@@ -31,7 +31,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.audit.attacks import inversion, membership, property
 from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.audit.efforts import FULL, QUICK, Effort
-from fedldp.audit.results import Result
+from fedldp.audit.results import AttackResult
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import PAPERS, paper_modules
 from fedldp.data import Dataset
@@ -53,7 +53,7 @@ def attack(
     effort: Effort | None = None,
     data_dir: Path | None = None,
     tell: Callable[[str], None] = lambda line: None,
-) -> list[Result]:
+) -> list[AttackResult]:
     """Return the results of known attacks on one system.
 
     Args:
@@ -97,6 +97,6 @@ def attack(
     return found + property.of_reports(scenario, effort.property_clients)
 
 
-def _by(module: str, result: Result) -> Result:
+def _by(module: str, result: AttackResult) -> AttackResult:
     """Return the result of another package's attack, under the name of its module."""
     return replace(result, attack=f"{module}:{result.attack}", stated_by=module)

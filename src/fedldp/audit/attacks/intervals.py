@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta, norm
 from scipy.stats import t as student
 
-from fedldp.audit.results import LEVELS, Estimate, Measure, Result, Roc, verdict_of_attack
+from fedldp.audit.results import (
+    LEVELS,
+    AttackResult,
+    Estimate,
+    Kind,
+    Measure,
+    Roc,
+    verdict_of_attack,
+)
 from fedldp.core.errors import ConfigError
-
-AttackKind = Literal["membership", "inversion", "property"]
 
 CONFIDENCE = 0.95
 """The confidence of every interval here. The intervals are statistical, and prove nothing; the
@@ -26,16 +32,16 @@ _POINTS = 200
 
 def judged(
     subject: str,
-    game: AttackKind,
+    kind: Kind,
     attack: str,
     measure: Measure,
     measured: Estimate | None,
     **told: Any,
-) -> Result:
+) -> AttackResult:
     """Return an attack's result with its verdict; keyword arguments are fields of the result."""
-    return Result(
+    return AttackResult(
         subject=subject,
-        game=game,
+        kind=kind,
         attack=attack,
         measure=measure,
         measured=measured,

@@ -27,7 +27,7 @@ from fedldp.audit.attacks.recovering import Prior, Shrinking, measured
 from fedldp.audit.attacks.scenario import AttackScenario, Floats
 from fedldp.audit.attacks.scoring import Scoring
 from fedldp.audit.efforts import Effort
-from fedldp.audit.results import Result
+from fedldp.audit.results import AttackResult
 from fedldp.data import Examples
 
 Labels = NDArray[np.int64]
@@ -47,7 +47,7 @@ def is_images(scenario: AttackScenario) -> bool:
     return len(shape) == 3 and shape[0] in _CHANNELS
 
 
-def of_reports(scenario: AttackScenario, effort: Effort) -> list[Result]:
+def of_reports(scenario: AttackScenario, effort: Effort) -> list[AttackResult]:
     """Return the attack that recovers an image from a client's reports."""
     scoring = Scoring(scenario)
     inputs = scoring.inputs(scenario.public.features[:1], scenario.states[0])
@@ -226,7 +226,7 @@ def _public(scenario: AttackScenario) -> Examples:
     return scenario.public.taken(np.arange(min(len(scenario.public), _MOST_PUBLIC)))
 
 
-def _impossible(scenario: AttackScenario, note: str) -> Result:
+def _impossible(scenario: AttackScenario, note: str) -> AttackResult:
     return judged(
         scenario.config.name(), "inversion", "first layer", "error", None, against=scenario.against,
         baseline=1.0, note=note,

@@ -28,7 +28,7 @@ from fedldp.audit.attacks.intervals import curve, judged
 from fedldp.audit.attacks.scenario import AttackScenario, Floats, persons_in, published
 from fedldp.audit.attacks.scoring import Scoring
 from fedldp.audit.efforts import Effort
-from fedldp.audit.results import Result
+from fedldp.audit.results import AttackResult
 from fedldp.data import Examples, Shares
 from fedldp.training.exact_sums import whose_rows
 
@@ -68,7 +68,7 @@ def play(scenario: AttackScenario, count: int, first: int = 0) -> Played:
     return Played(members=members, updates=np.array(updates))
 
 
-def of_reports(scenario: AttackScenario, effort: Effort) -> list[Result]:
+def of_reports(scenario: AttackScenario, effort: Effort) -> list[AttackResult]:
     """Return the attacks on a client that use what the server sees of the client."""
     count = effort.member_clients
     setting = (
@@ -80,7 +80,7 @@ def of_reports(scenario: AttackScenario, effort: Effort) -> list[Result]:
 
 def decide(
     scenario: AttackScenario, shadows: Played, targets: Played, setting: str = ""
-) -> list[Result]:
+) -> list[AttackResult]:
     """Return the attacks on ``targets`` by an adversary who knows ``shadows``."""
     scoring = Scoring(scenario)
     inputs = [scoring.inputs(scenario.pool.features, state) for state in scenario.states]
@@ -100,7 +100,7 @@ def decide(
     ]  # fmt: skip
 
 
-def of_published_model(scenario: AttackScenario, effort: Effort) -> list[Result]:
+def of_published_model(scenario: AttackScenario, effort: Effort) -> list[AttackResult]:
     """Return the attacks on all clients that use the model that a run publishes."""
     rounds = min(effort.member_rounds, scenario.config.rounds)
     if (
@@ -236,7 +236,7 @@ def _attack(
     scores: Floats,
     truth: Membership,
     note: str = "",
-) -> Result:
+) -> AttackResult:
     groups = np.repeat(np.arange(len(truth)), truth.shape[1])
     roc = curve(scores.ravel(), truth.ravel(), groups, scenario.seed)
     return judged(

@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from fedldp.audit.attacks.intervals import curve, judged, mean_estimate, ratio_estimate
 from fedldp.audit.attacks.scenario import AttackScenario, Floats, client_of
 from fedldp.audit.attacks.scoring import Scoring
-from fedldp.audit.results import Result
+from fedldp.audit.results import AttackResult
 from fedldp.data import Examples
 from fedldp.data.people import usual_labels
 from fedldp.training.exact_sums import whose_rows
@@ -33,7 +33,9 @@ _MOST_EXAMPLES = 500
 """The most examples from which the adversary computes mean gradients."""
 
 
-def of_reports(scenario: AttackScenario, clients: int, label: int | None = None) -> list[Result]:
+def of_reports(
+    scenario: AttackScenario, clients: int, label: int | None = None
+) -> list[AttackResult]:
     """Return the attack on the share of a class in a client's examples.
 
     Args:

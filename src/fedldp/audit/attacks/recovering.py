@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedldp.audit.attacks.intervals import judged, ratio_estimate
 from fedldp.audit.attacks.scenario import Floats
-from fedldp.audit.results import Picture, Result
+from fedldp.audit.results import AttackResult, Picture
 from fedldp.data import Examples
 
 _PRIOR = 10
@@ -100,7 +100,7 @@ def measured(
     against: str,
     setting: str,
     note: str = "",
-) -> Result:
+) -> AttackResult:
     """Return the result of guessing ``found``, shape (n, pixels), for hidden images."""
     flat = hidden.features.reshape(found.shape).astype(np.float64)
     errors = np.square(found - flat).mean(1)

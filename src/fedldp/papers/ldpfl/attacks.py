@@ -16,7 +16,7 @@ from fedldp.audit.attacks.inversion import is_images
 from fedldp.audit.attacks.recovering import Prior, Shrinking, measured
 from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.audit.efforts import Effort
-from fedldp.audit.results import Result
+from fedldp.audit.results import AttackResult
 from fedldp.data import Examples
 from fedldp.papers.ldpfl.training import TrainOnBits
 from fedldp.training.tensors import one_thread
@@ -28,14 +28,14 @@ _SHARE = 0.75
 decoder."""
 
 
-def attacks(scenario: AttackScenario, effort: Effort) -> list[Result]:
+def attacks(scenario: AttackScenario, effort: Effort) -> list[AttackResult]:
     """Return the attack on the bits that a client keeps; empty for systems without such bits."""
     if not is_images(scenario):
         return []
     return of_codes(scenario, effort.image_count, effort.image_public)
 
 
-def of_codes(scenario: AttackScenario, images: int, public: int) -> list[Result]:
+def of_codes(scenario: AttackScenario, images: int, public: int) -> list[AttackResult]:
     """Return the attack on the bits that a client keeps; empty for systems without such bits.
 
     Args:
