@@ -19,18 +19,20 @@ import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from environments import Environment, FakePipe, bits, make_environment, whole
 
 from fedldp.core.errors import FedldpError
-from fedldp.deployment import site_ledger
+from fedldp.deployment import journal, messages, server, site_ledger
 from fedldp.deployment.messages import Answered, read_by_server
 from fedldp.deployment.policy import SitePolicy
 from fedldp.deployment.site import Agent
 from fedldp.deployment.site_ledger import Mark, Witness, read_mark, write_mark
 from fedldp.protocol.wire import Report, read_reply
+from fedldp.reporting import record
 from fedldp.simulation.engine import simulate
 
 STEPS = (
@@ -184,20 +186,12 @@ class Site:
     def cut(self) -> None:
         """Leave what was synced; a mark stays the file that it was."""
         for folder, (names, contents) in self.before.items():
-            noted = self.shadow / f"d-{key_of(folder)}"
-            if noted.exists():
-                names = dict(line.split() for line in noted.read_text().splitlines())
-            for file in [each for each in folder.iterdir() if each.is_file()]:
-                if file.name not in names:
-                    file.unlink()
-            for name, key in names.items():
-                synced, file = self.shadow / f"f-{key}", folder / name
-                content = synced.read_bytes() if synced.exists() else contents.get(key, b"")
-                same = file.exists() and key_of(file) == key
-                file.write_bytes(content)
-                if file == self.policy.mark and not same:
-                    found, _ = read_mark(file)
-                    write_mark(file, Mark() if found is None else found)
+            mark = self.policy.mark
+            before = key_of(mark) if mark.exists() else ""
+            now = _cut(folder, self.shadow, names, contents)
+            if mark.parent == folder and now.get(mark.name, before) != before:
+                found, _ = read_mark(mark)
+                write_mark(mark, Mark() if found is None else found)
 
     def check(self) -> None:
         """Note each answer that left and is not charged, and a mark of what is not there."""
@@ -222,6 +216,117 @@ class Site:
         with closing(sqlite3.connect(self.policy.ledger)) as db:
             if db.execute("PRAGMA journal_mode").fetchone() != ("delete",):
                 self.amiss.append("a write-ahead log is left")
+
+
+@dataclass
+class ServerCut:
+    """A server that dies at the n-th step; the rest of the run is made by another server.
+
+    Its files are then those that were synced; the sites' files stay, as those of other machines.
+    """
+
+    env: Environment
+    folder: Path
+    number: int
+    steps: int = 0
+
+    def step(self) -> None:
+        self.steps += 1
+        if self.steps == self.number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def dying(self, real: Callable[..., None]) -> Callable[..., None]:
+        def write(*given: Any, **how: Any) -> None:
+            self.step()
+            real(*given, **how)
+            self.step()
+
+        return write
+
+    def serve(self) -> None:
+        """Serve in another process until it dies or ends."""
+        child = os.fork()
+        if child:
+            assert os.WIFSIGNALED(os.waitpid(child, 0)[1]), "it came to the end"
+            return
+        try:
+            os.environ["SHADOW"] = str(self.folder)
+            for module in (journal, messages, record, server):
+                for name in ("replace_file", "append_file"):
+                    if hasattr(module, name):
+                        setattr(module, name, self.dying(getattr(record, f"_{name}")))
+            self.env.serve()
+        finally:
+            os._exit(0)
+
+    def run(self) -> Any:
+        for name in ("replace_file", "append_file"):
+            if not hasattr(record, f"_{name}"):
+                setattr(record, f"_{name}", getattr(record, name))
+        self.serve()
+        run, receipts = self.env.folder / "server", self.env.folder / "receipts"
+        for each in (run, receipts):
+            if each.exists():
+                _cut(each, self.folder, {}, {})
+        return self.env.serve()
+
+
+def server_cut(case: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return what is wrong after a server died at a step and all that was not synced is gone."""
+    shadow = folder / "shadow"
+    shadow.mkdir()
+    env = make_environment(folder / "world", channel=case["channel"], deadline=60.0)
+    served = ServerCut(env, shadow, case["server_step"]).run()
+    amiss = [] if bits(served) == bits(simulate(env.config)) else ["other weights"]
+    for index in range(3):
+        if env.releases(index) != whole(env):
+            amiss.append(f"site {index} released {env.releases(index)}")
+    if served.privacy.guarantees != env.agreement.planned.guarantees:
+        amiss.append("another statement")
+    return {"amiss": amiss}
+
+
+def server_syncs(case: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a server's syncs in each round."""
+    env = make_environment(
+        *(folder / "world", f"rounds={case['rounds']}"), channel=case["channel"],
+        sites=case["sites"], deadline=60.0,
+    )  # fmt: skip
+    log, of_sites, rounds = folder / "syncs", [0], list[int]()
+    log.touch()
+    os.environ["SYNC_LOG"] = str(log)
+    pipe = env.pipe()
+
+    def counting(agent: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+        def answer(body: bytes) -> bytes:
+            before = log.stat().st_size
+            found = agent(body)
+            of_sites[0] += log.stat().st_size - before
+            return found
+
+        return answer
+
+    pipe.agents = {site: counting(agent) for site, agent in pipe.agents.items() if agent}
+    env.server().serve(pipe, lambda record: rounds.append(log.stat().st_size - of_sites[0]))
+    del os.environ["SYNC_LOG"]
+    return {"syncs": [after - before for before, after in pairwise(rounds)]}
+
+
+def _cut(
+    folder: Path, shadow: Path, names: dict[str, str], contents: dict[str, bytes]
+) -> dict[str, str]:
+    """Leave of a folder's files what was synced; return the keys that they had then, by name."""
+    noted = shadow / f"d-{key_of(folder)}"
+    if noted.exists():
+        names = dict(line.split() for line in noted.read_text().splitlines())
+    for file in [each for each in folder.iterdir() if each.is_file()]:
+        if file.name not in names:
+            file.unlink()
+    for name, key in names.items():
+        synced = shadow / f"f-{key}"
+        content = synced.read_bytes() if synced.exists() else contents.get(key, b"")
+        (folder / name).write_bytes(content)
+    return names
 
 
 def state_of(folder: Path) -> tuple[dict[str, str], dict[str, bytes]]:
@@ -272,7 +377,7 @@ def run(
 def main() -> None:
     from fedldp.deployment import sites
 
-    for name in ("_PAUSE", "_LOOK", "_SEE", "_STRANGER_AGAIN"):
+    for name in ("_PAUSE", "_SEE"):
         setattr(sites, name, 0.0)
     known: dict[str, Any] = {}
 
@@ -284,7 +389,13 @@ def main() -> None:
 
     for case in json.loads(sys.stdin.read()):
         with tempfile.TemporaryDirectory() as place:
-            print(json.dumps(run(case, Path(place), expected)), flush=True)
+            if "sites" in case:
+                found = server_syncs(case, Path(place))
+            elif "server_step" in case:
+                found = server_cut(case, Path(place))
+            else:
+                found = run(case, Path(place), expected)
+            print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

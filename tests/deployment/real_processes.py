@@ -214,7 +214,8 @@ class DiesAtEveryFile:
     """Dies once for each file that a server writes, before or after it is written.
 
     Attributes:
-        done: a file with the names of the files at which it has died.
+        done: a file with the names of the files at which it has died; NAME@SIZE for what is
+            appended to a file of that size.
         after: whether it dies after the file is written.
         within: part of the paths of the files that count.
     """
@@ -228,14 +229,15 @@ class DiesAtEveryFile:
         from fedldp.reporting import record
 
         def deadly(real: Callable[..., None]) -> Callable[..., None]:
-            def write(path: Path, *content: Any) -> None:
+            def write(path: Path, *content: Any, **how: Any) -> None:
                 known = self.done.read_text().splitlines() if self.done.exists() else []
-                if str(path) in known or self.within not in str(path):
-                    real(path, *content)
+                place = f"{path}@{content[0]}" if isinstance(content[0], int) else str(path)
+                if place in known or self.within not in place:
+                    real(path, *content, **how)
                     return
                 if self.after:
-                    real(path, *content)
-                self.done.write_text("\n".join([*known, str(path)]))
+                    real(path, *content, **how)
+                self.done.write_text("\n".join([*known, place]))
                 die()
 
             return write
@@ -243,7 +245,7 @@ class DiesAtEveryFile:
         write = deadly(record.replace_file)
         for module in (record, journal, messages, server):
             module.replace_file = write  # type: ignore[attr-defined]
-        record.append_file = deadly(record.append_file)
+        record.append_file = journal.append_file = deadly(record.append_file)
 
 
 @dataclass(frozen=True)
@@ -275,15 +277,19 @@ class DiskIsFull:
         if self.name is None:
             fill()
             return
-        real = record.replace_file
 
-        def write(path: Path, content: bytes) -> None:
-            if path.name == self.name:
-                fill()
-            real(path, content)
+        def filling(real: Callable[..., None]) -> Callable[..., None]:
+            def write(path: Path, *content: Any, **how: Any) -> None:
+                if path.name == self.name:
+                    fill()
+                real(path, *content, **how)
 
+            return write
+
+        write = filling(record.replace_file)
         for module in (record, journal, server):
             module.replace_file = write  # type: ignore[attr-defined]
+        journal.append_file = filling(record.append_file)
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,40 @@ def test_without_a_sync_at_each_commit_a_power_cut_loses_releases(synced: Path) 
 
 
 @pytest.mark.slow
+def test_a_server_syncs_as_often_whatever_the_number_of_sites(synced: Path) -> None:
+    """Once before each phase, and twice for the checkpoint; every 16th round, for the metrics."""
+    cases = [
+        {"channel": channel, "sites": sites, "rounds": rounds}
+        for channel, sites, rounds in (
+            ("named", 3, 18),
+            ("named", 7, 4),
+            ("sum", 3, 4),
+            ("sum", 7, 4),
+        )
+    ]
+    found = [each["syncs"] for each in run(synced, cases)]
+    # The last round is followed by the files of the end.
+    assert found[0][:14] + found[0][15:-1] == [3] * 15
+    assert found[0][14] in (4, 5)
+    assert found[1][:-1] == [3] * 2
+    assert found[2][:-1] == found[3][:-1] == [6] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", ["named", "sum"])
+def test_a_power_cut_at_the_server_between_any_two_steps_changes_nothing(
+    synced: Path, channel: str
+) -> None:
+    steps = range(8, 70, 3) if channel == "sum" else range(8, 40, 3)
+    cases = [{"channel": channel, "server_step": step} for step in steps]
+    amiss = {
+        case["server_step"]: each["amiss"]
+        for case, each in zip(cases, run(synced, cases), strict=True)
+    }
+    assert {step: each for step, each in amiss.items() if each} == {}
+
+
+@pytest.mark.slow
 def test_a_round_costs_a_sync_a_phase_and_the_mark_two_more_where_something_is_released(
     synced: Path,
 ) -> None:

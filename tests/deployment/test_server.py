@@ -111,7 +111,7 @@ def test_the_folder_holds_the_run_but_no_report_of_a_complete_round(
     seeded: tuple[Environment, Served],
 ) -> None:
     folder = seeded[1].run_dir
-    assert not list((folder / "journal").glob("round-*"))
+    assert len((folder / "journal").read_bytes()) < 20
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2
     kept = json.loads((folder / "privacy.json").read_text())
     assert json.loads((folder / "summary.json").read_text())["privacy"] == kept

@@ -1,101 +1,162 @@
 """What a server asked and received, stored so that the server can continue after a restart.
 
-Every request is stored and synced before it is sent. After a crash, the same request is therefore
-sent again, and a site answers with the same bytes. In a round with several phases, later requests
-depend on earlier answers. The answers of a phase are therefore stored and synced before the next
-request is sent, so that the clients counted before the crash are counted again. When a round is
-complete, its files are removed.
+The journal is one file, to which a record is appended and synced before each request is sent,
+whatever the number of sites: the request's digest, the answers of the phase before it if later
+requests depend on them, and the last receipt of each site. A server draws the same request again
+after a crash, and a site answers it with the same bytes; the clients that were counted before the
+crash are counted again. A record that a crash cut off belongs to a request that was never sent.
+When a round is complete, its records are removed.
 """
 
 from __future__ import annotations
 
-import shutil
+import hashlib
 import struct
+import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedldp.core.errors import RunError
-from fedldp.reporting.record import replace_file
+from fedldp.deployment.messages import RECEIPT_BYTES
+from fedldp.reporting.record import append_file, replace_file
 
+_MAGIC = b"fedldp journal 1\n"
+_FRAME = struct.Struct("<IQ")
+"""A checksum of what follows, and its length in bytes."""
+_HEAD = struct.Struct("<QI32sII")
 _ANSWER = struct.Struct("<IQ")
+_RECEIPT = struct.Struct(f"<I{RECEIPT_BYTES}s")
+
+
+@dataclass(frozen=True)
+class _Record:
+    """What is stored before a request is sent.
+
+    Attributes:
+        round: the request's round.
+        phase: the request's phase.
+        digest: the SHA-256 of the request.
+        answers: the answers of the phase before it, by client.
+        receipts: the last receipt of each site, by its number.
+    """
+
+    round: int
+    phase: int
+    digest: bytes
+    answers: Mapping[int, bytes]
+    receipts: Mapping[int, bytes]
+
+    def pack(self) -> bytes:
+        counts = len(self.answers), len(self.receipts)
+        parts = [_HEAD.pack(self.round, self.phase, self.digest, *counts)]
+        for client, answer in self.answers.items():
+            parts += [_ANSWER.pack(client, len(answer)), answer]
+        parts += [_RECEIPT.pack(site, each) for site, each in self.receipts.items()]
+        body = b"".join(parts)
+        return _FRAME.pack(zlib.crc32(body), len(body)) + body
+
+    @classmethod
+    def read(cls, body: bytes) -> _Record:
+        round, phase, digest, count, sealed = _HEAD.unpack_from(body)
+        at, answers = _HEAD.size, dict[int, bytes]()
+        for _ in range(count):
+            client, length = _ANSWER.unpack_from(body, at)
+            at += _ANSWER.size + length
+            answers[client] = body[at - length : at]
+        end = at + sealed * _RECEIPT.size
+        return cls(round, phase, digest, answers, dict(_RECEIPT.iter_unpack(body[at:end])))
 
 
 class Journal:
     """The requests and answers of a server's current round.
 
     Args:
-        folder: the journal's folder, created when needed.
+        path: the journal's file, created if it is missing.
+
+    Raises:
+        RunError: the file cannot be read or written, or is no journal.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        if not path.exists():
+            replace_file(path, _MAGIC)
+        found, self._size = self._read()
+        self._digests = {(each.round, each.phase): each.digest for each in found}
 
     def begun(self, round: int, phase: int = 0) -> bool:
         """Return whether a phase's request may have been sent to sites."""
-        return (self._place(round) / f"{phase}.question").exists()
+        return (round, phase) in self._digests
 
-    def ask(self, round: int, phase: int, request: bytes) -> None:
-        """Store a request that is about to be sent.
+    def ask(
+        self,
+        round: int,
+        phase: int,
+        request: bytes,
+        answers: Mapping[int, bytes],
+        receipts: Mapping[int, bytes],
+    ) -> None:
+        """Store that a request is about to be sent.
+
+        Args:
+            round: the round of the request.
+            phase: its phase.
+            request: the request.
+            answers: the answers of the phase before it, by client, if they must be kept; that phase
+                then accepts no more answers.
+            receipts: the last receipt of each site that gave one, by its number.
 
         Raises:
             RunError: a different request was sent in this phase before, so sites would refuse this
-                one.
+                one; or the file cannot be written.
         """
-        path = self._place(round) / f"{phase}.question"
-        if path.exists():
-            if _read(path) != request:
-                raise RunError(
-                    f"round {round}: the request in {path} differs from the one that this version "
-                    "would send, and sites answer only one; continue with the version of fedldp "
-                    "that sent it"
-                )
-            return
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
+        digest = hashlib.sha256(request).digest()
+        known = self._digests.get((round, phase))
+        if known is None:
+            record = _Record(round, phase, digest, answers, receipts).pack()
+            append_file(self._path, self._size, record)
+            self._size += len(record)
+            self._digests[round, phase] = digest
+        elif known != digest:
             raise RunError(
-                f"cannot make {path.parent}: {error.strerror}; check the folder"
-            ) from error
-        replace_file(path, request)
+                f"round {round}: the request noted in {self._path} differs from the one that this "
+                "version would send, and sites answer only one; continue with the version of "
+                "fedldp that sent it"
+            )
 
-    def close(self, round: int, phase: int, answers: Mapping[int, bytes]) -> None:
-        """Store a phase's answers, by client; after this, the phase accepts no more answers."""
-        parts = (_ANSWER.pack(client, len(each)) + each for client, each in answers.items())
-        replace_file(self._place(round) / f"{phase}.answers", b"".join(parts))
-
-    def closed(self, round: int, phase: int) -> dict[int, bytes] | None:
-        """Return the answers of a phase that was closed; None if it was not closed.
-
-        Raises:
-            RunError: the file is damaged.
-        """
-        path = self._place(round) / f"{phase}.answers"
-        if not path.exists():
+    def closed(self, round: int, phase: int) -> Mapping[int, bytes] | None:
+        """Return the answers of a phase before a later request; None if there was none."""
+        if not self.begun(round, phase + 1):
             return None
-        content, start, found = _read(path), 0, dict[int, bytes]()
-        while start < len(content):
-            end = start + _ANSWER.size
-            if end > len(content):
-                raise RunError(f"{path} is damaged: restore it from a copy, or begin another run")
-            client, length = _ANSWER.unpack_from(content, start)
-            start = end + length
-            found[client] = content[end:start]
-        if start != len(content):
-            raise RunError(f"{path} is damaged: restore it from a copy, or begin another run")
-        return found
+        return next(e.answers for e in self._read()[0] if (e.round, e.phase) == (round, phase + 1))
 
-    def forget_before(self, round: int) -> None:
-        """Remove what is stored for earlier rounds, which are complete."""
-        for place in self._folder.glob("round-*"):
-            if int(place.name.removeprefix("round-")) < round:
-                shutil.rmtree(place, ignore_errors=True)
+    def receipts(self) -> Mapping[int, bytes]:
+        """Return the receipts that were noted last, by site."""
+        found, _ = self._read()
+        return found[-1].receipts if found else {}
 
-    def _place(self, round: int) -> Path:
-        return self._folder / f"round-{round}"
+    def forget(self) -> None:
+        """Remove the records of a round that is complete."""
+        self._digests.clear()
+        self._size = len(_MAGIC)
+        # Not synced: records that a power cut brings back are of a round that is complete.
+        append_file(self._path, self._size, b"", synced=False)
 
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise RunError(f"journal {path}: {error.strerror}; check the folder") from error
+    def _read(self) -> tuple[list[_Record], int]:
+        """Return all whole records, and their length in bytes."""
+        try:
+            content = self._path.read_bytes()
+        except OSError as error:
+            raise RunError(f"journal {self._path}: {error.strerror}; check the folder") from error
+        if not content.startswith(_MAGIC):
+            raise RunError(f"journal {self._path} is damaged: restore it, or begin another run")
+        found, at = list[_Record](), len(_MAGIC)
+        while at + _FRAME.size <= len(content):
+            checksum, length = _FRAME.unpack_from(content, at)
+            body = content[at + _FRAME.size : at + _FRAME.size + length]
+            if len(body) < length or zlib.crc32(body) != checksum or not length:
+                break
+            found.append(_Record.read(body))
+            at += _FRAME.size + length
+        return found, at

@@ -18,7 +18,7 @@ import hashlib
 import hmac
 import json
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -227,15 +227,25 @@ class KeptReceipts:
                 f"{self._folder}: {error.strerror}; check its permissions and free space"
             ) from error
         self._earlier = dict(map(_changed_to, self._folder.glob(f"*{_CHANGED}")))
-        for site in range(len(sites)):
-            self.last(site)
+        self.all()
+
+    def all(self) -> dict[int, bytes]:
+        """Return the last receipt of each site that gave one, by its number."""
+        found = {site: self.last(site) for site in range(len(self._sites))}
+        return {site: receipt for site, receipt in found.items() if receipt != NO_RECEIPT}
+
+    def restore(self, noted: Mapping[int, bytes]) -> None:
+        """Store receipts from a journal for sites whose receipts a power cut removed."""
+        for site, receipt in noted.items():
+            if self.last(site) == NO_RECEIPT:
+                self.keep(site, receipt)
 
     def last(self, site: int) -> bytes:
         """Return the last receipt of a site, by its number; ``NO_RECEIPT`` if it gave none."""
         path = self._folder / self._sites[site].key
         while not path.exists() and path.name in self._earlier:
             path = self._folder / self._earlier[path.name]
-        if not path.exists():
+        if not path.exists() or not path.stat().st_size:  # a power cut may leave it empty
             return NO_RECEIPT
         try:
             receipt = bytes.fromhex(json.loads(path.read_text())["receipt"])
@@ -253,14 +263,14 @@ class KeptReceipts:
         return changed_file(self._folder, self._sites[site].key).exists()
 
     def keep(self, site: int, receipt: bytes) -> None:
-        """Store a receipt that a site gave."""
+        """Store a receipt that a site gave; it is not synced, see ``restore``."""
         if receipt in (NO_RECEIPT, self.last(site)):
             return
         found = self._sites[site]
         document = {"site": found.name, "run": self._run, "receipt": receipt.hex()}
         # Servers of other runs may write a receipt of the same site at the same time.
         own = self._folder / f"{found.key}.{self._run}"
-        replace_file(own, json.dumps(document).encode())
+        replace_file(own, json.dumps(document).encode(), synced=False)
         try:
             own.replace(self._folder / found.key)
         except OSError as error:

@@ -4,14 +4,16 @@ The folder is a run folder like that of a simulation (see ``reporting.record``),
 
 agreement          the agreement
 secret             the server's secret, from which it draws the first weights and participants
-journal/           the requests of the current round (see ``journal``)
+journal            the requests of the current round (see ``journal``)
 sums.json          how many clients were in the (smallest) sum of each round
 status.json        what the server knows about its sites (see ``watch``)
 
 Beside the run folders is ``receipts``: the last receipt of each site in any run (see ``receipts``).
 
 The folder holds no report of a complete round. A server that is started again on its folder
-continues after the last complete round, and sends the same requests in the next round.
+continues after the last complete round, and sends the same requests in the next round. Only the
+journal and the checkpoint are synced in a round, so after a power cut the other files may be of an
+earlier round until the server is started again.
 """
 
 from __future__ import annotations
@@ -77,6 +79,8 @@ log = logging.getLogger("fedldp.server")
 
 _CPU = torch.device("cpu")
 _SUMS = "sums.json"
+_LINES_TOGETHER = 16
+"""How many lines of the metrics are synced together."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0
 """The first and the longest pause, in seconds, before retrying a round with too few answers."""
 
@@ -163,6 +167,7 @@ class Server:
         self._test = _Test(self.agreement, test)
         self._journal = Journal(folder / "journal")
         self._receipts = KeptReceipts(folder, run, self.agreement.sites)
+        self._receipts.restore(self._journal.receipts())
         saved = self.folder.read_checkpoint()
         if saved is None:
             saved = self._first(initial), [], MemoryLedger()
@@ -204,12 +209,13 @@ class Server:
         round = self._state.round
         ledger = MemoryLedger.from_record(self._ledger.to_record())
         self._count(ledger, round, clients)
-        return self._stated(ledger, {round: self.agreement.quorum, **self._in_sum})
+        return self._stated(ledger, self._in_sum)
 
     def _stated(self, ledger: MemoryLedger, in_sum: Mapping[int, int]) -> Statement:
         agreement, summed = self.agreement, None
         if agreement.channel == "sum":
-            summed = agreement.sum_in_path(in_sum)
+            fewest = dict.fromkeys(range(1, agreement.config.rounds + 1), agreement.quorum)
+            summed = agreement.sum_in_path({**fewest, **in_sum})
         return stated(
             agreement.config,
             agreement.problem,
@@ -240,7 +246,9 @@ class Server:
         config = self.agreement.config
         if self.rounds:  # after a crash, the last round may have only its checkpoint
             self.folder.write_metrics(self.rounds)
-            self._journal.forget_before(self._state.round)
+            if not self._journal.begun(self._state.round):
+                self._journal.forget()
+            self._write_privacy(self.privacy)
         for record in self.rounds:
             after_round(record)
         self.watch.complete(len(self.rounds))
@@ -274,11 +282,10 @@ class Server:
             spent = spent_by_unit(privacy.guarantees, self.agreement.planned.guarantees)
             record = replace(record, spent=spent)
             self.rounds.append(record)
-            self.folder.write_round(state, self.rounds, self._ledger)
-            self.folder.write_json("privacy.json", words.document(privacy))
-            self.released = privacy
+            self.folder.write_round(state, self.rounds, self._ledger, together=_LINES_TOGETHER)
+            self._write_privacy(privacy)
             self._note(record)
-            self._journal.forget_before(record.round + 1)
+            self._journal.forget()
             self.watch.complete(record.round, record.seconds, reported)
             after_round(record)
 
@@ -332,9 +339,12 @@ class Server:
     def _begin(self, round: int) -> Sequence[int]:
         """Store a statement that covers what a round may release, and return its participants."""
         asked = self._asked(round)
-        self.released = self._of_round_under_way(asked)
-        self.folder.write_json("privacy.json", words.document(self.released))
+        self._write_privacy(self._of_round_under_way(asked))
         return asked
+
+    def _write_privacy(self, statement: Statement) -> None:
+        self.released = statement
+        self.folder.write_json("privacy.json", words.document(statement), synced=False)
 
     def _asked(self, round: int) -> Sequence[int]:
         return participants(self.agreement.config, round, self.agreement.selecting(self._draws))
@@ -350,7 +360,7 @@ class Server:
         if self.agreement.channel == "named":
             return sites.released(0)
         document = {str(each): count for each, count in sorted(self._in_sum.items())}
-        self.folder.write_json(_SUMS, document)
+        self.folder.write_json(_SUMS, document, synced=False)
         return sites.released(Phase.MASKED_INPUT)
 
     def _count(self, known: MemoryLedger, round: int, clients: Sequence[int]) -> None:
@@ -403,6 +413,7 @@ class Server:
             doubts=self._test.doubts(self.rounds[-1]),
         )
         summary = served.summary()
+        self.folder.write_metrics(self.rounds)
         self.folder.write_model(served.weights)
         self.folder.write_json("privacy.json", words.document(served.privacy))
         self.folder.write_json("summary.json", summary)
@@ -443,17 +454,14 @@ def _begun(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
 
 
 def _read_sums(path: Path) -> dict[int, int]:
-    """Return how many clients were in the sum of each round.
+    """Return how many clients were in the sum of each round, as far as it is known.
 
-    Raises:
-        RunError: the file is damaged.
+    A round that a power cut removed from the file counts as one with the smallest permitted sum.
     """
-    if not path.exists():
-        return {}
     try:
         return {int(round): int(count) for round, count in json.loads(path.read_text()).items()}
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise RunError(f"{path} is damaged: restore it from a copy") from error
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
 
 
 def _schema(agreement: Agreement) -> Schema:

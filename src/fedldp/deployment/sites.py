@@ -21,7 +21,7 @@ import logging
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -186,6 +186,8 @@ class Sites:
         self._new_ones = False
         """Whether any site became present since sites were last asked."""
         self._see_again = -math.inf
+        self._answers: tuple[tuple[int, int], Mapping[int, bytes]] = ((0, 0), {})
+        """The round and the phase that was closed last, and its answers."""
         self._rate_limited = RateLimitedLog(log)
         self._late: dict[int, int] = {}
         """Which site each request of a finished phase was sent to, by the request's tag."""
@@ -222,7 +224,12 @@ class Sites:
             self._released.clear()
         message = None if request.own else pack_request(request)
         asked_before = self._journal.begun(round, phase)
-        self._journal.ask(round, phase, _kept(request) if message is None else message)
+        of, answers = self._answers
+        self._journal.ask(
+            *(round, phase, _kept(request) if message is None else message),
+            answers if of == (round, phase - 1) else {},
+            self._receipts.all(),
+        )
         # After a restart, the server does not know which sites it asked before.
         self._released.setdefault(phase, set(clients) if asked_before else set())
         waiting = _Waiting(request, message, set(clients))
@@ -245,7 +252,7 @@ class Sites:
                 self._there -= waiting.open  # those that are present are seen again at once
                 raise error
             if self._agreement.channel == "sum":
-                self._journal.close(round, phase, waiting.answers)
+                self._answers = (round, phase), waiting.answers
 
     def _until_deadline(self, waiting: _Waiting) -> Iterator[Delivery]:
         left, last = self._agreement.deadline_seconds, time.monotonic()

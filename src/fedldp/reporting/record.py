@@ -111,9 +111,9 @@ class RunFolder:
             elif entry.name != LOCK:
                 entry.unlink()
 
-    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        """Write ``content`` atomically."""
-        replace_file(self.path / name, as_json(content))
+    def write_json(self, name: str, content: Mapping[str, Any], *, synced: bool = True) -> None:
+        """Write ``content`` atomically; see ``replace_file``."""
+        replace_file(self.path / name, as_json(content), synced=synced)
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Return what ``write_json`` wrote.
@@ -169,26 +169,31 @@ class RunFolder:
         noted = (self.path / _OWN_DATA).exists()
         return not noted or self.read_json(_OWN_DATA).get("own_data") == exact
 
-    def write_round(self, state: State, rounds: Sequence[Round], ledger: MemoryLedger) -> None:
+    def write_round(
+        self, state: State, rounds: Sequence[Round], ledger: MemoryLedger, *, together: int = 1
+    ) -> None:
         """Record a complete round: the checkpoint, and the round's line in metrics.jsonl.
 
         Args:
             state: the server's state after the round.
             rounds: all complete rounds, of which only new ones are written.
             ledger: what every client released.
+            together: the lines of how many rounds are synced together; the checkpoint has the
+                others too.
         """
         arrays = {"weights": state.weights}
         arrays |= {_STATE + name: value for name, value in state.arrays.items()}
+        new = rounds[self._metrics.count :]
         document = {
             "config": self.digest,
             "round": state.round,
             "earlier": self._metrics.noted(),
-            "rounds": [asdict(r) for r in rounds[self._metrics.count :]],
+            "rounds": [asdict(r) for r in new],
             "ledger": ledger.to_record(),
         }
         arrays[_DOCUMENT] = np.frombuffer(json.dumps(document).encode(), np.uint8)
         replace_file(self.path / "checkpoint", pack_arrays(arrays))
-        self.write_metrics(rounds)
+        self.write_metrics(rounds, synced=len(new) >= together)
 
     @cached_property
     def digest(self) -> str:
@@ -204,10 +209,13 @@ class RunFolder:
                 f"{self.path / 'config.json'}: {error.strerror}; check the folder"
             ) from error
 
-    def write_metrics(self, rounds: Sequence[Round]) -> None:
-        """Append the lines of new rounds; after a kill, only those in the checkpoint count."""
+    def write_metrics(self, rounds: Sequence[Round], *, synced: bool = True) -> None:
+        """Append the lines of rounds that are not synced yet.
+
+        After a kill or a power cut, the rounds in the checkpoint count.
+        """
         new = rounds[self._metrics.count :]
-        self._metrics.append([json.dumps(asdict(r), allow_nan=False) for r in new])
+        self._metrics.append([json.dumps(asdict(r), allow_nan=False) for r in new], synced=synced)
 
     def read_checkpoint(
         self, budgets: Sequence[Budget] = ()
@@ -297,15 +305,16 @@ class _Lines:
         """Return what identifies the lines that count."""
         return {"bytes": self._size, "sha256": self._digest.hexdigest()}
 
-    def append(self, lines: Sequence[str]) -> None:
-        """Write ``lines`` after those that count.
+    def append(self, lines: Sequence[str], *, synced: bool) -> None:
+        """Write ``lines`` after those that count; once synced, they count too.
 
         Raises:
             RunError: the folder is missing, not writable, or full.
         """
         content = "".join(line + "\n" for line in lines).encode()
-        append_file(self.path, self._size, content)
-        self._count(content)
+        append_file(self.path, self._size, content, synced=synced)
+        if synced:
+            self._count(content)
 
     def restore(self, noted: Mapping[str, Any]) -> list[bytes]:
         """Return the lines that counted when ``noted`` was called; from now on they count again.
@@ -472,8 +481,10 @@ def check_replaceable(path: Path, *begins: bytes, option: str = "out") -> None:
     raise RunError(f"{option} = {path}: it exists and is another kind of file; choose another file")
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes, *, synced: bool = True) -> None:
     """Write ``content`` to ``path`` so that a crash leaves the whole old file or the whole new one.
+
+    Unless it is synced, a power cut may leave the old file or none.
 
     Raises:
         RunError: the folder is missing, not writable, or full.
@@ -483,9 +494,11 @@ def replace_file(path: Path, content: bytes) -> None:
         with partial.open("wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if synced:
+                os.fsync(file.fileno())
         partial.replace(path)
-        sync(path.parent)
+        if synced:
+            sync(path.parent)
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror}; check the folder") from error
     finally:  # Ctrl-C or a full disk leaves no partial file
@@ -493,10 +506,10 @@ def replace_file(path: Path, content: bytes) -> None:
             partial.unlink(missing_ok=True)
 
 
-def append_file(path: Path, size: int, content: bytes) -> None:
+def append_file(path: Path, size: int, content: bytes, *, synced: bool = True) -> None:
     """Write ``content`` to ``path`` after its first ``size`` bytes, and remove what follows.
 
-    A crash can leave a part of the content.
+    A crash can leave a part of the content; unless it is synced, a power cut can leave none.
 
     Raises:
         RunError: the folder is missing, not writable, or full.
@@ -507,8 +520,9 @@ def append_file(path: Path, size: int, content: bytes) -> None:
             file.write(content)
             file.truncate()
             file.flush()
-            os.fsync(file.fileno())
-        if size == 0:
+            if synced:
+                os.fsync(file.fileno())
+        if synced and not size:
             sync(path.parent)
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror}; check the folder") from error
