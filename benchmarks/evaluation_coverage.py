@@ -8,6 +8,9 @@ place of the discrete noise, which differs by less than 0.01 %. The figures are 
     off          the same, and predicted risks are too low and too spread out
     lumpy        three groups of people, two of them with nearly the same score
 
+Two more worlds have three classes, of which one is rare, and skewed numbers, such as lengths of
+stay; their people are drawn as rows, and asked by the code that clients run.
+
     python -m benchmarks.evaluation_coverage [DRAWS]
 """
 
@@ -20,12 +23,24 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit
+from scipy.special import expit, logit, softmax
 from scipy.stats import norm
 
 from fedldp.algorithms.answers import Answer
-from fedldp.algorithms.evaluation import GRID, LOOK_SHARE, Look, bands_for, evaluated
+from fedldp.algorithms.evaluation import (
+    GRID,
+    LOOK_SHARE,
+    Look,
+    OfClasses,
+    bands_for,
+    evaluated,
+)
+from fedldp.algorithms.evaluation_of_numbers import OfNumbers
+from fedldp.data.examples import Examples
+from fedldp.data.label_range import LabelRange
 from fedldp.mechanisms.gaussian_share import largest_mu
+from fedldp.protocol.wire import Broadcast
+from fedldp.training.questions import EDGES, Question, Rows, Table
 
 Floats = NDArray[np.float64]
 
@@ -158,9 +173,132 @@ def coverage(
     }
 
 
+MORE_SETTINGS = [
+    (12_000, 0.6, 1), (12_000, 1.0, 10), (1_500, 2.0, 1), (100_000, 0.5, 1),
+]  # fmt: skip
+"""People, epsilon of the evaluation, and sites that each add all the noise."""
+
+RANGE = LabelRange(0.0, 60.0)
+KINDS: dict[str, OfClasses | OfNumbers] = {
+    "three classes": OfClasses(3),
+    "numbers": OfNumbers(RANGE),
+}
+
+_POPULATION = 100_000
+"""The people of whom the truth is computed."""
+
+
+def rows_of(kind: str, number: int, generator: np.random.Generator) -> Rows:
+    """Return the rows of people, one each, and what a model says of them."""
+    x = generator.normal(size=(number, 3))
+    if kind == "three classes":
+        odds = x * [1.0, 1.2, 1.5] + [1.0, 0.5, -1.5]
+        drawn = expit(odds) / expit(odds).sum(axis=1, keepdims=True)
+        labels = (generator.random((number, 1)) > np.cumsum(drawn, axis=1)).sum(axis=1).clip(0, 2)
+        said = 1.3 * odds + [0.0, 0.3, 0.2]  # not calibrated
+    else:
+        stay = np.exp(1.2 + 0.7 * x[:, 0] + 0.5 * x[:, 1])
+        labels = RANGE.steps(stay)
+        said = ((2.0 + 0.8 * np.exp(1.2 + 0.7 * x[:, 0])) / RANGE.half - 1)[:, None]
+    examples = Examples(np.zeros((number, 1), np.float32), labels.astype(np.int64), None)
+    return Rows(examples=examples, logits=lambda: said)
+
+
+def asked(
+    kind: OfClasses | OfNumbers, rows: Rows, noise: float, generator: np.random.Generator
+) -> tuple[list[Answer], Floats]:
+    """Return what one evaluation of people tells, and the edges of its bands.
+
+    Args:
+        kind: the evaluation.
+        rows: their rows.
+        noise: the deviation of a cell's noise, in people, with the whole budget and one table.
+        generator: draws the noise.
+    """
+    deviations = []
+
+    def counts(tables: tuple[Table, ...], share: float, public: dict[str, Floats]) -> Floats:
+        question = Question(tables)
+        deviations.append(noise * math.sqrt(len(tables) / share))
+        told = Broadcast(round=1, weights=np.zeros(1, np.float32), public=public)
+        found = question.told(told)(rows) / question.norm
+        return found + generator.normal(0, deviations[-1], found.size)
+
+    share, number = float(LOOK_SHARE), len(rows.examples)
+    looked = counts(kind.look, share, {})
+    later = noise * math.sqrt(len(kind.tables) / (1 - share))
+    edges = kind.edges(looked, deviations[0], number, later, None)
+    counted = counts(kind.tables, 1 - share, {EDGES: edges})
+    return kind.figures(looked, counted, edges, (deviations[0], deviations[1])), edges
+
+
+def truths(kind: str, rows: Rows, edges: Floats) -> dict[str, float]:
+    """Return the figures of many people without noise, by name, in the bands between edges."""
+    found = KINDS[kind]
+    question, look = Question(found.tables), Question(found.look)
+    told = Broadcast(round=1, weights=np.zeros(1, np.float32), public={EDGES: edges})
+    counted, looked = (each.told(told)(rows) / each.norm for each in (question, look))
+    answers = found.figures(looked, counted, edges, (0.0, 0.0))
+    return {each.name: math.nan if each.value is None else each.value for each in answers}
+
+
+def without_bands(rows: Rows) -> dict[str, float]:
+    """Return the figures of three classes that bands would only approximate, by name."""
+    labels, shares = rows.examples.labels, softmax(rows.logits(), axis=1)
+    found = {"AUC": 0.0, "Brier score": 0.0}
+    for label in range(3):
+        own, true = shares[:, label], labels == label
+        figures = {"AUC": area(true, own), "Brier score": float(np.square(own - true).mean())}
+        found["AUC"] += figures["AUC"] / 3
+        found["Brier score"] += figures["Brier score"]
+        found |= {f"{name} of class {label}": value for name, value in figures.items()}
+        found[f"mean prediction of class {label}"] = float(own.mean())
+    return found
+
+
+def area(positive: NDArray[np.bool_], score: Floats) -> float:
+    """Return the area under the ROC curve of untied scores."""
+    ranks = np.empty(len(score))
+    ranks[np.argsort(score)] = np.arange(1, len(score) + 1)
+    count = int(positive.sum())
+    above = ranks[positive].sum() - count * (count + 1) / 2
+    return float(above / count / (len(score) - count))
+
+
+def more_coverage(
+    kind: str, setting: tuple[int, float, int], draws: int, seed: int = 0
+) -> dict[str, tuple[float, float, float]]:
+    """Return what ``coverage`` does for another world; bands count together."""
+    number, epsilon, sites = setting
+    generator = np.random.default_rng(seed)
+    everybody = rows_of(kind, _POPULATION, generator)
+    held, halves = defaultdict[str, list[bool]](list), defaultdict[str, list[float]](list)
+    exact = without_bands(everybody) if kind == "three classes" else {}
+    noise = noise_of(epsilon, sites)
+    for _ in range(draws):
+        answers, edges = asked(KINDS[kind], rows_of(kind, number, generator), noise, generator)
+        true = truths(kind, everybody, edges) | exact
+        for each in answers:
+            if each.value is not None:
+                name = each.name.split(", ")[0] + " by band" * (", " in each.name)
+                name = "R2 of clipped numbers" if name.startswith("R2") else name
+                held[name].append(abs(each.value - true[each.name]) <= each.half_width)
+                halves[name].append(each.half_width)
+    return {
+        name: (len(found) / draws, float(np.mean(found)), float(np.median(halves[name])))
+        for name, found in held.items()
+    }
+
+
 def main() -> None:
     """Print the coverage of each figure in each world and setting."""
     draws = int(sys.argv[1]) if len(sys.argv) > 1 else DRAWS
+    for kind in KINDS:
+        for setting in MORE_SETTINGS:
+            people, epsilon, sites = setting
+            print(f"{kind}, {people:,} people, epsilon {epsilon}, {sites} sites")
+            for name, (seen, held, half) in more_coverage(kind, setting, draws).items():
+                print(f"    {name:36} seen {seen:7.3f}   held {held:.3f}   half-width {half:.4f}")
     for kind in WORLDS:
         for setting in SETTINGS:
             people, share, epsilon, sites = setting

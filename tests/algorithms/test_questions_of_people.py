@@ -19,11 +19,10 @@ import fedldp
 from benchmarks.evaluation_coverage import SETTINGS, WORLDS, coverage
 from fedldp.algorithms.answers import Answer, is_seen, mean_of
 from fedldp.algorithms.evaluation import (
-    BY_BAND,
     GRID,
-    LOOK,
     MOST_BANDS,
     Look,
+    OfClasses,
     bands_for,
     evaluated,
 )
@@ -311,7 +310,8 @@ def test_a_model_with_other_parts_is_evaluated_too() -> None:
 
 def test_a_small_model_has_room_for_the_cells_of_a_question() -> None:
     release = config_of(evaluation_share=0.1).algorithm(PROBLEM).release(0)
-    assert release.coordinates == max(LOOK.cells, BY_BAND.cells) > release.size
+    (look,), (by_band,) = OfClasses(2).look, OfClasses(2).tables
+    assert release.coordinates == max(look.cells, by_band.cells) > release.size
 
 
 @pytest.mark.parametrize("counts", [np.zeros(len(GRID) + 1), -np.ones(len(GRID) + 1)])
@@ -355,11 +355,6 @@ def test_an_evaluation_refuses_what_does_not_go_together(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         plan(config_of(**{"evaluation_share": 0.1, **settings}), PROBLEM)
-
-
-def test_an_evaluation_of_three_classes_is_refused() -> None:
-    with pytest.raises(ConfigError, match="an evaluation is for two classes, but there are 3"):
-        plan(config_of(evaluation_share=0.1), Problem((8,), 3, 1500, None, 5))
 
 
 def test_answers_of_people_who_may_be_absent_are_shorter() -> None:

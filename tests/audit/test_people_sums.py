@@ -193,22 +193,27 @@ def test_every_setting_of_the_correct_sums_is_exact(more: dict[str, Any]) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("channel", ["named", "sum", "central"])
-@pytest.mark.parametrize("planted_in", [None, "log_odds", "summed_shares"])
+@pytest.mark.parametrize(
+    ("planted_in", "classes"),
+    [(None, 1), (None, 2), (None, 3), ("log_odds", 2), ("predicted", 1), ("summed_shares", 3)],
+)
 def test_questions_of_an_evaluation_are_exact_whatever_edges_are_told(
-    monkeypatch: pytest.MonkeyPatch, channel: str, planted_in: str | None
+    monkeypatch: pytest.MonkeyPatch, channel: str, planted_in: str | None, classes: int
 ) -> None:
     more = {**STAGED, "rounds": 8, "evaluation_share": 0.2, "class_weights": None}
+    more |= {"label_range": [0.0, 60.0]} if classes == 1 else {}
     config = fedldp.recipe("person-dp-sgd-digits", channel=channel, num_clients=3, **more)
-    two_classes = replace(problem(config), num_classes=2)
+    of_classes = replace(problem(config), num_classes=classes)
     if planted_in is not None:
         right = getattr(questions, planted_in)
         wrong = {
             # of each row among the others
-            "log_odds": lambda logits: right(logits) - right(logits).mean(),
+            "log_odds": lambda logits, label: right(logits, label) - right(logits, label).mean(),
+            "predicted": lambda rows: right(rows) - right(rows).mean(),
             "summed_shares": lambda *given: 2 * right(*given),
         }
         monkeypatch.setattr(questions, planted_in, wrong[planted_in])
-    row = checked(config, two_classes)
+    row = checked(config, of_classes)
     assert row.verdict == ("ok" if planted_in is None else "bug"), row.attack
 
 

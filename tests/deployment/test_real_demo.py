@@ -69,27 +69,30 @@ def test_a_demo_with_all_processes_killed_gives_the_weights_of_its_simulation(
     nothing_is_left(tmp_path)
 
 
-def table(folder: Path) -> Path:
-    """Return a table of 600 people at three sites, 40 % of them of class 1."""
+def table(folder: Path, classes: int) -> Path:
+    """Return a table of 600 people at three sites, 40 % of them of class 1; or some of class 2."""
     generator = np.random.default_rng(1)
     rows = ["site,who,age,crea,label"]
     for who in range(600):
         age, crea = round(generator.uniform(20, 100), 1), round(generator.normal(), 3)
         label = int(0.03 * (age - 60) + crea + generator.logistic() > 0.5)
+        if classes == 3 and crea > 0.6:
+            label = 2
         rows.append(f"{'abc'[who % 3]},{who},{age},{crea},{label}")
     path = folder / "visits.csv"
     path.write_text("\n".join(rows) + "\n")
     return path
 
 
+@pytest.mark.parametrize("classes", [2, 3])
 def test_people_are_measured_and_asked_over_https_as_in_the_simulation(
-    fedldp_process: Start, tmp_path: Path
+    fedldp_process: Start, tmp_path: Path, classes: int
 ) -> None:
     """Weights and private figures are equal, bit for bit, behind a secure sum."""
     settings = {
-        "system": "person_dp_sgd", "dataset": str(table(tmp_path)), "client_column": "site",
-        "person_column": "who", "model": "linear", "features": "unit-norm", "clip": 0.44,
-        "learning_rate": 4.0, "epsilon": 20.0, "channel": "sum", "measure_share": 0.1,
+        "system": "person_dp_sgd", "dataset": str(table(tmp_path, classes)),
+        "client_column": "site", "person_column": "who", "model": "linear", "features": "unit-norm",
+        "clip": 0.44, "learning_rate": 4.0, "epsilon": 20.0, "channel": "sum", "measure_share": 0.1,
         "evaluation_share": 0.3, "num_clients": 3, "rounds": 6,
         "scale_columns": {"age": [0.0, 120.0], "crea": [-4.0, 4.0]},
     }  # fmt: skip
@@ -104,7 +107,7 @@ def test_people_are_measured_and_asked_over_https_as_in_the_simulation(
     assert document["equal_to_simulation"] is True
     assert document["largest_difference"] == 0
     measured = [each["question"] for each in document["answers"] if each["round"] == 1]
-    assert measured == ["share of class 0", "share of class 1"]
+    assert measured == [f"share of class {label}" for label in range(classes)]
     (auc,) = (each for each in document["answers"] if each["question"] == "AUC")
     assert auc["round"] == 6
     assert auc["seen"]

@@ -10,29 +10,34 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import logit, softmax
 
 from fedldp.core.errors import RunError
 from fedldp.data.examples import Examples
+from fedldp.data.label_range import STEPS
 from fedldp.protocol.wire import Broadcast
-from fedldp.training.exact_sums import NORM
+from fedldp.training.exact_sums import NORM, summed_shares
 from fedldp.training.questions import (
     ASKED,
     EDGES,
+    Bands,
     Crossed,
+    Is,
     Labels,
-    LabelsByBand,
+    Places,
     Question,
     Right,
     Rows,
     Scores,
     Table,
+    log_odds,
 )
 
 TABLES: list[Table] = [
     Labels(2),
     Right(),
     Scores((-1.0, 0.0, 0.5)),
-    LabelsByBand(4),
+    Crossed(Is(1), Bands(4)),
     Crossed(Right(), Labels(2)),
     Labels(1),
 ]
@@ -47,7 +52,7 @@ def rows(labels: list[int], logits: Any, people: list[int] | None = None) -> Row
 
 def asked(question: Question, given: Rows, edges: Any = (0.0,)) -> list[int]:
     told = Broadcast(
-        round=3, weights=np.zeros(1, np.float32), public={EDGES: np.array(edges, np.float32)}
+        round=3, weights=np.zeros(1, np.float32), public={EDGES: np.array([edges], np.float32)}
     )
     return [int(each) for each in question.told(told)(given)]
 
@@ -113,6 +118,78 @@ def test_replacing_one_person_moves_a_sum_by_at_most_the_distance(data: st.DataO
     assert max(max(each) for each in alone) <= question.norm <= ASKED
 
 
+NUMBERS: list[Table] = [
+    Crossed(Bands(4), Places("label")),
+    Places("prediction", 32),
+    Places("error"),
+    Places("squared error"),
+    Places("squared label", 3, row=0, most=3),
+]
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 5, 7])
+def test_no_two_people_with_numbers_are_further_apart_than_the_distance(count: int) -> None:
+    """Every person of up to three rows is tried, with all other people, in exact integers."""
+    question = Question((NUMBERS * 2)[:count])
+    kinds = list(itertools.product((0, STEPS // 3 + 1, STEPS + 9), (-1.0, 0.3, 1e30, np.nan)))
+    vectors = np.array(
+        [
+            asked(question, number_rows([a for a, _ in own], [b for _, b in own], [0] * len(own)))
+            for number in (1, 2, 3)
+            for own in itertools.combinations_with_replacement(kinds, number)
+        ]
+    )
+    assert vectors.min() >= 0
+    steps = [0, *np.cumsum([table.cells for table in question.tables])]
+    for start, stop in itertools.pairwise(steps):
+        assert vectors[:, start:stop].sum(axis=1).max() <= question.norm
+    assert np.square(vectors).sum(axis=1).max() <= 2 * NORM**2  # below 2^63, as tables' sums are
+    far = [np.square(vectors - one).sum(axis=1).max() for one in vectors]
+    assert (1 - 1e-8) * 4 * NORM**2 < max(far) <= (2 * NORM) ** 2
+
+
+def number_rows(labels: list[int], said: list[float], people: list[int] | None = None) -> Rows:
+    given = rows(labels, np.zeros((len(labels), 2)), people)
+    return Rows(examples=given.examples, logits=lambda: np.array(said, float)[:, None])
+
+
+def test_a_row_between_two_cells_is_divided_by_its_place() -> None:
+    """Means over cells are exact, whatever the cells."""
+    cells = np.array([3.25, 0.0, 5.0, 9.0, -2.0, 1.5])
+    whose = np.array([0, 1, 1, 2, 3, 0])
+    found = summed_shares(cells, whose, 6, 1 << 30)
+    assert found.tolist() == [3 << 29, 1 << 28, 1 << 28, 3 << 27, 1 << 27, 3 << 29]
+    generator = np.random.default_rng(0)
+    places, people = generator.random(5_000) * 7, generator.integers(0, 60, 5_000)
+    found = summed_shares(places, people, 8, ASKED)
+    means = [places[people == who].mean() for who in range(60)]
+    assert np.arange(8) @ found / ASKED == pytest.approx(sum(means), abs=1e-5)
+    number = 200_003  # rows of one person, whose products would not fit into 64 bits
+    found = summed_shares(np.full(number, 0.75), np.zeros(number, int), 2, ASKED)
+    assert found.tolist() == [ASKED // 4, 3 * ASKED // 4]
+
+
+def test_whole_places_are_cells() -> None:
+    generator = np.random.default_rng(1)
+    cells, people = generator.integers(-1, 9, 900), generator.integers(0, 50, 900)
+    whole = summed_shares(cells, people, 7, ASKED)
+    assert (summed_shares(cells.astype(float), people, 7, ASKED) == whole).all()
+
+
+def test_the_log_odds_of_one_class_are_against_all_others() -> None:
+    generator = np.random.default_rng(2)
+    logits = 5 * generator.normal(size=(50, 4))
+    for label in range(4):
+        share = softmax(logits, axis=1)[:, label]
+        assert log_odds(logits, label) == pytest.approx(logit(share))
+        assert (log_odds(logits[7:9], label) == log_odds(logits, label)[7:9]).all()
+    assert (log_odds(logits[:, :2]) == logits[:, 1] - logits[:, 0]).all()
+    odd = np.array([[np.inf, 0, 0], [0, np.inf, 0], [np.inf, np.inf, 1], [np.nan, 1, 1]])
+    assert log_odds(odd, 1).tolist()[:2] == [-np.inf, np.inf]
+    assert np.isnan(log_odds(odd, 1)[2:]).all()
+    assert np.isfinite(log_odds(np.array([[-900.0, 0, 900.0]]), 0)).all()
+
+
 def test_a_person_gives_the_shares_of_that_persons_rows() -> None:
     found = asked(
         Question((Labels(4),)), rows([0, 0, 1, 2, 2, 2], np.zeros(12), [5, 5, 5, 1, 9, 9])
@@ -146,24 +223,26 @@ def test_many_rows_of_a_person_count_once() -> None:
 @pytest.mark.parametrize("edges", [[3.0, 1.0], [np.nan, np.inf, -np.inf], [0.0] * 3, ODD[:3]])
 def test_every_score_is_in_one_band_whatever_edges_are_told(edges: list[float]) -> None:
     scores = [-np.inf, -5.0, 0.0, 0.7, 1.5, 4.0, np.inf, np.nan]
-    question = Question((LabelsByBand(4),))
+    question = Question((Crossed(Is(1), Bands(4)),))
     logits = [[0.0, score] for score in scores]
     found = asked(question, rows([0, 1] * 4, logits), edges)
     assert sum(found) == 8 * ASKED
-    assert found[-1] == ASKED  # NaN
+    assert found[4::5] == [0, ASKED]  # NaN, of label 1
 
 
 def test_bands_are_between_edges_and_upper_ends_are_in_the_next_band() -> None:
     logits = [[0.0, score] for score in (-1.0, 0.0, 0.5, 2.0)]
-    found = asked(Question((LabelsByBand(4),)), rows([0, 0, 1, 1], logits), [2.0, 0.0])
-    assert found == [ASKED, ASKED, 0, 0, 0, ASKED, ASKED, 0, 0]
+    found = asked(Question((Crossed(Is(1), Bands(4)),)), rows([0, 0, 1, 1], logits), [2.0, 0.0])
+    assert found == [ASKED, ASKED, 0, 0, 0, 0, ASKED, ASKED, 0, 0]
 
 
-@pytest.mark.parametrize("public", [{}, {EDGES: np.zeros(4)}, {EDGES: np.zeros((1, 2))}])
+@pytest.mark.parametrize(
+    "public", [{}, {EDGES: np.zeros(2)}, {EDGES: np.zeros((0, 2))}, {EDGES: np.zeros((1, 4))}]
+)
 def test_a_broadcast_without_edges_is_refused_before_an_example_is_looked_at(public: Any) -> None:
     told = Broadcast(round=7, weights=np.zeros(1, np.float32), public=public)
     with pytest.raises(RunError, match=r"round 7: the broadcast does not have 1 to 3 edges"):
-        Question((LabelsByBand(4),)).told(told)
+        Question((Crossed(Is(1), Bands(4)),)).told(told)
 
 
 def test_the_norm_of_each_table_is_a_whole_number_rounded_down() -> None:

@@ -33,7 +33,8 @@ class Answer:
     Attributes:
         name: what it is.
         value: its value; None if it was not seen.
-        half_width: half of its 95 % interval; at most 1 if it was not seen.
+        half_width: half of its 95 % interval; if it was not seen, at most how far its values
+            may be apart.
     """
 
     name: str
@@ -41,12 +42,17 @@ class Answer:
     half_width: float
 
     @classmethod
-    def of(cls, name: str, value: float, deviation: float, *, seen: bool = True) -> Answer:
-        """Return a figure with a standard deviation; it is not seen if these are not finite."""
+    def of(
+        cls, name: str, value: float, deviation: float, *, seen: bool = True, most: float = 1.0
+    ) -> Answer:
+        """Return a figure with a standard deviation; it is not seen if these are not finite.
+
+        Its values are ``most`` apart at most, as far as is known.
+        """
         half = TWO_SIDED * float(deviation)
         if seen and math.isfinite(value) and math.isfinite(half):
             return cls(name, float(value), half)
-        return cls(name, None, min(1.0, half) if math.isfinite(half) else 1.0)
+        return cls(name, None, min(most, half) if math.isfinite(half) else most)
 
 
 def as_metrics(answers: Iterable[Answer]) -> Metrics:

@@ -43,8 +43,10 @@ ASK = (
     Offer(
         "by_columns",
         list[str],
-        "columns of categories: an evaluation also tells the observed share of class 1 in each "
-        "group; with m columns, the noise of an evaluation is larger by sqrt(m + 1)",
+        "columns of categories: an evaluation also tells the classes' observed shares and, for two "
+        "classes, the AUC in each group, or the mean and the mean absolute error of numbers; each "
+        "column adds two tables to those of the evaluation (with three or more classes one), and "
+        "with m tables in all, noise is larger by sqrt(m)",
         [],
     ),
     Offer(
@@ -153,25 +155,6 @@ def groups_of(settings: Any, problem: Problem) -> list[tuple[list[str], Categori
     return found
 
 
-def by_groups(names: Sequence[str], counts: Floats, noise: float) -> list[Answer]:
-    """Return the observed share of class 1 in each group.
-
-    Args:
-        names: the name of each group.
-        counts: the noisy number of people by group and label, one group after another; the last
-            group is that of people without any of these categories.
-        noise: the standard deviation of each count's noise.
-    """
-    return [
-        Answer.of(
-            f"observed share of class 1, {name}",
-            *mean_of(np.array([0.0, 1.0]), own, noise),
-            seen=is_seen(own, noise),
-        )
-        for name, own in zip(names, counts.reshape(-1, 2), strict=False)
-    ]
-
-
 def _column(name: str, settings: Any, problem: Problem) -> Asked:
     columns, features = settings.columns, problem.features or ()
     made = [f"{name}={text}" for text in columns.categories.get(name, ())]
@@ -232,5 +215,8 @@ def _quartiles(column: str, edges: Floats, counts: Floats, noise: float) -> list
         seen = is_seen(counts, noise) and low.size > 0 and high.size > 0
         value = float(np.interp(level, rising, edges))
         reach = max(value - low[-1], high[-1] - value) if seen else math.inf
-        found.append(Answer.of(f"{name} of {column}", value, reach / TWO_SIDED, seen=seen))
+        most = float(edges[-1] - edges[0]) or 1.0
+        found.append(
+            Answer.of(f"{name} of {column}", value, reach / TWO_SIDED, seen=seen, most=most)
+        )
     return found

@@ -1,7 +1,9 @@
-"""A private evaluation of a model for two classes: what is asked in two looks, and what it tells.
+"""A private evaluation of a model for classes: what is asked in two looks, and what it tells.
 
     look       people by the model's score, over a wide public grid; no labels
     question   people by label and band of the score, between quantiles of the look
+
+With three or more classes, each has a score against the rest, and a table of its own in both.
 
 Bands follow the scores of the model that is evaluated, so that few pairs of people are tied. No
 figure rests on a shape of the scores' distribution. AUC and the other figures are those of people,
@@ -15,7 +17,8 @@ is seen are ours; ``benchmarks/evaluation_coverage.py`` measures the coverage of
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -23,7 +26,7 @@ from numpy.typing import NDArray
 
 from fedldp.algorithms.answers import TWO_SIDED, Answer, is_seen, mean_of
 from fedldp.core.deferred import special
-from fedldp.training.questions import LabelsByBand, Question, Scores
+from fedldp.training.questions import Bands, Crossed, Is, Labels, Right, Scores, Table
 
 Floats = NDArray[np.float64]
 
@@ -43,9 +46,6 @@ MOST_TIED = 0.2
 LEAST_SHARE_FOR_SHIFT = 0.1
 """Below this share of the rarer class, the interval of the shift would be too short."""
 
-LOOK = Question((Scores(GRID),))
-BY_BAND = LabelsByBand(MOST_BANDS + 1)
-
 _NEAR = 0.02
 """Quantiles as near to the edge 0 are left out: no band would be left between them."""
 
@@ -56,6 +56,40 @@ _FINE = 8
 """The parts into which a cell of the grid is divided, with equal numbers of people in each."""
 
 _ENDS = np.array([1.5 * GRID[0], *GRID, 1.5 * GRID[-1]])
+
+
+def distribution(counts: Floats) -> Floats:
+    """Return the share of people below each end of cells, from 0 to 1, never falling.
+
+    Args:
+        counts: the noisy number of people in each cell, shape (cells,).
+    """
+    total = np.cumsum(counts) / max(counts.sum(), 1.0)
+    up = np.maximum.accumulate(total)
+    down = np.minimum.accumulate(total[::-1])[::-1]
+    rising = np.concatenate([[0.0], ((up + down) / 2).clip(0, 1)])
+    rising[-1] = 1.0
+    return np.asarray(np.maximum.accumulate(rising), np.float64)
+
+
+def quantiles(levels: Floats, counts: Floats, ends: Floats) -> Floats:
+    """Return scores with these shares of people below them.
+
+    Args:
+        levels: the shares, shape (n,).
+        counts: the noisy number of people in each cell, shape (cells,).
+        ends: the ends of the cells, ascending, shape (cells + 1,).
+    """
+    return np.interp(levels, distribution(counts) + 1e-9 * np.arange(ends.size), ends)
+
+
+def as_told(edges: Sequence[Floats]) -> Floats:
+    """Return the edges of several scores' bands as clients are told them.
+
+    Shorter rows are filled with their last edge, which clients count once.
+    """
+    most = max(each.size for each in edges)
+    return np.stack([np.append(each, each[-1:].repeat(most - each.size)) for each in edges])
 
 
 @dataclass(frozen=True)
@@ -70,7 +104,7 @@ class Look:
     counts: Floats
     noise: float
 
-    def edges(self, bands: int, share: float) -> NDArray[np.float32]:
+    def edges(self, bands: int, share: float) -> Floats:
         """Return the edges of the question's bands as clients are told them, and 0 among them.
 
         Args:
@@ -79,26 +113,16 @@ class Look:
                 the higher scores, where its people are.
         """
         power = 1.5 if share < 0.3 else 1.0
-        levels = 1 - (1 - np.arange(1, bands) / bands) ** power
-        rising = self.distribution() + 1e-9 * np.arange(_ENDS.size)
-        found = np.interp(levels, rising, _ENDS)
-        return np.unique(np.append(found[abs(found) > _NEAR], 0.0).astype(np.float32))
-
-    def distribution(self) -> Floats:
-        """Return the share of people below each of ``_ENDS``, from 0 to 1, never falling."""
-        total = np.cumsum(self.counts) / max(self.counts.sum(), 1.0)
-        up = np.maximum.accumulate(total)
-        down = np.minimum.accumulate(total[::-1])[::-1]
-        rising = np.concatenate([[0.0], ((up + down) / 2).clip(0, 1)])
-        rising[-1] = 1.0
-        return np.asarray(np.maximum.accumulate(rising), np.float64)
+        found = quantiles(1 - (1 - np.arange(1, bands) / bands) ** power, self.counts, _ENDS)
+        told = np.unique(np.append(found[abs(found) > _NEAR], 0.0).astype(np.float32))
+        return told.astype(np.float64)
 
     def fine(self) -> tuple[Floats, Floats]:
         """Return scores, as log odds, and the share of people at each."""
         widths = np.diff(_ENDS)
         inside = (np.arange(_FINE) + 0.5) / _FINE
         scores = (_ENDS[:-1, None] + widths[:, None] * inside).ravel()
-        return scores, np.repeat(np.diff(self.distribution()) / _FINE, _FINE)
+        return scores, np.repeat(np.diff(distribution(self.counts)) / _FINE, _FINE)
 
     def mean_prediction(self) -> Answer:
         """Return the mean predicted probability of class 1."""
@@ -122,8 +146,181 @@ def bands_for(people: float, share: float, noise: float) -> int:
     return int(min(max(found, FEWEST_BANDS), MOST_BANDS))
 
 
+@dataclass(frozen=True)
+class OfClasses:
+    """The evaluation of a model for classes.
+
+    Attributes:
+        classes: the number of classes, at least 2.
+    """
+
+    classes: int
+
+    @property
+    def labels(self) -> range:
+        """The classes that are each evaluated against the rest; of two classes, class 1 alone."""
+        return range(1, 2) if self.classes == 2 else range(self.classes)
+
+    @property
+    def look(self) -> tuple[Table, ...]:
+        """The tables of the first look."""
+        return tuple(Scores(GRID, label) for label in self.labels)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables of the question."""
+        by_band = [_by_label(row, label) for row, label in enumerate(self.labels)]
+        if self.classes == 2:
+            return tuple(by_band)
+        return (Crossed(Labels(self.classes), Right()), *by_band)
+
+    @property
+    def of_group(self) -> tuple[Table, ...]:
+        """The tables that are asked by group."""
+        return (Labels(self.classes), *(self.tables if self.classes == 2 else ()))
+
+    def edges(
+        self, counts: Floats, noise: float, people: float, later: float, shares: Floats | None
+    ) -> Floats:
+        """Return the edges of the question's bands, as clients are told them.
+
+        Args:
+            counts: the noisy counts of the first look.
+            noise: the standard deviation of each count's noise.
+            people: how many people are asked.
+            later: the standard deviation of the question's noise.
+            shares: the classes' shares, if they are known.
+        """
+        found = []
+        for look, label in zip(self._looks(counts, noise), self.labels, strict=True):
+            known = look.mean_prediction().value or 0.5 if shares is None else float(shares[label])
+            bands = bands_for(people, min(max(known, 0.001), 0.999), later)
+            found.append(look.edges(bands, known))
+        return as_told(found)
+
+    def figures(
+        self, looked: Floats, counts: Floats, edges: Floats, noise: tuple[float, float]
+    ) -> list[Answer]:
+        """Return the figures of a model.
+
+        Args:
+            looked: the noisy counts of the first look.
+            counts: the noisy counts of the question's ``tables``.
+            edges: the edges, as clients were told them.
+            noise: the standard deviations of the noise of both.
+        """
+        looks, parts = self._looks(looked, noise[0]), split(counts, self.tables)
+        of_labels = [
+            evaluated(_by_band(own), noise[1], np.unique(row), look)
+            for own, row, look in zip(parts[-len(looks) :], edges, looks, strict=True)
+        ]
+        if self.classes == 2:
+            return of_labels[0]
+        right = parts[0].reshape(self.classes, 2)
+        every = [
+            against_the_rest(label, answers)
+            for label, answers in zip(self.labels, of_labels, strict=True)
+        ]
+        return [
+            _combined("AUC", [each["AUC"] for each in every], 1 / self.classes),
+            *_of_right(right, noise[1]),
+            _combined("Brier score", [each["Brier score"] for each in every], 1.0),
+            *self._shares(right.sum(axis=1), noise[1] * math.sqrt(2), ""),
+            *(answer for each in every for answer in each.values()),
+        ]
+
+    def figures_of_group(
+        self, name: str, counts: Floats, edges: Floats, noise: float
+    ) -> list[Answer]:
+        """Return the figures of a group.
+
+        Args:
+            name: its name.
+            counts: the noisy counts of the tables ``of_group``.
+            edges: the edges, as clients were told them.
+            noise: the standard deviation of each count's noise.
+        """
+        labels, *by_band = split(counts, self.of_group)
+        found = self._shares(labels, noise, f", {name}")
+        for own in by_band:
+            negatives, positives = _by_band(own)[:, : edges.shape[1] + 1]
+            seen = _both_seen(negatives, positives, noise)
+            found.append(_auc(negatives, positives, noise, seen, f"AUC, {name}"))
+        return found
+
+    def _looks(self, counts: Floats, noise: float) -> list[Look]:
+        return [Look(own[:-1], noise) for own in split(counts, self.look)]
+
+    def _shares(self, counts: Floats, noise: float, of: str) -> list[Answer]:
+        """Return the observed share of each class that is evaluated."""
+        return [
+            Answer.of(
+                f"observed share of class {label}{of}",
+                *mean_of(np.eye(self.classes)[label], counts, noise),
+                seen=is_seen(counts, noise),
+            )
+            for label in self.labels
+        ]
+
+
+def split(counts: Floats, tables: Sequence[Table]) -> list[Floats]:
+    """Return the counts of each of several tables; shape (the sum of their cells,)."""
+    return np.split(counts, np.cumsum([table.cells for table in tables])[:-1])
+
+
+def against_the_rest(label: int, answers: Sequence[Answer]) -> dict[str, Answer]:
+    """Return the figures of one of several classes, by their names without the class.
+
+    There are no thresholds, because the most probable class is predicted, and no shift.
+    """
+    found = {}
+    for each in answers:
+        kind, _, band = each.name.partition(", ")
+        if kind in ("AUC", "Brier score", "mean prediction", "observed share"):
+            name = f"{kind} of class {label}" + (f", {band}" if band else "")
+            found[each.name] = replace(each, name=name)
+    return found
+
+
+def _by_label(row: int, label: int) -> Crossed:
+    """Return the table of other labels and of one, by bands of its score."""
+    return Crossed(Is(label), Bands(MOST_BANDS + 1, label, row))
+
+
+def _by_band(counts: Floats) -> Floats:
+    """Return the counts of such a table without those whose score is NaN, shape (2, bands)."""
+    return counts.reshape(2, -1)[:, :-1]
+
+
+def _combined(name: str, answers: Sequence[Answer], factor: float) -> Answer:
+    """Return the sum of figures times a factor; its interval holds however they depend."""
+    values = [math.nan if each.value is None else each.value for each in answers]
+    halves = [each.half_width for each in answers]
+    return Answer.of(name, factor * sum(values), factor * sum(halves) / TWO_SIDED)
+
+
+def _of_right(counts: Floats, noise: float) -> list[Answer]:
+    """Return the accuracy and the balanced accuracy, from people by label and whether right."""
+    rates = [mean_of(np.array([0.0, 1.0]), own, noise) for own in counts]
+    value, deviation = np.mean([rate for rate, _ in rates]), math.hypot(*(d for _, d in rates))
+    accuracy = mean_of(np.tile([0.0, 1.0], len(counts)), counts.ravel(), noise)
+    return [
+        Answer.of("accuracy", *accuracy, seen=is_seen(counts.ravel(), noise)),
+        Answer.of(
+            "balanced accuracy",
+            float(value),
+            deviation / len(counts),
+            seen=all(is_seen(own, noise) for own in counts),
+        ),
+    ]
+
+
+def _both_seen(negatives: Floats, positives: Floats, noise: float) -> bool:
+    return is_seen(negatives, noise) and is_seen(positives, noise)
+
+
 def evaluated(counts: Floats, noise: float, edges: Floats, look: Look) -> list[Answer]:
-    """Return the figures of a model.
+    """Return the figures of a score of one class, which is called class 1, against the rest.
 
     Args:
         counts: the noisy number of people by label and band, without those whose score is NaN,
@@ -134,7 +331,7 @@ def evaluated(counts: Floats, noise: float, edges: Floats, look: Look) -> list[A
     """
     counts = counts[:, : edges.size + 1]
     negatives, positives = counts
-    seen = is_seen(negatives, noise) and is_seen(positives, noise)
+    seen = _both_seen(negatives, positives, noise)
     scores, people = look.fine()
     band = np.searchsorted(edges, scores, side="right")
     risk = _means(special.expit(scores), people, band, edges.size + 1)
@@ -146,11 +343,13 @@ def evaluated(counts: Floats, noise: float, edges: Floats, look: Look) -> list[A
         look.mean_prediction(),
         _brier(counts, noise, band, look),
         *_shift(counts, noise, risk, share[0], seen),
-        *_by_band(negatives, positives, noise, edges),
+        *_observed(negatives, positives, noise, edges),
     ]
 
 
-def _auc(negatives: Floats, positives: Floats, noise: float, seen: bool) -> Answer:
+def _auc(
+    negatives: Floats, positives: Floats, noise: float, seen: bool, name: str = "AUC"
+) -> Answer:
     n, p = negatives.sum(), positives.sum()
     below = np.cumsum(negatives) - negatives / 2
     above = p - np.cumsum(positives) + positives / 2
@@ -159,7 +358,7 @@ def _auc(negatives: Floats, positives: Floats, noise: float, seen: bool) -> Answ
         slopes = np.concatenate([above / (n * p) - area / n, below / (n * p) - area / p])
         variance = slopes**2 @ (np.maximum(np.append(negatives, positives), 0) + noise**2)
         tied = negatives @ positives / (n * p)
-    return Answer.of("AUC", area, math.sqrt(variance), seen=seen and tied <= MOST_TIED)
+    return Answer.of(name, area, math.sqrt(variance), seen=seen and tied <= MOST_TIED)
 
 
 def _at_thresholds(
@@ -226,7 +425,7 @@ def _shift(counts: Floats, noise: float, risk: Floats, share: float, seen: bool)
     return [Answer.of("shift of the log odds", shift, math.sqrt(variance) / slope, seen=seen)]
 
 
-def _by_band(negatives: Floats, positives: Floats, noise: float, edges: Floats) -> list[Answer]:
+def _observed(negatives: Floats, positives: Floats, noise: float, edges: Floats) -> list[Answer]:
     """Return the observed share of class 1 in each band of the predicted probability."""
     ends = [0.0, *special.expit(edges), 1.0]
     found = []

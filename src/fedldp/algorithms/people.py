@@ -36,7 +36,6 @@ from fedldp.algorithms.asking import (
     EVALUATION,
     SHARES_OF_CLASSES,
     asked_tables,
-    by_groups,
     groups_of,
 )
 from fedldp.algorithms.bounds import Bound, Send
@@ -50,7 +49,8 @@ from fedldp.algorithms.composition import (
     Local,
     WeightedMean,
 )
-from fedldp.algorithms.evaluation import BY_BAND, LOOK, LOOK_SHARE, Look, bands_for, evaluated
+from fedldp.algorithms.evaluation import LOOK_SHARE, OfClasses, split
+from fedldp.algorithms.evaluation_of_numbers import OfNumbers
 from fedldp.algorithms.participation import All, Participation, most_rounds, participation_of
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
@@ -162,7 +162,7 @@ COUNTED = Offer(
     0,
 )
 
-_OF_CLASSES = ("class_shares", "class_count_rounds", "held_out_people", "evaluation_share", "ask")
+_OF_CLASSES = ("class_shares", "class_count_rounds", "held_out_people")
 _STARTS = ("class_shares", "label_typical")
 """The settings at which the intercept starts."""
 
@@ -233,11 +233,6 @@ class PersonSteps(Local):
                 f"by_columns = {self.settings.by_columns}: nothing is evaluated; set "
                 "evaluation_share, or leave it out"
             )
-        if rounds_of(self.settings, "look") and classes != 2:
-            given = _first_set(self.settings, ("evaluation_share", "ask"))
-            raise ConfigError(
-                f"{given}: an evaluation is for two classes, but there are {classes}; leave it out"
-            )
         if EVALUATION in self.settings.ask and algorithm.config.initial is None:
             raise ConfigError(
                 f"ask = {self.settings.ask}: which model is to be evaluated? give its file: "
@@ -266,8 +261,10 @@ class PersonSteps(Local):
 
     def _check_numbers(self) -> None:
         """Refuse settings about classes for labels that are numbers."""
-        for name in _OF_CLASSES:
-            if getattr(self.settings, name):
+        given = {name: getattr(self.settings, name) for name in _OF_CLASSES}
+        asks = SHARES_OF_CLASSES in self.settings.ask
+        for name, used in {**given, f'ask = ["{SHARES_OF_CLASSES}"]': asks}.items():
+            if used:
                 raise ConfigError(
                     f"{name} and label_range: the labels are numbers, and {name} is about classes; "
                     "leave it out"
@@ -333,18 +330,28 @@ def _first_set(settings: Settings, names: Sequence[str]) -> str:
 
 def questions_of(settings: Settings, problem: Problem) -> tuple[tuple[range, Question], ...]:
     """Return what all people are asked instead of giving gradients, with the rounds."""
-    classes = problem.num_classes
-    groups = [Crossed(table, Labels(2)) for _, table in groups_of(settings, problem)]
+    classes, kind = problem.num_classes, evaluation_of(settings, problem)
+    by_group = [Crossed(group, table) for _, group in groups_of(settings, problem)
+                for table in kind.of_group]  # fmt: skip
     found = (
         (
             range(1, 1 + settings.class_count_rounds),
             Question((Labels(classes),), norm_of(settings)),
         ),
         (rounds_of(settings, "ask"), Question(tables_of(settings, problem))),
-        (rounds_of(settings, "look"), LOOK),
-        (rounds_of(settings, "question"), Question((BY_BAND, *groups))),
+        (rounds_of(settings, "look"), Question(kind.look)),
+        (rounds_of(settings, "question"), Question((*kind.tables, *by_group))),
     )
     return tuple((rounds, question) for rounds, question in found if rounds)
+
+
+def evaluation_of(settings: Settings, problem: Problem) -> OfClasses | OfNumbers:
+    """Return how a model is evaluated, for classes or for numbers."""
+    if problem.num_classes > 1:
+        return OfClasses(problem.num_classes)
+    within = settings.columns.label_range
+    assert within is not None
+    return OfNumbers(within)
 
 
 def tables_of(settings: Settings, problem: Problem) -> list[Table]:
@@ -667,34 +674,48 @@ class MeanOfPeople:
 
     def _answered(self, counts: NDArray[np.float64], noise: float) -> Estimated:
         """Return the answers to the tables that people were asked for."""
-        answers: list[Answer] = []
-        for asked in asked_tables(self.settings, self.release.problem):
-            own, counts = np.split(counts, [asked.table.cells])
-            answers += asked.answers(own, noise)
+        asked = asked_tables(self.settings, self.release.problem)
+        parts = split(counts, [each.table for each in asked])
+        answers = [
+            answer
+            for each, own in zip(asked, parts, strict=True)
+            for answer in each.answers(own, noise)
+        ]
         return Estimated(values=None, metrics=as_metrics(answers))
 
     def _looked(self, counts: NDArray[np.float64], noise: float, state: State) -> Estimated:
         """Return the edges of the question's bands."""
-        look = Look(counts[:-1], noise)
-        share = look.mean_prediction().value or 0.5
+        shares = None
         if SHARES in state.arrays or self.settings.class_shares is not None:
-            share = float(state.arrays.get(SHARES, self._shares)[1])
-        tables = 1 + len(self.settings.by_columns)
+            shares = state.arrays.get(SHARES, self._shares)
+        every = questions_of(self.settings, self.release.problem)
+        looked, asked = (question for _, question in every[-2:])
+        tables = len(asked.tables) / len(looked.tables)
         later = noise * math.sqrt(tables * LOOK_SHARE / (1 - LOOK_SHARE))
-        bands = bands_for(self.release.people, min(max(share, 0.001), 0.999), later)
-        arrays = {_LOOK: look.counts, _LOOK_NOISE: np.array([noise])}
-        return Estimated(values=None, arrays=arrays | {EDGES: look.edges(bands, share)})
+        edges = self._evaluation.edges(counts, noise, self.release.people, later, shares)
+        arrays = {_LOOK: counts, _LOOK_NOISE: np.array([noise]), EDGES: edges}
+        return Estimated(values=None, arrays=arrays)
 
     def _evaluated(self, counts: NDArray[np.float64], noise: float, state: State) -> Estimated:
         """Return the figures of the model."""
-        look = Look(state.arrays[_LOOK], float(state.arrays[_LOOK_NOISE][0]))
         edges = state.arrays[EDGES].astype(np.float64)
-        by_band, counts = np.split(counts, [BY_BAND.cells])
-        answers = evaluated(by_band[:-1].reshape(2, -1), noise, edges, look)
-        for names, table in groups_of(self.settings, self.release.problem):
-            own, counts = np.split(counts, [2 * table.cells])
-            answers += by_groups(names, own, noise)
+        both = float(state.arrays[_LOOK_NOISE][0]), noise
+        kind = self._evaluation
+        own, by_group = np.split(counts, [sum(table.cells for table in kind.tables)])
+        answers = kind.figures(state.arrays[_LOOK], own, edges, both)
+        for names, group in groups_of(self.settings, self.release.problem):
+            parts = []
+            for table in kind.of_group:
+                part, by_group = np.split(by_group, [group.cells * table.cells])
+                parts.append(part.reshape(group.cells, -1))
+            # The last group is that of people without any of these categories.
+            for name, found in zip(names, np.hstack(parts), strict=False):
+                answers += kind.figures_of_group(name, found, edges, noise)
         return Estimated(values=None, metrics=as_metrics(answers))
+
+    @property
+    def _evaluation(self) -> OfClasses | OfNumbers:
+        return evaluation_of(self.settings, self.release.problem)
 
     def _noisy_mean(
         self, state: State, reports: Incoming, draw: Draw

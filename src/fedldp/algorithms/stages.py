@@ -59,8 +59,8 @@ STAGES = (
         "evaluation_share",
         _Share,
         "share of the budget (of mu^2) for the last 2 rounds, if it is above 0: these evaluate the "
-        "model that is saved, for two classes, on the people it was trained on; the AUC and other "
-        "figures have intervals, and the lines of the statement cover them",
+        "model that is saved, on the people it was trained on; the AUC and other figures, or R2 "
+        "and errors of numbers, have intervals, and the lines of the statement cover them",
         0.0,
     ),
     Offer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -527,13 +528,19 @@ def figures(
 _ASKED = {
     "AUC": "auc",
     "balanced accuracy at 0.5": "balanced_accuracy",
+    "balanced accuracy": "balanced_accuracy",
+    "accuracy": "accuracy",
     "Brier score": "brier",
+    "mean absolute error": "mae",
     "held-out accuracy": "accuracy",
 }
 """The metrics among the figures that people are asked for."""
 
 
-_ON_TRAINED = {*_ASKED.values()} - {"accuracy"}
+_SHARE_OF = re.compile(r"observed share of class \d+")
+
+_OF_MODEL = ("AUC", "accuracy", "balanced accuracy", "Brier score", "R2", "mean absolute error")
+"""The beginnings of the names of figures that are better on people a model was trained on."""
 
 
 def answers_of(metrics: Mapping[str, float]) -> list[dict[str, Any]]:
@@ -570,14 +577,17 @@ def asked_figures(metrics: Mapping[str, float], *, trained_on: bool = True) -> l
         metrics: the system's own metrics.
         trained_on: whether these people are those the model was trained on.
     """
+    # An evaluation counts class 1 of two classes, and each of more.
+    of_class = [name for name, _, _ in private_figures(metrics) if _SHARE_OF.fullmatch(name)]
+    on = TestSet(classes=max(2, len(of_class)))
     return [
         Figure(
             metric=(metric := _ASKED.get(name, name)),
             value=value,
             interval=None if value is None else (value - half, value + half),
-            baseline=TestSet(classes=2).baseline(metric),
+            baseline=on.baseline(metric),
             rows="covered",
-            doubts=(TRAINED_ON,) if trained_on and metric in _ON_TRAINED else (),
+            doubts=(TRAINED_ON,) if trained_on and name.startswith(_OF_MODEL) else (),
         )
         for name, value, half in private_figures(metrics)
     ]

@@ -28,6 +28,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -42,7 +43,7 @@ from fedldp.models import Dense, Flatten, Layer, Relu
 from fedldp.protocol.roles import Batch, Client, Update
 from fedldp.protocol.wire import Broadcast, Layout, Sensitive
 from fedldp.training.column_sums import ColumnMap, column_sums
-from fedldp.training.exact_sums import NORM, Floats, cut, whose_rows
+from fedldp.training.exact_sums import NORM, Floats, cut, exp, whose_rows
 from fedldp.training.questions import CLASS_WEIGHTS, VOTES, Question, Rows
 
 if TYPE_CHECKING:
@@ -242,7 +243,8 @@ class PersonGradients:
     ) -> Rows:
         """Return rows with the model's outputs for them, which it computes from mapped columns."""
         return Rows(
-            examples=examples, logits=lambda: self.summed.logits(weights, columns(examples))
+            examples=examples,
+            logits=cache(lambda: self.summed.logits(weights, columns(examples))),
         )
 
 
@@ -740,30 +742,9 @@ def _squares(rows: Floats) -> Floats:
 
 def _softmax(logits: Floats) -> Floats:
     """Return the probabilities of the classes; each row is computed alone."""
-    powers = _exp(logits - logits.max(axis=1, keepdims=True))
+    powers = exp(logits - logits.max(axis=1, keepdims=True))
     total = np.zeros(len(logits))
     for column in powers.T:
         total += column
     found: Floats = powers / total[:, None]
     return found
-
-
-_TERMS = [1 / math.factorial(k) for k in range(14)]
-_LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")
-_LN2_LOW = math.log(2) - _LN2_HIGH
-
-
-def _exp(values: Floats) -> Floats:
-    """Return exp of numbers up to 0, computed only by sums and products of single numbers.
-
-    A library's exp may treat an array's last numbers differently from the others.
-    """
-    bounded = np.maximum(values, -700.0)
-    powers = np.rint(bounded / math.log(2))
-    rest = (bounded - powers * _LN2_HIGH) - powers * _LN2_LOW
-    found = np.full_like(rest, _TERMS[-1])
-    for term in reversed(_TERMS[:-1]):
-        found *= rest
-        found += term
-    raised: Floats = np.ldexp(found, powers.astype(np.int32))
-    return raised

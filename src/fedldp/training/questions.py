@@ -1,11 +1,11 @@
 """Questions: people are counted by the cells of public tables, in exact integers.
 
 Each row falls into one cell of each of m public tables, such as a label, or a band of the model's
-score. A person gives, for each table, the shares of that person's rows in its cells, each times
-sqrt(2) ``NORM``/sqrt(m) and rounded down. These numbers are not negative, and their L2 norm is at
-most sqrt(2) ``NORM``. So replacing a person changes the sum by at most 2 ``NORM``, which is what
-the noise covers for gradients, whatever the cells are. What a server tells, such as the edges of
-bands, decides only which cell a row is in.
+score; or it is divided between two cells, by a number. A person gives, for each table, the shares
+of that person's rows in its cells, each times sqrt(2) ``NORM``/sqrt(m) and rounded down. These
+numbers are not negative, and their L2 norm is at most sqrt(2) ``NORM``. So replacing a person
+changes the sum by at most 2 ``NORM``, which is what the noise covers for gradients, whatever the
+cells are. What a server tells, such as the edges of bands, decides only which cell a row is in.
 
 If people are sampled in secret, a person may be absent. The distance is then the norm itself, which
 must be at most ``NORM``.
@@ -16,15 +16,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import RunError
 from fedldp.data.examples import Examples
+from fedldp.data.label_range import STEPS, centred
 from fedldp.protocol.wire import Broadcast
-from fedldp.training.exact_sums import NORM, Floats, cut, summed_shares, whose_rows
+from fedldp.training.exact_sums import NORM, Floats, cut, exp, summed_shares, whose_rows
 
 ASKED = math.isqrt(2 * NORM**2)
 """The largest L2 norm of one person's answers, and the largest number in them, in grid steps."""
@@ -53,7 +54,7 @@ class Rows:
 
 
 class Table(Protocol):
-    """Puts each row into a cell.
+    """Puts each row into a cell, or divides it between two neighbouring cells.
 
     Attributes:
         cells: the number of cells.
@@ -62,8 +63,10 @@ class Table(Protocol):
     @property
     def cells(self) -> int: ...
 
-    def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Cells]:
+    def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Cells | Floats]:
         """Return how rows are put into cells after a broadcast; each row is computed alone.
+
+        Floats are places between cells; see ``summed_shares``.
 
         Args:
             public: the broadcast's arrays; a table that needs one must accept all its values.
@@ -107,14 +110,33 @@ class Right:
 
 
 @dataclass(frozen=True)
+class Is:
+    """Two cells: rows of other classes, and rows of one class.
+
+    Attributes:
+        label: the class.
+        cells: 2.
+    """
+
+    label: int
+    cells: int = 2
+
+    def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Cells]:
+        """Return 1 for rows of the class; see ``Table``."""
+        return lambda rows: (rows.examples.labels == self.label).astype(np.int64)
+
+
+@dataclass(frozen=True)
 class Scores:
-    """A cell for each range of the log odds of class 1 between public edges, and one for NaN.
+    """A cell for each range of the log odds of a class between public edges, and one for NaN.
 
     Attributes:
         edges: the edges, ascending.
+        label: the class.
     """
 
     edges: tuple[float, ...]
+    label: int = 1
 
     @property
     def cells(self) -> int:
@@ -123,47 +145,108 @@ class Scores:
 
     def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Cells]:
         """Return the ranges of the rows' scores; see ``Table``."""
-        return lambda rows: bands(log_odds(rows.logits()), np.array(self.edges), self.cells - 1)
+        edges = np.array(self.edges)
+        return lambda rows: bands(score_of(rows, self.label), edges, self.cells - 1)
 
 
 @dataclass(frozen=True)
-class LabelsByBand:
-    """For each of two labels, a cell for each band of the log odds of class 1; and one for NaN.
+class Bands:
+    """A cell for each band of what a model predicts, between edges that the server tells.
 
-    The bands lie between edges that the server tells.
+    Another cell is for NaN.
 
     Attributes:
-        bands: the largest number of bands.
+        most: the largest number of bands.
+        label: the class whose log odds are meant; no matter for a model that predicts numbers.
+        row: which of the told rows of edges these bands have.
     """
 
-    bands: int
+    most: int
+    label: int = 1
+    row: int = 0
 
     @property
     def cells(self) -> int:
-        """The bands of both labels, and one cell for NaN."""
-        return 2 * self.bands + 1
+        """The bands, and one cell for NaN."""
+        return self.most + 1
 
     def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Cells]:
-        """Return the rows' labels by band; see ``Table``.
+        """Return the bands of the rows; see ``Table``.
 
-        Edges are sorted, and edges that are not finite are moved to the largest numbers, so each
-        row is in a cell whatever a server tells.
+        Edges are sorted, and those that are not finite, or told twice, are left out, so each row is
+        in a cell whatever a server tells.
         """
-        given = public.get(EDGES)
-        if given is None or given.ndim != 1 or not 0 < given.size < self.bands:
-            raise RunError(
-                f"the broadcast does not have 1 to {self.bands - 1} edges of bands; the server "
-                "must compute them from the round before"
-            )
-        edges = np.sort(np.nan_to_num(given.astype(np.float64)))
+        edges = told_edges(public, self.row, self.most - 1)
+        return lambda rows: bands(score_of(rows, self.label), edges, self.cells - 1)
 
-        def cell(rows: Rows) -> Cells:
-            score = log_odds(rows.logits())
-            band = bands(score, edges, self.cells - 1)
-            labels = rows.examples.labels.clip(0, 1)
-            return np.where(np.isnan(score), band, labels * self.bands + band)
 
-        return cell
+@dataclass(frozen=True)
+class Places:
+    """Cells between which rows are divided by a number; their mean is exact, whatever the cells.
+
+    The numbers are of a model that predicts numbers, as shares of the labels' range, 0 to 1. There
+    is another cell for rows for which the model predicts no number.
+
+    Attributes:
+        of: "prediction", "label", "squared label", "error" (its absolute value) or "squared error".
+        pieces: the number of pieces, of equal width, between the cells.
+        row: which of the told rows of edges has the ends of a range within the labels', -1 to 1, to
+            which labels and predictions are clipped, and of which the numbers are then shares; None
+            for the labels' own.
+        most: the largest number of edges that the server tells.
+    """
+
+    of: Literal["prediction", "label", "squared label", "error", "squared error"]
+    pieces: int = 1
+    row: int | None = None
+    most: int = 2
+
+    @property
+    def cells(self) -> int:
+        """The ends of the pieces, and one cell for no number."""
+        return self.pieces + 2
+
+    def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Floats]:
+        """Return the places of the rows; see ``Table``.
+
+        If the server tells no range, whatever it tells instead, the labels' own is used.
+        """
+        ends = np.zeros(0) if self.row is None else told_edges(public, self.row, self.most)
+        low, high = ends.clip(-1, 1)[[0, -1]] if ends.size else (-1.0, 1.0)
+        if high - low < 2 / STEPS:
+            low, high = -1.0, 1.0
+
+        def place(rows: Rows) -> Floats:
+            label = (centred(rows.examples.labels).clip(low, high) - low) / (high - low)
+            said = (predicted(rows).clip(low, high) - low) / (high - low)
+            error = np.abs(said - label)
+            found: dict[str, Floats] = {
+                "prediction": said,
+                "label": np.where(np.isnan(said), np.nan, label),
+                "squared label": np.where(np.isnan(said), np.nan, label**2),
+                "error": error,
+                "squared error": error**2,
+            }
+            places: Floats = np.nan_to_num(found[self.of] * self.pieces, nan=self.pieces + 1)
+            return places
+
+        return place
+
+
+def told_edges(public: Mapping[str, NDArray[Any]], row: int, most: int) -> Floats:
+    """Return a row of the edges that a server tells, sorted, each finite one once.
+
+    Raises:
+        RunError: the broadcast has no such row, or no edges, or more than ``most`` in a row.
+    """
+    given = public.get(EDGES)
+    if given is None or given.ndim != 2 or not 0 < given.shape[1] <= most or row >= len(given):
+        raise RunError(
+            f"the broadcast does not have 1 to {most} edges of bands for each score; the server "
+            "must compute them from the round before"
+        )
+    edges = given[row].astype(np.float64)
+    return np.unique(edges[np.isfinite(edges)])
 
 
 @dataclass(frozen=True)
@@ -232,7 +315,7 @@ class Crossed:
     """A cell for each pair of a cell of one table and a cell of another.
 
     Attributes:
-        one: the table whose cells come one after another.
+        one: the table whose cells come one after another; each row is in one of them.
         other: the table whose cells are all there within each cell of the first.
     """
 
@@ -244,26 +327,44 @@ class Crossed:
         """The number of pairs."""
         return self.one.cells * self.other.cells
 
-    def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Cells]:
+    def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Cells | Floats]:
         """Return the pairs of the rows' cells; see ``Table``."""
         one, other = self.one.told(public), self.other.told(public)
         places, number = self.one.cells, self.other.cells
 
-        def cell(rows: Rows) -> Cells:
-            found = one(rows).clip(0, places - 1) * number
-            found += other(rows).clip(0, number - 1)
+        def cell(rows: Rows) -> Cells | Floats:
+            first = one(rows).clip(0, places - 1) * number
+            found: Cells | Floats = first + other(rows).clip(0, number - 1)
             return found
 
         return cell
 
 
-def log_odds(logits: Floats) -> Floats:
-    """Return the log odds of class 1 from the outputs for two classes, shape (n,).
+def score_of(rows: Rows, label: int) -> Floats:
+    """Return what bands are of: the log odds of a class, or else the predicted number, -1 to 1."""
+    logits = rows.logits()
+    return predicted(rows) if logits.shape[1] == 1 else log_odds(logits, label)
 
-    They are NaN where both outputs are infinite.
+
+def predicted(rows: Rows) -> Floats:
+    """Return the numbers that a model predicts, from -1 to 1, shape (n,)."""
+    return rows.logits()[:, 0].clip(-1, 1)
+
+
+def log_odds(logits: Floats, label: int = 1) -> Floats:
+    """Return the log odds of a class from the outputs for all classes, shape (n,).
+
+    They are NaN where an output is NaN, or where those of the class and another are infinite. Each
+    row is computed alone: a library's log may treat an array's last numbers differently.
     """
-    with np.errstate(invalid="ignore"):
-        return np.asarray(logits[:, 1] - logits[:, 0], np.float64)
+    others = np.delete(logits, label, axis=1)
+    most = others.max(axis=1)
+    total = np.zeros(len(logits))
+    with np.errstate(invalid="ignore", over="ignore"):
+        for column in others.T:
+            total += exp(np.nan_to_num(column - most, nan=0.0, neginf=-700.0))
+        found = logits[:, label] - most
+    return np.asarray(found - [math.log(each) for each in total], np.float64)
 
 
 def bands(score: Floats, edges: Floats, unknown: int) -> Cells:

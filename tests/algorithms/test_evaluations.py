@@ -1,0 +1,242 @@
+"""Evaluations of models for three classes and for numbers: figures, intervals and whole runs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from sklearn.metrics import (
+    accuracy_score,
+    balanced_accuracy_score,
+    mean_absolute_error,
+    r2_score,
+    roc_auc_score,
+)
+
+import fedldp
+from benchmarks.evaluation_coverage import KINDS, RANGE, asked, more_coverage, rows_of
+from fedldp.algorithms.answers import Answer
+from fedldp.algorithms.evaluation import OfClasses, against_the_rest
+from fedldp.algorithms.evaluation_of_numbers import MANY_BANDS, PIECES, OfNumbers
+from fedldp.algorithms.problem import Problem
+from fedldp.core.errors import ConfigError
+from fedldp.data.label_range import STEPS, centred
+from fedldp.protocol.roles import HALF_WIDTH, PRIVATELY
+from fedldp.simulation.plan import plan
+from fedldp.simulation.settings import from_mapping
+
+
+def config_of(**settings: Any) -> Any:
+    return from_mapping(
+        {
+            "dataset": "x",
+            "num_clients": 3,
+            "system": "person_dp_sgd",
+            "channel": "sum",
+            "model": "linear",
+            "features": "unit-norm",
+            "rounds": 10,
+            "epsilon": 8.0,
+            "clip": 0.44,
+            "learning_rate": 4.0,
+            "evaluation_share": 0.3,
+            **settings,
+        }
+    )
+
+
+def told(kind: str, number: int, noise: float, seed: int = 0) -> tuple[dict[str, Answer], Any, Any]:
+    generator = np.random.default_rng(seed)
+    rows = rows_of(kind, number, generator)
+    answers, edges = asked(KINDS[kind], rows, noise, generator)
+    return {each.name: each for each in answers}, rows, edges
+
+
+def value(answers: dict[str, Answer], name: str) -> float:
+    found = answers[name].value
+    assert found is not None
+    return found
+
+
+def test_without_noise_the_figures_of_three_classes_are_scikit_learns() -> None:
+    """On scores of one value in each band, the areas are exact, and others within a band."""
+    found, rows, edges = told("three classes", 20_000, 1e-6)
+    labels, logits = rows.examples.labels, rows.logits()
+    shares = softmax(logits, axis=1)
+    said = logits.argmax(axis=1)
+    assert value(found, "accuracy") == pytest.approx(accuracy_score(labels, said), abs=1e-9)
+    balanced = balanced_accuracy_score(labels, said)
+    assert value(found, "balanced accuracy") == pytest.approx(balanced, abs=1e-9)
+    score = np.log(shares) - np.log1p(-shares)
+    for label in range(3):
+        band = np.searchsorted(np.unique(edges[label]), score[:, label], side="right")
+        area = roc_auc_score(labels == label, band)
+        assert value(found, f"AUC of class {label}") == pytest.approx(area, abs=1e-9)
+        share = (labels == label).mean()
+        assert value(found, f"observed share of class {label}") == pytest.approx(share, abs=1e-8)
+        mean = shares[:, label].mean()
+        assert value(found, f"mean prediction of class {label}") == pytest.approx(mean, abs=0.003)
+    areas = [value(found, f"AUC of class {label}") for label in range(3)]
+    assert value(found, "AUC") == pytest.approx(np.mean(areas), abs=1e-12)
+    exact = roc_auc_score(labels, shares, multi_class="ovr")
+    assert value(found, "AUC") == pytest.approx(exact, abs=0.002)  # bands tie some pairs
+    brier = np.square(shares - np.eye(3)[labels]).sum(axis=1).mean()
+    assert value(found, "Brier score") == pytest.approx(brier, abs=0.003)
+    assert not [name for name in found if "threshold" in name or "shift" in name]
+
+
+def test_without_noise_the_figures_of_numbers_are_scikit_learns() -> None:
+    """Places between cells make means exact: nothing is lost by cells."""
+    found, rows, edges = told("numbers", 20_000, 1e-6)
+    true = RANGE.numbers(rows.examples.labels)
+    said = RANGE.restored(rows.logits()[:, 0])
+    assert value(found, "mean absolute error") == pytest.approx(mean_absolute_error(true, said))
+    assert value(found, "observed mean") == pytest.approx(true.mean())
+    assert value(found, "mean prediction") == pytest.approx(said.mean())
+    low, high = RANGE.restored(edges[1][:2])
+    (name,) = [each for each in found if each.startswith("R2")]
+    assert name == f"R2 of numbers clipped to {low:.4g} and {high:.4g}"
+    clipped = r2_score(true.clip(low, high), said.clip(low, high))
+    assert value(found, name) == pytest.approx(clipped, abs=1e-5)
+    assert 0.95 < ((true > low) & (true < high)).mean() < 0.995
+    ends = [RANGE.low, *RANGE.restored(np.unique(edges[0])), RANGE.high]
+    for at in range(len(ends) - 1):
+        inside = (said >= ends[at]) & (said < ends[at + 1])
+        name = f"observed mean, predicted {ends[at]:.4g} to {ends[at + 1]:.4g}"
+        assert value(found, name) == pytest.approx(true[inside].mean(), rel=1e-6)
+
+
+def test_figures_that_noise_hides_are_not_seen() -> None:
+    for kind, most in (("three classes", 1.0), ("numbers", 60.0)):
+        found, _, _ = told(kind, 300, 200.0, seed=1)
+        hidden = {name for name, each in found.items() if each.value is None}
+        assert {"AUC", "AUC of class 2", "mean absolute error"} & hidden
+        assert all(each.half_width <= most for each in found.values() if each.value is None)
+        assert all(math.isfinite(each.half_width) for each in found.values())
+
+
+@pytest.mark.parametrize("counts", [np.zeros, lambda size: -100 * np.ones(size)])
+def test_edges_exist_whatever_the_noise_made_of_the_look(counts: Any) -> None:
+    for kind in (OfClasses(2), OfClasses(4), OfNumbers(RANGE)):
+        size = sum(table.cells for table in kind.look)
+        edges = kind.edges(counts(size), 100.0, 500, 50.0, None)
+        assert np.isfinite(edges[:, 0]).all()
+        assert edges.ndim == 2
+        asked_for = np.zeros(sum(table.cells for table in kind.tables))
+        answers = kind.figures(counts(size), asked_for, edges, (100.0, 50.0))
+        assert all(each.value is None or math.isfinite(each.value) for each in answers)
+    few = OfNumbers(RANGE)
+    numbers = few.edges(np.ones(sum(t.cells for t in few.look)), 1.0, 1e6, 1.0, None)
+    assert (len(few.look), numbers.shape[1]) == (2, MANY_BANDS - 1)
+    assert few.look[0].cells == PIECES + 2
+
+
+def test_the_figures_of_one_class_are_named_by_it() -> None:
+    names = [
+        "AUC", "balanced accuracy at 0.5", "threshold", "observed share of class 1",
+        "mean prediction", "Brier score", "observed share, predicted 0.1 to 0.2",
+    ]  # fmt: skip
+    found = against_the_rest(2, [Answer(name, 0.5, 0.1) for name in names])
+    assert [each.name for each in found.values()] == [
+        "AUC of class 2", "mean prediction of class 2", "Brier score of class 2",
+        "observed share of class 2, predicted 0.1 to 0.2",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("setting", [(12_000, 0.6, 1), (1_500, 2.0, 1)], ids=str)
+def test_intervals_hold_the_truth(kind: str, setting: Any) -> None:
+    """The benchmark asks for 0.92 with 1,000 draws; with 20, chance alone moves it by 0.05."""
+    found = more_coverage(kind, setting, 20)
+    for name, (seen, held, _) in found.items():
+        assert held >= (0.75 if seen > 0.5 else 0.6), name
+    assert np.mean([held for _, held, _ in found.values()]) > 0.93
+
+
+# Whole runs
+
+
+def three_classes(number: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(number, 6)) / 3
+    odds = 5 * x[:, :3] + [0.5, 0.0, -0.5]
+    drawn = np.cumsum(softmax(odds, axis=1), axis=1)
+    y = (generator.random((number, 1)) > drawn).sum(axis=1).clip(0, 2)
+    return x.astype(np.float32), y
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", ["named", "sum", "central"])
+def test_a_run_evaluates_its_model_for_three_classes(channel: str) -> None:
+    x, y = three_classes(9_000)
+    result = fedldp.run(config_of(channel=channel), dataset=fedldp.Dataset.from_arrays(x, y))
+    shares = result.predict_proba(x)
+    metrics = result.metrics
+    for name, truth in {
+        "AUC": roc_auc_score(y, shares, multi_class="ovr"),
+        "accuracy": accuracy_score(y, shares.argmax(axis=1)),
+        "observed share of class 1": (y == 1).mean(),
+        "mean prediction of class 0": shares[:, 0].mean(),
+    }.items():
+        half = metrics[PRIVATELY + name + HALF_WIDTH]
+        assert abs(metrics[PRIVATELY + name] - truth) < 1.3 * half, name
+        assert half < 0.06, name
+    figures = {each["metric"]: each for each in result.summary()["figures"]
+               if each["rows"] == "covered"}  # fmt: skip
+    assert figures["auc"]["baseline"] == 0.5
+    assert figures["balanced_accuracy"]["baseline"] == pytest.approx(1 / 3)
+    assert [each["kind"] for each in figures["AUC of class 0"]["doubts"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", ["named", "sum", "central"])
+def test_a_run_evaluates_its_model_for_numbers(channel: str) -> None:
+    generator = np.random.default_rng(0)
+    x = (generator.normal(size=(9_000, 6)) / 3).astype(np.float32)
+    y = (30 + 25 * x[:, 0] + 15 * x[:, 1] + 5 * generator.normal(size=len(x))).clip(0, 60)
+    made = config_of(channel=channel, label_range=[0.0, 60.0], learning_rate=2.0)
+    result = fedldp.run(made, dataset=fedldp.Dataset.from_arrays(x, y, label_range=(0.0, 60.0)))
+    said = result.predict(x)
+    metrics = result.metrics
+    for name, truth in {
+        "mean absolute error": mean_absolute_error(y, said),
+        "observed mean": y.mean(),
+        "mean prediction": said.mean(),
+    }.items():
+        half = metrics[PRIVATELY + name + HALF_WIDTH]
+        assert abs(metrics[PRIVATELY + name] - truth) < 1.3 * half, name
+        assert half < 2, name
+    (name,) = [
+        each for each in metrics if each.startswith(PRIVATELY + "R2") and HALF_WIDTH not in each
+    ]
+    assert abs(metrics[name] - r2_score(y, said)) < 1.3 * metrics[name + HALF_WIDTH] + 0.02
+
+
+def test_three_classes_and_numbers_are_evaluated_at_the_price_of_a_share() -> None:
+    for problem, more in (
+        (Problem((6,), 3, 1500, None, 3), {}),
+        (Problem((6,), 1, 1500, None, 3), {"label_range": [0.0, 60.0]}),
+    ):
+        found = []
+        for share in (0.3, 0.0):
+            made = config_of(epsilon=1.0, evaluation_share=share, **more)
+            lines = plan(made, problem).privacy.guarantees
+            found.append([line.epsilon for line in lines if line.epsilon])
+        assert found[0] == pytest.approx(found[1], rel=2e-3)
+
+
+@pytest.mark.parametrize("name", ["class_count_rounds = 1", "held_out_people = 0.1"])
+def test_what_is_about_classes_is_refused_for_numbers(name: str) -> None:
+    setting, given = name.split(" = ")
+    made = config_of(**{setting: float(given) if "." in given else int(given)},
+                     label_range=[0.0, 60.0], evaluation_share=0.0)  # fmt: skip
+    with pytest.raises(ConfigError, match=f"{setting} and label_range"):
+        plan(made, Problem((6,), 1, 1500, None, 3))
+
+
+def test_places_of_labels_are_exact() -> None:
+    assert centred(np.array([0, STEPS // 2, STEPS])).tolist() == [-1, 0, 1]
