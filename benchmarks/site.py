@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import attacks, audit_table, cifar_trials, linkage, poisoning, study
@@ -18,11 +19,8 @@ from fedldp.experiments.reproduction.pages import name_of_page, updated, write_p
 from fedldp.experiments.reproduction.targets import targets
 
 ROOT = Path(__file__).parents[1]
+PAPERS = ("ldp_fl", "ldpfl", "personalised", "priority")
 TRIALS = ROOT / "benchmarks" / "results" / "2026-11-26-cifar-trials.jsonl"
-
-
-def _left() -> str:
-    return updated(from_template("reproduction_left", {}))
 
 
 def _trials() -> str:
@@ -30,7 +28,13 @@ def _trials() -> str:
     return from_template("reproduction_cifar_trials", made)
 
 
-OF_REPRODUCTION = {"reproduction_left.md": _left, "reproduction_cifar_trials.md": _trials}
+OF_REPRODUCTION: dict[str, Callable[[], str]] = {
+    "reproduction_cifar_trials.md": _trials,
+    **{
+        f"{name}.md": lambda name=name: updated(from_template(name, {}))
+        for name in ("reproduction_left", *(f"claims_{paper}" for paper in PAPERS))
+    },
+}
 """What makes the pages of the reproduction that are of no single target, by file name."""
 
 

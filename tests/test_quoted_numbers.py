@@ -20,8 +20,8 @@ from fedldp.experiments.reproduction.results import published
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 README = "README.md"
-PRIORITY = "docs/papers/priority.md"
-PERSONALISED = "docs/papers/personalised.md"
+PRIORITY = "benchmarks/pages/claims_priority.md"
+PERSONALISED = "benchmarks/pages/claims_personalised.md"
 SOUND = "src/fedldp/papers/personalized/targets.toml"
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from fedldp.data import resolve_data_dir
+from fedldp.experiments.reproduction.claims import claims_of
 
-PAGES = Path(__file__).parents[3] / "docs" / "papers"
+ROOT = Path(__file__).parents[3]
+PAGES, TEMPLATES = ROOT / "docs" / "papers", ROOT / "benchmarks" / "pages"
 TEXTS = {
     "ldp_fl.md": "ldp-fl.txt",
     "ldpfl.md": "ldpfl.txt",
@@ -17,6 +19,14 @@ TEXTS = {
     "priority.md": "priority.txt",
 }
 """The file of each page's paper, in the folder ``papers`` of the data folder."""
+
+PAPERS = {
+    "ldp_fl.md": "ldp_fl",
+    "ldpfl.md": "ldpfl",
+    "personalised.md": "personalized",
+    "priority.md": "priority",
+}
+"""The folder of each page's paper."""
 
 OURS = {"agrees", "does not", "explained", "differs", "without noise"}
 """What the pages quote from our own tables."""
@@ -45,7 +55,9 @@ def test_every_quotation_stands_in_the_papers_text(name: str) -> None:
     if not file.is_file():
         pytest.skip(f"the text of the paper is not at hand: {file}")
     text = plain(file.read_text(encoding="utf-8"))
-    quoted = quotations((PAGES / name).read_text(encoding="utf-8"))
+    pages = [PAGES / name, TEMPLATES / f"claims_{name}"]
+    quoted = [each for page in pages for each in quotations(page.read_text(encoding="utf-8"))]
+    quoted += [each for claim in claims_of(PAPERS[name]) for each in quotations(claim.says)]
     assert quoted
     wrong = [each for each in quoted if each not in OURS and plain(each) not in text]
     assert not wrong
