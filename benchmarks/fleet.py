@@ -47,7 +47,7 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.data import load_examples
-from fedldp.deployment.agreement import Channel, read_agreement
+from fedldp.deployment.agreement import Agreement, Channel
 from fedldp.deployment.https.site import HttpsLink
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.messages import Receipts
@@ -82,7 +82,7 @@ def host(folder: Path, sites: Sequence[int], work: float) -> None:
         return answer
 
     # A process computes public features once here, so that its threads need not.
-    agreement = read_agreement(folder / "run.agreement")
+    agreement = Agreement.read(folder / "run.agreement")
     path = folder / f"site-{sites[0]}" / "data.npz"
     first = load_examples(path, columns=agreement.config.columns)
     agreement.config.algorithm(agreement.problem).prepared()(first)

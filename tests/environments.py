@@ -119,7 +119,7 @@ class FakePipe:
     def _presence(self, site: int) -> Presence:
         answers = self.agents.get(site)
         agent = getattr(answers, "__self__", None)
-        served = agent.served() if isinstance(agent, Agent) else []
+        served = list(agent.served()) if isinstance(agent, Agent) else []
         there = bool(served) if isinstance(agent, Agent) else answers is not None
         before, number = self._sessions.get(site, (None, 0))
         if (there and before is not agent) or not number:
@@ -268,7 +268,7 @@ def write_policy(place: Path, **changes: Any) -> SitePolicy:
         "data": "data.npz",
         "key": "site.key",
         "state": "state",
-        "server": {"url": f"https://{HOST}:9", "ca": "ca.pem"},
+        "server": [{"url": f"https://{HOST}:9", "ca": "ca.pem"}],
         "budget": {"kind": "zcdp", "limit": 1e9},
         **changes,
     }

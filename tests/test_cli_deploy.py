@@ -28,7 +28,7 @@ key = "keys/hospital.key"
 state = "state"
 {terms}
 
-[server]
+[[server]]
 url = "https://127.0.0.1:9"
 ca = "{ca}/ca.pem"
 

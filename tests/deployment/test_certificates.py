@@ -218,13 +218,13 @@ def test_a_site_may_know_one_or_both_of_an_agreements_authorities(tmp_path: Path
         tmp_path / "world",
         sites=1,
         tls={**new_tls(), "ca.pem": (tmp_path / "both.pem").read_bytes()},
-        policy={"server": {"url": url, "ca": str(old)}},
+        policy={"server": [{"url": url, "ca": str(old)}]},
     )
     for file in (old, new, tmp_path / "both.pem"):
-        policy = write_policy(tmp_path / "world" / "site-0", server={"url": url, "ca": str(file)})
+        policy = write_policy(tmp_path / "world" / "site-0", server=[{"url": url, "ca": str(file)}])
         policy.check(env.agreement)
     for file in (other, tmp_path / "more.pem"):
-        policy = write_policy(tmp_path / "world" / "site-0", server={"url": url, "ca": str(file)})
+        policy = write_policy(tmp_path / "world" / "site-0", server=[{"url": url, "ca": str(file)}])
         with pytest.raises(PrivacyError, match="ca"):
             policy.check(env.agreement)
 

@@ -107,7 +107,9 @@ def test_three_commands_make_an_agreement_and_move_no_private_key(
     assert (policy.systems, policy.channels) == (("person_dp_sgd",), ("named",))
     modes = {file.name: file.stat().st_mode & 0o777 for file in Path("north").iterdir()}
     assert [name for name, mode in modes.items() if mode & 0o077] == [
-        name for name in modes if name in ("ca.pem", "north.pub", "north.join")
+        name
+        for name in modes
+        if name in ("ca.pem", "north.pub", "north.join", "patients.csv.ledger")
     ]
     assert Path("north").stat().st_mode & 0o777 == 0o700
     answer = document(Path("north/north.join").read_text())
@@ -242,8 +244,12 @@ def test_the_authorities_of_the_next_invite_replace_the_old_ones_when_no_run_nee
     assert "stays" not in answered("newer", Path("other/ca.pem").read_bytes())
     moved = (*INVITE[:3], "server/moved.invite", *INVITE[4:], "--url", "https://127.0.0.1:1")
     assert joined(*moved).status == 0
-    line = joined("join", "server/moved.invite", "--site", "north").assert_refused()
-    assert "an agent has only one server" in line
+    outcome = joined("join", "server/moved.invite", "--site", "north", "--yes")
+    assert "server: https://127.0.0.1:1, by the authorities of the invite" in outcome.out
+    assert [each.url for each in read_policy(Path("north/site.toml")).server] == [
+        "https://localhost:8443",
+        "https://127.0.0.1:1",
+    ]
 
 
 def test_answers_to_another_invite_and_second_answers_are_named(joined: Callable[..., Any]) -> None:
@@ -253,7 +259,7 @@ def test_answers_to_another_invite_and_second_answers_are_named(joined: Callable
     )
     line = admit(joined, "server/run.invite").assert_refused()
     assert "server/run.invite: this is another kind of file: it has no join; check the path" in line
-    assert join(joined, "north", "--folder", "other").status == 0
+    assert join(joined, "north", "--folder", "other", "--second-ledger").status == 0
     line = admit(joined, "north/north.join", "other/north.join").assert_refused()
     assert "both sites are called north" in line
     shutil.copytree("north", "third")
@@ -315,7 +321,8 @@ def test_only_sites_of_the_roster_fetch_the_agreement_and_only_the_one_they_expe
     joined: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_PROXY", "localhost")
-    assert join(joined, "stranger", "--data", "south/patients.csv").status == 0
+    strange = ("--data", "south/patients.csv", "--second-ledger")
+    assert join(joined, "stranger", *strange).status == 0
     assert admit(joined).status == 0
     agreement = Agreement.read(Path("server/run.agreement"))
     told = words.words_of(agreement.digest).split()
@@ -329,7 +336,7 @@ def test_only_sites_of_the_roster_fetch_the_agreement_and_only_the_one_they_expe
     with listener, listener.serving(pipe_of(agreement)) as pipe:
         for site in ("north", "south", "stranger"):
             policy = Path(site, "site.toml")
-            found = tomllib.loads(policy.read_text())["server"]["url"]
+            found = tomllib.loads(policy.read_text())["server"][0]["url"]
             policy.write_text(
                 policy.read_text().replace(found, f"https://localhost:{listener.address[1]}")
             )

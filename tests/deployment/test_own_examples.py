@@ -94,7 +94,7 @@ def test_data_that_change_during_a_run_are_refused_if_an_example_is_charged_once
     pipe = env.pipe()
 
     def begun(agent: Agent) -> bool:
-        return agent.served() == [env.agreement.digest]
+        return list(agent.served()) == [env.agreement.digest]
 
     assert begun(env.agent(0))
     keep(env, *backwards)
@@ -124,7 +124,7 @@ def test_the_record_of_the_examples_may_not_be_lost(
     env = sound_environment(tmp_path)
     env.serve()
     changes_database(env.policies[0], "DELETE FROM kept WHERE name = 'examples'")
-    assert env.agent(0).served() == []
+    assert env.agent(0).served() == {}
     assert "that the run began with is missing" in caplog.text
 
 
@@ -141,7 +141,7 @@ def test_files_kept_for_other_examples_are_all_deleted_or_the_run_is_refused(
 
     with monkeypatch.context() as patch:
         patch.setattr(SqliteLedger, "forget", refuse)
-        assert env.agent(0).served() == []
+        assert env.agent(0).served() == {}
     assert "cannot be used: Permission denied" in caplog.text
     assert env.agent(0).served()
 
@@ -192,7 +192,7 @@ def test_a_hello_does_not_reveal_that_an_answer_waits_to_leave(tmp_path: Path) -
     answered: list[bytes] = []
 
     def receipt() -> bytes:
-        assert agent.served() == [env.agreement.digest]
+        assert list(agent.served()) == [env.agreement.digest]
         return agent.receipt(env.agreement.digest)
 
     def observed_all_the_while(body: bytes) -> bytes:

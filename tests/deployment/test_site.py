@@ -356,7 +356,7 @@ def test_a_ledger_that_cannot_be_read_refuses_in_a_normal_answer(
         assert content(answer) == Refusal(2, Reason.LEDGER)
         assert answer.receipt == receipt
     # A hello does not read the ledger: the time for that would reveal that it is being written.
-    assert agent.served() == [env.agreement.digest]
+    assert list(agent.served()) == [env.agreement.digest]
     assert agent.receipt(env.agreement.digest) == receipt
     assert len(caplog.records) < 10
 

@@ -116,7 +116,7 @@ def test_a_site_reports_its_own_ledger(served: Environment) -> None:
     assert told(status_of_site(policy)) == [NOT_RUNNING(of="agent")]
     assert status_of_site(policy)["sites"][0]["state"] == "stopped"
     with alone(policy.state / "lock", "agent"):
-        watch.reached()
+        watch.heard("one")
         assert status_of_site(policy)["sites"][0]["state"] == "ready"
 
 
@@ -233,7 +233,7 @@ def test_a_check_reaches_the_server_like_the_agent_and_while_it_runs(tmp_path: P
 
     def server_line(ca: str) -> tuple[bool, str]:
         table = {"url": ends.url, "ca": f"../{ca}/ca.pem"}
-        own = write_policy(policy.key.parent, server=table)
+        own = write_policy(policy.key.parent, server=[table])
         ((ok, what),) = [(f.ok, f.what) for f in check_site(own) if f.what.startswith("server ")]
         return ok, what
 

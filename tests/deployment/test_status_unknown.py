@@ -137,7 +137,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     env.serve()
     with alone(env.policies[0].state / "lock", "agent"):
         agent = env.agent(0)
-        agent.watch.reached()
+        agent.watch.heard("one")
         yield Site(env, agent)
 
 
@@ -237,7 +237,7 @@ def test_what_a_site_cannot_read_is_unknown_everywhere(
 
 def test_a_connection_that_is_lost_is_named_with_the_last_time(site: Site) -> None:
     before = site.look()
-    site.agent.watch.lost("no route")
+    site.agent.watch.heard("one", "no route")
     after = site.look()
     since = before.status["sites"][0]["last_seen"]
     assert after.facts == [UNREACHABLE(why="no route", since=since)]
@@ -274,7 +274,7 @@ def test_an_agent_that_was_killed_is_not_running(site: Site) -> None:
 
 
 def test_an_authority_that_expired_is_named(site: Site) -> None:
-    ca = site.agent.policy.server.ca
+    ca = site.agent.policy.server[0].ca
     ca.write_bytes(authority("test", -0.5).certificate)  # type: ignore[arg-type]
     after = site.look()
     (expired,) = EXPIRED.among(after.facts)

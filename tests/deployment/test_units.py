@@ -23,7 +23,7 @@ NO_ONE = 47_011
 def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
     monkeypatch.setattr(units, "_passing", lambda place: None)  # tests are in /tmp
     server = {"url": "https://127.0.0.1:8443", "ca": "../tls/ca.pem"}
-    found = make_environment(tmp_path, policy={"server": server})
+    found = make_environment(tmp_path, policy={"server": [server]})
     (tmp_path / "run.agreement").write_bytes(found.agreement.to_bytes())
     if os.geteuid() == 0:
         for path in (tmp_path, tmp_path / "site-0", *(tmp_path / "site-0").iterdir()):

@@ -49,7 +49,7 @@ from fedldp.deployment.policy import read_policy
 
 POLICY: dict[str, Any] = {
     "data": "data.npz", "key": "site.key", "state": "state",
-    "server": {"url": "https://127.0.0.1:9", "ca": "ca.pem"},
+    "server": [{"url": "https://127.0.0.1:9", "ca": "ca.pem"}],
     "budget": {"kind": "zcdp", "limit": 1.0},
 }  # fmt: skip
 

@@ -58,9 +58,11 @@ def describe(
     first = max((e for e in errors if e["loc"][:1] == setting), key=lambda e: len(e["loc"]))
     loc, owner = first["loc"], system
     name = str(loc[0]) if loc else "settings"
-    if name in nested and len(loc) > 1:
-        name, owner, fields = f"{name}.{loc[1]}", name, nested[name]
-    name += "".join(f"[{place}]" for place in loc if isinstance(place, int))
+    inner = [part for part in loc[1:] if isinstance(part, str)]
+    if name in nested and inner:
+        name, owner, fields = f"{name}.{inner[0]}", name, nested[name]
+    else:
+        name += "".join(f"[{place}]" for place in loc if isinstance(place, int))
     if first["type"] == "extra_forbidden":
         close = " or ".join(get_close_matches(name.rpartition(".")[2], fields, n=2))
         hint = f"did you mean {close}? " if close else ""

@@ -258,31 +258,35 @@ def join(
             help="the site's folder for keys, policy and ledger [default: the site's name]"
         ),
     ] = None,
+    second_ledger: Annotated[
+        bool,
+        typer.Option(
+            "--second-ledger",
+            help="declare another ledger, with a budget of its own, for data that have one",
+        ),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="add to the policy without asking for confirmation")
+    ] = False,
 ) -> None:
-    """Make a site's keys and policy, and the file that answers an invite."""
+    """Make a site's keys and policy, or add to them, and the file that answers an invite."""
     from rich.console import Console
 
     from fedldp.deployment.acceptance import payable
-    from fedldp.deployment.joining import POLICY, Invite, Terms
+    from fedldp.deployment.joining import POLICY, Terms, invite_for
     from fedldp.deployment.joining import join as join_run
-    from fedldp.deployment.policy import read_policy
     from fedldp.deployment.words import words_of
 
-    place, terms = folder or Path(site), None
-    own: frozenset[str] = frozenset()
-    if data is not None:
-        terms = Terms(data, budget, label_column, person_column, people, epsilon)
-    elif (place / POLICY).exists():
-        own = read_policy(place / POLICY).own_code
-    else:
-        raise ConfigError("data is not set: give --data FILE, this site's examples")
-    given = (budget, label_column, person_column, people, epsilon)
-    if terms is None and given != (None,) * len(given):
-        raise ConfigError(
-            f"{place / POLICY} already sets budgets, columns and people; leave these options out"
-        )
-    invited = Invite.read(invite, own=own)
-    joined = join_run(invited, site, terms, place)
+    def confirm(added: Sequence[str]) -> None:
+        for each in added:
+            typer.echo(f"adds       {each}")
+        if not yes and not typer.confirm(f"Add this to {place / POLICY}?"):
+            raise typer.Exit(1)
+
+    place = folder or Path(site)
+    terms = Terms(data, budget, label_column, person_column, people, epsilon)
+    invited = invite_for(terms, invite, place)
+    joined = join_run(invited, site, terms, place, second_ledger=second_ledger, confirm=confirm)
     console = Console()
     _show_expected(console, invited, joined.expected)
     _show_cost(
@@ -296,7 +300,7 @@ def join(
     if joined.policy.own is not None:
         told = "all sites will be told" if joined.joining.own else "nobody else is told"
         typer.echo(f"own        {joined.policy.own}, which {told}")
-    server = joined.policy.server
+    (server,) = joined.policy.server
     if joined.authorities == "taken":
         typer.echo(f"wrote      {server.ca}, with which the site recognises the server")
     elif joined.authorities == "kept":
@@ -304,6 +308,10 @@ def join(
             f"ca         {server.ca} is unchanged, because an accepted agreement does not name "
             "all authorities in this invite: once that agreement's run is over, retire the "
             "agreement, and join again"
+        )
+    if not joined.noted:
+        typer.echo(
+            "ledger     nothing can be written beside the data, so no other folder notices it"
         )
     typer.echo(f"policy     {place / POLICY}: it says what may be done with the data; read it")
     typer.echo(f"words      {words_of(joined.joining.digest)}")
@@ -500,6 +508,14 @@ def accept(
             "which this site takes part]",
         ),
     ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="the run's server, a [[server]] of the policy [default: the one that the "
+            "agreement was fetched from, or whose authorities it names]",
+        ),
+    ] = None,
 ) -> None:
     """Show what an agreement protects and what it costs this site; accept it."""
     from rich.console import Console
@@ -507,27 +523,30 @@ def accept(
     from fedldp.deployment import acceptance
     from fedldp.deployment.agreement import Agreement
     from fedldp.deployment.checks import check_data
-    from fedldp.deployment.identity import read_private
+    from fedldp.deployment.data_ledgers import note_others, other_ledgers
+    from fedldp.deployment.identity import public_of, read_private
     from fedldp.deployment.joining import fetched_agreement
+    from fedldp.deployment.key_changes import keys_of
     from fedldp.deployment.own_budgets import stay_at_sites
     from fedldp.deployment.policy import own_place, read_policy
     from fedldp.deployment.source import digest_of_data
+    from fedldp.ledgers.database import Database
 
     terms = read_policy(policy)
     known = _Known.by(agreement)
     if known is None:
         found = Agreement.read(Path(agreement[0]), terms.data_dir, own=terms.own_code)
     else:
-        found = fetched_agreement(terms, known.check)
+        found, server = fetched_agreement(terms, known.check)
     if found.test_seed is not None:
         raise ConfigError(
             f"agreement {' '.join(agreement)}: all its random numbers come from a seed, so it "
             "protects nothing; only `fedldp deploy demo` may use such an agreement"
         )
+    terms = acceptance.policy_for(terms, found, server)
     terms.check(found)
     acceptance.Acceptances(terms).check_new(found, new=new)
-    public = read_private(terms.key).public_key().public_bytes_raw().hex()
-    place = own_place(found, public)
+    place = own_place(found, public_of(read_private(terms.key)))
     data = digest_of_data(terms.data, terms.label_column, terms.person_column)
     left_out = check_data(terms, found)
     can_pay = acceptance.payable(terms, found)
@@ -546,6 +565,9 @@ def accept(
         f"last here  {acceptance.last_release(terms)}; compare it with the release that you noted"
     )
     typer.echo(f"this site  {found.sites[place].name}, number {place} of {len(found.sites)}")
+    typer.echo(f"server     {terms.server[0].url}; labels are in column {terms.label_column}")
+    for other in other_ledgers(terms.data, keys_of(terms)):
+        typer.echo(f"beside     another ledger counts these data too: {other}")
     typer.echo(
         "compare    the words or the digest, and each site's key, with every site named above, "
         "over another channel than the one that delivered this file: an unknown site may be one "
@@ -554,6 +576,7 @@ def accept(
     if not yes and not typer.confirm("Accept this agreement?"):
         raise typer.Exit(1)
     acceptance.accept(terms, found, data, rounds)  # this fixes the limits, so not before the answer
+    note_others(terms.data, keys_of(terms), Database(terms.ledger))
     typer.echo(f"accepted: {found.digest.hex()}")
 
 

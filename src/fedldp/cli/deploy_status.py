@@ -91,7 +91,7 @@ _OF_A_RUN = {"answered": "all rounds answered", "under-way": "under way"}
 
 def _site_lines(found: dict[str, Any]) -> Iterator[str]:
     (site,) = found["sites"]
-    server = f" to {found['server']}" if found["server"] else ""
+    server = f" to {', '.join(found['servers'])}" if found["servers"] else ""
     seen = site["last_seen"] or "none known"
     name, state = _told(site["name"]), _told(site["state"])
     yield f"site       {name}: {state}; last connection{server}: {seen}"

@@ -12,13 +12,15 @@ The agreement
     ``joining``          invite, join, admit: how sites join; their files are ``documents``
     ``words``            ten words to compare a digest by telephone
     ``identity``         a site's key, and ``key_changes`` a new one
+    ``data_ledgers``     which ledgers count what is released about a table
     ``own_budgets``      the budgets that sites state and sign beforehand
     ``initial``          initial weights that come from another run
     ``statement``        what was agreed, and what was actually released
 
 A site
     ``site``             the agent, which alone sees examples
-    ``policy``           what a site allows with its data; ``acceptance`` what it has accepted
+    ``policy``           what a site allows with its data; ``policy_text`` adds to its file
+    ``acceptance``       what it has accepted
     ``source``           its data file, on disk and as examples
     ``site_ledger``      its ledger, and what shows that it was lost or set back
     ``restored``         what to charge after it was restored from an older copy
@@ -49,6 +51,7 @@ __all__ = [
     "agreement",
     "certificates",
     "checks",
+    "data_ledgers",
     "demo",
     "identity",
     "initial",

@@ -16,7 +16,13 @@ from typing import Any, Literal
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.own_budgets import OwnBudget, stay_at_sites
-from fedldp.deployment.policy import SitePolicy, make_state, prices_due, rounds_answered
+from fedldp.deployment.policy import (
+    SitePolicy,
+    StudyTable,
+    make_state,
+    prices_due,
+    rounds_answered,
+)
 from fedldp.deployment.site_ledger import NO_RELEASE, SiteLedger
 from fedldp.deployment.source import digest_of_data
 from fedldp.deployment.words import words_of
@@ -38,8 +44,9 @@ class Acceptance:
         content: the agreement's file.
         data: the digest of the data with which it was accepted; see ``digest_of_data``.
         own: the site's own budget with which it was accepted, if that stays at the site.
+        study: what differs for the run from the policy; None if nothing does.
         promised: the most that the run may cost the site under each of its budgets.
-        state: whether its run goes on; the rounds of a run that is retired are not answered.
+        state: whether its run goes on; otherwise, its rounds are not answered.
         date: when it was accepted, by the site's clock.
     """
 
@@ -49,14 +56,30 @@ class Acceptance:
     content: bytes = field(repr=False)
     data: str
     own: OwnBudget | None
+    study: StudyTable | None
     promised: tuple[float, ...]
-    state: Literal["accepted", "retired"]
+    state: Literal["accepted", "retired", "finished"]
     date: str
 
     @property
     def is_open(self) -> bool:
         """Whether the site takes part in the run."""
         return self.state == "accepted"
+
+    def policy(self, policy: SitePolicy) -> SitePolicy:
+        """Return the site's policy for this run.
+
+        Raises:
+            ConfigError: the policy has no table for the run's server any more.
+        """
+        server = policy.of_server(self.server)
+        if server is None:
+            raise ConfigError(
+                f"server = {self.server}: the policy has no [[server]] with this url, which runs "
+                f"agreement {self.digest.hex()[:16]}; add it, or accept the agreement again if "
+                "its server moved"
+            )
+        return policy.for_run(server, self.study)
 
     def agreement(self, policy: SitePolicy) -> Agreement:
         """Return the agreement, without checking it against the policy.
@@ -78,7 +101,7 @@ class Acceptance:
         Raises:
             FedldpError: see ``agreement``; or the policy does not allow it any more.
         """
-        found = self.agreement(policy)
+        found, policy = self.agreement(policy), self.policy(policy)
         policy.check(found)
         # Only the site knows this budget, so no signature would reveal a change.
         if stay_at_sites(found.config) and self.own != policy.own:
@@ -94,7 +117,7 @@ class Acceptance:
 
         Args:
             policy: the site's policy.
-            data: see ``digest_of_data``.
+            data: see ``digest_of_data``; of the run's columns.
 
         Raises:
             PrivacyError: the data differ.
@@ -155,9 +178,19 @@ class Acceptances:
             raise ConfigError(
                 f"digest {digest.hex()}: no agreement with this digest is accepted here"
             )
+        self._end(found, "retired")
+
+    def finish(self, digest: bytes) -> None:
+        """Note that the server ended a run, as it signed; what the run may still spend is free."""
+        found = self.of(digest)
+        if found is not None and found.is_open:
+            self._end(found, "finished")
+
+    def _end(self, found: Acceptance, state: str) -> None:
+        digest = found.digest.hex()
         with self._database.writing() as db:
-            db.execute("UPDATE agreements SET state = 'retired' WHERE digest = ?", (digest.hex(),))
-            self._database.note("retired", digest.hex(), words_of(digest))
+            db.execute("UPDATE agreements SET state = ? WHERE digest = ?", (state, digest))
+            self._database.note(state, digest, words_of(found.digest))
 
     def check_new(self, agreement: Agreement, *, new: bool) -> None:
         """Refuse an agreement that may have been accepted before the site was last restored.
@@ -214,13 +247,44 @@ def _read(
 ) -> Acceptance:
     said = json.loads(terms)
     own = None if said["own"] is None else OwnBudget.model_validate(said["own"])
+    study = None if said["study"] is None else StudyTable.model_validate(said["study"])
     most = tuple(map(float, json.loads(promised)))
-    key = bytes.fromhex(digest)
-    return Acceptance(key, run, server, bytes(content), str(said["data"]), own, most, state, date)
+    key, data = bytes.fromhex(digest), str(said["data"])
+    return Acceptance(key, run, server, bytes(content), data, own, study, most, state, date)
+
+
+def policy_for(policy: SitePolicy, agreement: Agreement, url: str | None = None) -> SitePolicy:
+    """Return a site's policy for the run of an agreement that is not accepted yet.
+
+    Args:
+        policy: the site's policy.
+        agreement: the agreement.
+        url: the address of its server. None: the server whose authorities the agreement names.
+
+    Raises:
+        ConfigError: the policy has no such server, or several.
+    """
+    found = list(policy.server)
+    if url is not None:
+        found = [each for each in found if each.url == url]
+    elif len(found) > 1:
+        found = [each for each in found if each.is_named_in(agreement)]
+    if len(found) != 1:
+        known = ", ".join(each.url for each in found or policy.server)
+        raise ConfigError(
+            f"server: {'none' if not found else 'more than one'} of this site's servers may run "
+            f"the agreement ({known}); give --server URL, of a [[server]] in the policy"
+        )
+    study = [each for each in policy.study if each.invite == agreement.invite]
+    return policy.for_run(found[0], study[0] if study else None)
 
 
 def accept(
-    policy: SitePolicy, agreement: Agreement, data: str | None = None, enough: int | None = None
+    policy: SitePolicy,
+    agreement: Agreement,
+    data: str | None = None,
+    enough: int | None = None,
+    url: str | None = None,
 ) -> Acceptance:
     """Accept an agreement for a site; a site's first acceptance fixes the limits of its budgets.
 
@@ -232,12 +296,14 @@ def accept(
         data: what identified the data before they were checked, see ``digest_of_data``. None: the
             data as they are now.
         enough: how many rounds are enough, if the budgets cannot pay for all. None: all.
+        url: the address of the run's server; see ``policy_for``.
 
     Raises:
         ConfigError: another agreement of the same run was accepted, or the budgets cannot pay for
             enough rounds beside what the other accepted runs may still spend.
         LedgerUnusable: the ledger cannot be used, or was begun with other limits.
     """
+    policy = policy_for(policy, agreement, url)
     make_state(policy)
     data = data or digest_of_data(policy.data, policy.label_column, policy.person_column)
     kept = SiteLedger(policy)
@@ -252,9 +318,13 @@ def accept(
                 )
         promised = _promise(policy, agreement, enough, kept)
         own = policy.own if stay_at_sites(agreement.config) else None
-        terms = {"data": data, "own": None if own is None else own.model_dump()}
+        terms = {
+            "data": data,
+            "own": None if own is None else own.model_dump(),
+            "study": policy.study[0].model_dump() if policy.study else None,
+        }
         row = (
-            *(digest.hex(), agreement.run, policy.server.url, agreement.to_bytes()),
+            *(digest.hex(), agreement.run, policy.server[0].url, agreement.to_bytes()),
             *(json.dumps(terms), json.dumps(promised), "accepted", now()),
         )
         db.execute(

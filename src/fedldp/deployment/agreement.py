@@ -155,6 +155,7 @@ class Agreement(RunDocument):
             authorities it trusts.
         budgets: the sites' own budgets, in the roster's order, if ``epsilon`` is a list of them;
             each is signed by its site, because all sites see them.
+        invite: the digest of the invite that the sites answered; None if there was none.
         features: the name and digest of the public features that every site computes, or None.
     """
 
@@ -169,6 +170,7 @@ class Agreement(RunDocument):
     statement: dict[str, Any] = Field(default_factory=dict)
     server_ca: tuple[Hex, ...] = ()
     budgets: tuple[SignedBudget, ...] = ()
+    invite: Hex | None = None
     features: dict[str, str] | None = None
 
     def check_read(self, own: Container[str] | None) -> None:

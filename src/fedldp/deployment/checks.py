@@ -170,9 +170,9 @@ def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
     yield _one("ledger", ledger)
     yield _one("key", key)
     yield _one("state", state)
-    server = policy.server
-    yield _one("ca", lambda: _valid_authority(server.ca))
-    yield _one("server", lambda: _connect(server.url, server.ca))
+    for server in policy.server:
+        yield _one("ca", lambda ca=server.ca: _valid_authority(ca))  # type: ignore[misc]
+        yield _one("server", lambda to=server: _connect(to.url, to.ca))  # type: ignore[misc]
     open_ = list[Acceptance]()
     with suppress(LedgerUnusable):  # which the check of the ledger tells
         open_ = Acceptances(policy).current()
@@ -271,7 +271,7 @@ def _first_misfit(source: SiteData, agreement: Agreement) -> str:
 
 
 def _accepted(policy: SitePolicy, accepted: Acceptance) -> str:
-    agreement = accepted.allowed(policy)
+    agreement, policy = accepted.allowed(policy), accepted.policy(policy)
     key = read_private(policy.key)
     check_randomness(agreement)
     left_out = check_data(policy, agreement)
@@ -318,7 +318,7 @@ def _connect(url: str, ca: Path) -> str:
     except WireError as error:
         raise FedldpError(
             f"server.url = {url}: {error}; ask whether the server is running, or correct url in "
-            f"the policy's table [server]; otherwise, check the network and server.ca = {ca}"
+            f"its [[server]] in the policy; otherwise, check the network and server.ca = {ca}"
         ) from error
     clock = ""
     if ahead is not None and abs(ahead) > _CLOCKS_AGREE:

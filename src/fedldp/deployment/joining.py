@@ -11,6 +11,7 @@ ten words of each site's file, which also cover the invite.
 from __future__ import annotations
 
 import base64
+import itertools
 import math
 import os
 import re
@@ -29,8 +30,9 @@ from fedldp.accounting.accountants import BudgetKind
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import noted_frozen
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, Noted
 from fedldp.core.registry import check_extra, is_address
+from fedldp.data import Examples
 from fedldp.deployment.acceptance import Acceptances
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import (
@@ -43,19 +45,26 @@ from fedldp.deployment.agreement import (
 )
 from fedldp.deployment.certificates import authorities_of, fingerprint, fingerprints
 from fedldp.deployment.checks import check_data
+from fedldp.deployment.data_ledgers import check_only, note_ledger
 from fedldp.deployment.deployable import without_simulation
 from fedldp.deployment.documents import LARGEST, Hex, SignedDocument
-from fedldp.deployment.identity import make_identity, new_file, read_private
+from fedldp.deployment.identity import make_identity, new_file, read_private, replace_secret
+from fedldp.deployment.key_changes import keys_of
 from fedldp.deployment.own_budgets import OwnBudget, SignedBudget, largest_alone, stay_at_sites
 from fedldp.deployment.policy import (
     URL,
+    ServerTable,
     SitePolicy,
+    StudyTable,
     costs_of,
     models_in,
+    parse_policy,
     private_to_owner,
     protected_part,
     read_policy,
 )
+from fedldp.deployment.policy_text import with_table, with_values
+from fedldp.deployment.source import open_source
 from fedldp.ledgers.budget import Budget
 from fedldp.reporting import words
 from fedldp.reporting.record import replace_file
@@ -182,7 +191,7 @@ class Invite(RunDocument):
             initial=self.initial,
         )
         check_frozen(found, self.frozen)
-        return found
+        return found.changed(invite=self.digest.hex())
 
     def expected(self, own: OwnBudget | None = None) -> Agreement:
         """Return the agreement that results if as many sites join as expected.
@@ -242,18 +251,19 @@ class Terms:
     """What a site's operator decides when joining.
 
     Attributes:
-        data: the site's examples.
+        data: the site's examples. None for a site that has a policy, with data and a budget.
         budget: the limit on everything that the site ever releases about these data. None: not
             decided yet.
-        label_column: the label column of a table. None: the one that the invite names.
+        label_column: the label column of a table. None: the one that the invite names; with a
+            policy, the policy's if the table has no such column.
         person_column: the person column of a table. None: the one that the invite names.
         people: a public lower bound on the number of people at the site. None: no bound is stated.
         epsilon: the epsilon of the site's own budget. None: the epsilon that the invite has for all
             sites.
     """
 
-    data: Path
-    budget: float | None
+    data: Path | None = None
+    budget: float | None = None
     label_column: str | None = None
     person_column: str | None = None
     people: int | None = None
@@ -293,6 +303,26 @@ class Terms:
         return found
 
 
+def invite_for(terms: Terms, path: Path, folder: Path) -> Invite:
+    """Return the invite in a file, for a site with such terms and such a folder.
+
+    Raises:
+        ConfigError: the terms lack the data, or have what the site's policy already sets; see also
+            ``Invite.read``.
+    """
+    place = folder / POLICY
+    if terms.data is not None:
+        return Invite.read(path)
+    if not place.exists():
+        raise ConfigError("data is not set: give --data FILE, this site's examples")
+    if (terms.budget, terms.person_column, terms.people) != (None, None, None):
+        raise ConfigError(
+            f"{place} already sets the budget, the person column and people; leave these options "
+            "out"
+        )
+    return Invite.read(path, own=read_policy(place).own_code)
+
+
 @dataclass(frozen=True)
 class Joined:
     """The result of joining.
@@ -300,11 +330,12 @@ class Joined:
     Attributes:
         file: the file to send to the server's operator.
         joining: the content of the file.
-        policy: the policy of the site.
+        policy: the policy of the site for the run.
         expected: the agreement that results if as many sites join as expected.
         authorities: whether the site trusts the invite's authorities. ``known``: it trusted them
             before; ``taken``: it trusts them from now on; ``kept``: it keeps the ones it had,
             because the agreement of an unfinished run does not name all of the new ones.
+        noted: whether a file beside the data says that this site's ledger counts them.
     """
 
     file: Path
@@ -312,17 +343,27 @@ class Joined:
     policy: SitePolicy
     expected: Agreement
     authorities: Literal["known", "taken", "kept"]
+    noted: bool
 
 
-def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined:
-    """Create a site's keys and policy in ``folder``, and its answer to an invite.
+def join(
+    invite: Invite,
+    name: str,
+    terms: Terms,
+    folder: Path,
+    *,
+    second_ledger: bool = False,
+    confirm: Callable[[Sequence[str]], None] = lambda added: None,
+) -> Joined:
+    """Create a site's keys and policy in ``folder``, or add to them; and its answer to an invite.
 
     Args:
         invite: the invite that the site received.
         name: the name of the site.
-        terms: what its operator decided; None for a site that already has a policy and a key in the
-            folder.
+        terms: what its operator decided.
         folder: the site's folder, created if it does not exist.
+        second_ledger: whether the operator declares another ledger for data that have one.
+        confirm: is called with what the policy lacks and will be added, in words; it may raise.
 
     Raises:
         FedldpError: the data are incompatible with the invite, no budget covers the cost, or a file
@@ -331,33 +372,31 @@ def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined
     if not re.fullmatch(SITE_NAME, name):
         raise ConfigError(f"site {name!a:.80}: give a name of letters, digits, . _ -")
     place = folder / POLICY
-    expected = invite.expected(None if terms is None else terms.own(invite))
-    if terms is not None:
+    if terms.data is None:
+        policy, expected, authorities = _joined_again(
+            invite, terms, place, second=second_ledger, confirm=confirm
+        )
+    else:
         if place.exists():
             raise ConfigError(
                 f"{place} exists already, with data and a budget; to answer another invite with "
                 "the same key and ledger, leave --data and --budget out; otherwise choose "
                 "another --folder"
             )
+        expected, authorities = invite.expected(terms.own(invite)), "known"
         written = _policy(invite, expected, name, terms, folder)
         _check_private(terms.data)
         check_data(SitePolicy.model_validate(written), expected)
+        check_only(terms.data, (), second=second_ledger)
         _make_folder(folder)
         make_identity(folder / f"{name}.key", folder / f"{name}.pub")
         new_file(folder / "ca.pem", invite.ca_pem, 0o644)
-        new_file(place, tomli_w.dumps(_relative(written, folder)).encode(), 0o600)
-    policy = read_policy(place)
-    authorities: Literal["known", "taken", "kept"] = "known"
-    if terms is None:
-        expected = invite.expected(policy.own)
-        authorities = _authorities_for(policy, invite)
-        taken = authorities == "taken"
-        policy.check(expected.changed(server_ca=()) if taken else expected)
-        _check_private(policy.data)
-        check_data(policy, expected)
-        if taken:
-            replace_file(policy.server.ca, invite.ca_pem)
+        text = _relative(written, folder)
+        servers = text.pop("server")
+        new_file(place, with_table(tomli_w.dumps(text), "server", servers[0]).encode(), 0o600)
+        policy = read_policy(place)
     key = read_private(policy.key)
+    noted = note_ledger(policy.data, key, keys_of(policy))
     own = None
     if policy.own is not None and not stay_at_sites(invite.config):
         own = SignedBudget.by(key, policy.own)
@@ -367,7 +406,91 @@ def join(invite: Invite, name: str, terms: Terms | None, folder: Path) -> Joined
     file = folder / f"{name}.join"
     file.unlink(missing_ok=True)
     new_file(file, joining.to_bytes(), 0o644)
-    return Joined(file, joining, policy, expected, authorities)
+    return Joined(file, joining, policy, expected, authorities, noted)
+
+
+def _joined_again(
+    invite: Invite,
+    terms: Terms,
+    place: Path,
+    *,
+    second: bool,
+    confirm: Callable[[Sequence[str]], None],
+) -> tuple[SitePolicy, Agreement, Literal["known", "taken", "kept"]]:
+    """Add to a site's policy what it lacks for an invite; see ``join``.
+
+    Returns:
+        The policy for the run, the expected agreement, and ``Joined.authorities``.
+    """
+    policy, text, added = read_policy(place), place.read_text(encoding="utf-8"), list[str]()
+    for setting, values in _needed(invite).items():
+        allowed = getattr(policy, setting)
+        lacks = [value for value in values if allowed is not None and value not in allowed]
+        if lacks:
+            text = with_values(text, setting, lacks)
+            added.append(f"{setting}: {', '.join(lacks)}")
+    study: StudyTable | None = _study(invite, terms, policy)
+    assert study is not None
+    if (study.label_column, study.own) == (policy.label_column, policy.own):
+        study = None
+    elif study not in policy.study:
+        table = study.model_dump(exclude_none=True)
+        text = with_table(text, "study", table)
+        del table["invite"]
+        added.append(f"study: for this run, {table}")
+    server = policy.of_server(invite.url)
+    new_ca: Path | None = None
+    if server is None:
+        names = (f"ca-{number}.pem" for number in itertools.count(2))
+        new_ca = next(each for each in map(place.with_name, names) if not each.exists())
+        server = ServerTable(url=invite.url, ca=new_ca)
+        text = with_table(text, "server", {"url": invite.url, "ca": new_ca.name})
+        added.append(f"server: {invite.url}, by the authorities of the invite")
+    authorities = "known" if new_ca else _authorities_for(policy, server, invite)
+    expected = invite.expected(None if study is None else study.own)
+    here = parse_policy(text, place).for_run(server, study)
+    fresh = new_ca is not None or authorities == "taken"
+    here.check(expected.changed(server_ca=()) if fresh else expected)
+    _check_private(policy.data)
+    check_data(here, expected)
+    check_only(policy.data, keys_of(policy), second=second)
+    if added:
+        confirm(added)
+    if new_ca is not None:
+        new_file(new_ca, invite.ca_pem, 0o644)
+    elif authorities == "taken":
+        replace_file(server.ca, invite.ca_pem)
+    if added:
+        replace_secret(place, text.encode())
+    return here, expected, authorities
+
+
+def _study(invite: Invite, terms: Terms, policy: SitePolicy) -> StudyTable:
+    """Return the label column and the own budget for the run of another invite."""
+    config, label, own = invite.config, terms.label_column, policy.own
+    if label is None:
+        found = open_source(policy.data, policy.label_column, policy.person_column).found
+        named = not isinstance(found, Examples) and config.label_column in found.names
+        label = config.label_column if named else policy.label_column
+    may_differ = stay_at_sites(config) or "epsilon" in config.per_client
+    if terms.epsilon is not None or own is None or not may_differ:
+        own = terms.own(invite)
+    return StudyTable(invite=invite.digest.hex(), label_column=label, own=own)
+
+
+def _needed(invite: Invite) -> dict[str, list[str]]:
+    """Return what a policy's lists must have for the run of an invite, by their settings."""
+    config, settings = invite.config, invite.config.model_dump()
+    return {
+        "channels": [invite.channel],
+        "systems": [config.name()],
+        "models": models_in(config),
+        **{
+            listed: [settings[one]]
+            for one, listed in (("mechanism", "mechanisms"), ("features", "features"))
+            if isinstance(settings.get(one), str) and (one, settings[one]) != ("features", "none")
+        },
+    }
 
 
 def _check_private(data: Path) -> None:
@@ -375,57 +498,57 @@ def _check_private(data: Path) -> None:
         raise ConfigError(f"data {data}: others may read it; run chmod 600 on it")
 
 
-def _authorities_for(policy: SitePolicy, invite: Invite) -> Literal["known", "taken", "kept"]:
+def _authorities_for(
+    policy: SitePolicy, server: ServerTable, invite: Invite
+) -> Literal["known", "taken", "kept"]:
     """Return whether a site that has a policy trusts an invite's authorities; see ``Joined``.
 
     The site does not start to trust new authorities while it takes part in a run whose agreement
     does not name all of them. Otherwise, another server could pose as the server of that run.
-
-    Raises:
-        ConfigError: the invite comes from another server.
     """
-    if policy.server.url != invite.url:
-        raise ConfigError(
-            f"server.url = {policy.server.url}: the invite is from {invite.url}, but an agent has "
-            "only one server; if the server moved, change the url in the policy, and restart the "
-            "agent"
-        )
     new = {fingerprint(each) for each in invite.authorities}
-    if policy.server.ca.exists() and set(fingerprints(policy.server.ca)) == new:
+    if server.ca.exists() and set(fingerprints(server.ca)) == new:
         return "known"
     for each in Acceptances(policy).current():
         named = each.agreement(policy).server_ca
-        if named and not new <= {*named}:
+        if each.server == server.url and named and not new <= {*named}:
             return "kept"
     return "taken"
 
 
-def fetched_agreement(policy: SitePolicy, check: Callable[[bytes], None]) -> Agreement:
-    """Return the agreement of a site's server that passes a check of its digest.
+def fetched_agreement(policy: SitePolicy, check: Callable[[bytes], None]) -> tuple[Agreement, str]:
+    """Return the agreement of one of a site's servers that passes a check of its digest.
 
     Args:
         policy: the site's policy.
         check: refuses the digest of an agreement other than the one that is meant.
 
+    Returns:
+        The agreement, and the address of its server.
+
     Raises:
-        FedldpError: the server is not reached, does not know the site, or has no such agreement.
+        FedldpError: no server that is reached and knows the site has such an agreement.
     """
     check_extra("deploy", "to fetch an agreement from a server")
     from fedldp.deployment.https.site import fetch_agreement, fetch_digests
 
-    server, key = policy.server, read_private(policy.key)
-    amiss = ConfigError(f"server {server.url}: it runs no agreement that names this site's key")
-    for digest in fetch_digests(server.url, server.ca, key):
-        try:
-            check(digest)
-        except ConfigError as error:
-            amiss = error
-            continue
-        content = fetch_agreement(server.url, server.ca, key, LARGEST, digest)
-        found = Agreement.parse(content, policy.data_dir, own=policy.own_code)
-        check(found.digest)
-        return found
-    raise amiss
+    key, amiss = read_private(policy.key), Noted()
+    for server in policy.server:
+        with amiss.check():
+            digests = fetch_digests(server.url, server.ca, key)
+            if not digests:
+                raise ConfigError(
+                    f"server {server.url}: it runs no agreement that names this site's key"
+                )
+            for digest in digests:
+                with amiss.check():
+                    check(digest)
+                    content = fetch_agreement(server.url, server.ca, key, LARGEST, digest)
+                    found = Agreement.parse(content, policy.data_dir, own=policy.own_code)
+                    check(found.digest)
+                    return found, server.url
+    amiss.refuse()
+    raise AssertionError("a policy has a server")
 
 
 def admit(invite: Invite, files: Sequence[Path]) -> list[Joining]:
@@ -467,23 +590,16 @@ def _policy(
     if own is not None and stay_at_sites(invite.config):
         here = expected.with_own(own.epsilon)
     budget = _budget(here, terms.budget)
-    config, settings = expected.config, expected.config.model_dump()
+    assert terms.data is not None
     return {
         "data": terms.data.absolute(),
-        "label_column": terms.label_column or config.label_column,
+        "label_column": terms.label_column or invite.config.label_column,
         **({} if terms.person_column is None else {"person_column": terms.person_column}),
         **({} if terms.people is None else {"people": terms.people}),
         "key": folder.absolute() / f"{name}.key",
         "state": folder.absolute() / "state",
-        "channels": [invite.channel],
-        "systems": [config.name()],
-        "models": models_in(config),
-        **{
-            listed: [settings[one]]
-            for one, listed in (("mechanism", "mechanisms"), ("features", "features"))
-            if isinstance(settings.get(one), str) and (one, settings[one]) != ("features", "none")
-        },
-        "server": {"url": invite.url, "ca": folder.absolute() / "ca.pem"},
+        **_needed(invite),
+        "server": [{"url": invite.url, "ca": folder.absolute() / "ca.pem"}],
         **budget,
         **({} if own is None else {"own": own.model_dump()}),
     }
@@ -535,7 +651,7 @@ def _relative(written: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             return str(value.relative_to(here) if value.is_relative_to(here) else value)
         if isinstance(value, dict):
             return {name: shown(each) for name, each in value.items()}
-        return value
+        return [shown(each) for each in value] if isinstance(value, list) else value
 
     return {name: shown(value) for name, value in written.items()}
 

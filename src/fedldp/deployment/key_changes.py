@@ -176,6 +176,12 @@ def runs_of(policy: SitePolicy) -> list[str]:
     return [each.digest.hex() for each in Acceptances(policy).current()]
 
 
+def keys_of(policy: SitePolicy) -> set[str]:
+    """Return the public keys that a site has and had."""
+    own = public_of(read_private(policy.key))
+    return {own, *(change.old for change in EarlierKeys.of(policy).changes)}
+
+
 def _earlier(policy: SitePolicy) -> Path:
     return policy.key.with_name(f"{policy.key.name}.earlier")
 

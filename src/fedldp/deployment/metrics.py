@@ -277,7 +277,10 @@ def of_agent(agent: Agent) -> list[Metric]:
         _family(
             "authority_days",
             "Days until the authority that vouches for the server expires.",
-            one(_days_left(str(agent.policy.server.ca), authority_expires)),
+            (
+                ({"server": at.url}, _days_left(str(at.ca), authority_expires))
+                for at in agent.policy.server
+            ),
         ),
         _family(
             "releases",

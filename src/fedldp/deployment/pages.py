@@ -103,7 +103,7 @@ def page_of_site(agent: Agent) -> str:
         ]
         for run in agent.runs:
             warnings += cannot_pay(
-                agent.ledger, run.accepted, policy.as_here(run.agreement), run.index, entries
+                agent.ledger, run.accepted, run.policy.as_here(run.agreement), run.index, entries
             )
             shown["runs"].append(_served(agent, run, entries))
         servers = {each.run: each.server for each in Acceptances(policy).all()}
@@ -114,7 +114,7 @@ def page_of_site(agent: Agent) -> str:
         "site.html",
         now=_now(),
         known=known,
-        server=policy.server.url,
+        server=", ".join(each.url for each in policy.server),
         warnings=[words.line(each) for each in warnings],
         **shown,
     )
@@ -124,7 +124,7 @@ def _served(agent: Agent, run: ServedRun, entries: list[Release]) -> list[str]:
     """Return the row of a run in which the site takes part."""
     agreement, ledger = run.agreement, agent.ledger
     done = rounds_answered([entry for entry in entries if entry.run == agreement.run])
-    costs = next_costs(ledger, agent.policy.as_here(agreement), run.index, entries)
+    costs = next_costs(ledger, run.policy.as_here(agreement), run.index, entries)
     rest = [float(run.accepted.rest(at, entries)) for at in range(len(ledger.budgets))]
     return [
         agreement.run[:8],

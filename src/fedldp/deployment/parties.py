@@ -187,7 +187,7 @@ def _policy(
         "systems": [agreement.config.name()],
         "models": models_in(agreement.config),
     }
-    terms["server"] = {"url": f"https://{HOST}:{port}", "ca": str(place.parent / "ca.pem")}
+    terms["server"] = [{"url": f"https://{HOST}:{port}", "ca": str(place.parent / "ca.pem")}]
     settings = agreement.config.model_dump()
     for name, kind in (("mechanism", "mechanisms"), ("features", "features")):
         if settings.get(name) is not None:

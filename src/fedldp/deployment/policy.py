@@ -6,7 +6,7 @@
     channels = ["named", "sum"]    optional, like everything below
     witness = "/net/log/north"     one line per release; keep it out of all back-ups
 
-    [server]                       the server's address and certificate authorities
+    [[server]]                     a server's address and certificate authorities; repeatable
     url = "https://server.example.org:8443"
     ca = "ca.pem"
 
@@ -21,6 +21,10 @@
     [own]                          the only epsilon with which the site answers; see ``own_budgets``
     epsilon = 2.0
     unit = "client-run"
+
+    [[study]]                      what differs for the run of one invite; repeatable
+    invite = "6c1f..."
+    label_column = "relapse"
 
     [largest]                      the most that one release and one run may cost, per budget
     release = 0.05
@@ -37,7 +41,7 @@ import tomllib
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -61,6 +65,7 @@ from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.registry import is_address
 from fedldp.deployment.agreement import Agreement, Channel, check_stated
 from fedldp.deployment.certificates import fingerprints
+from fedldp.deployment.documents import Hex
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.own_budgets import OwnBudget, stay_at_sites
 from fedldp.ledgers.budget import Budget, each_of, total_of
@@ -100,13 +105,26 @@ class SpendLimits(FrozenConfig):
 
 
 class ServerTable(FrozenConfig):
-    """The server that the site connects to."""
+    """A server that the site connects to."""
 
     url: Annotated[str, Field(pattern=URL)]
     ca: Path = Field(
         description="a PEM file with the certificate authorities that the site trusts to sign "
         "the server's certificate"
     )
+
+    def is_named_in(self, agreement: Agreement) -> bool:
+        """Return whether an agreement names all authorities of this server, or leaves them open."""
+        named = agreement.server_ca
+        return not named or set(fingerprints(self.ca)) <= {*named}
+
+
+class StudyTable(FrozenConfig):
+    """What differs for the run of one invite."""
+
+    invite: Hex = Field(description="the invite's digest")
+    label_column: str = Field(description="as in the policy")
+    own: OwnBudget | None = Field(None, description="as in the policy")
 
 
 class SitePolicy(FrozenConfig):
@@ -140,7 +158,10 @@ class SitePolicy(FrozenConfig):
     state: Path = Field(
         description="a folder for the site's ledger and secrets, used by this site only"
     )
-    server: ServerTable = Field(description="the server that the site connects to")
+    server: Annotated[tuple[ServerTable, ...], Field(min_length=1)] = Field(
+        description="the servers that the site connects to"
+    )
+    study: tuple[StudyTable, ...] = Field((), description="what differs for the run of an invite")
     device: Literal["auto", "cpu", "cuda"] = Field(
         "cpu", description="the device that the site trains on"
     )
@@ -194,6 +215,17 @@ class SitePolicy(FrozenConfig):
         description="the site's own budget for a run; the site answers with this epsilon only",
     )
     largest: SpendLimits = SpendLimits()
+
+    def of_server(self, url: str) -> ServerTable | None:
+        """Return the table of the server with an address; None if the policy has none."""
+        return next((each for each in self.server if each.url == url), None)
+
+    def for_run(self, server: ServerTable, study: StudyTable | None) -> Self:
+        """Return the policy for one run: with its server only, and with what differs for it."""
+        if study is None:
+            return self.changed(server=(server,), study=())
+        own = {"label_column": study.label_column, "own": study.own}
+        return self.changed(server=(server,), study=(study,), **own)
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
@@ -360,12 +392,13 @@ class SitePolicy(FrozenConfig):
 
     def _check_server(self, agreement: Agreement) -> None:
         """Refuse an agreement whose requests may come from another server."""
-        if agreement.server_ca and not set(fingerprints(self.server.ca)) <= {*agreement.server_ca}:
-            raise PrivacyError(
-                f"server.ca = {self.server.ca}: it contains an authority that the agreement does "
-                "not name, and that authority could sign another server's certificate; ask for "
-                "the file with the agreed authorities"
-            )
+        for server in self.server:
+            if not server.is_named_in(agreement):
+                raise PrivacyError(
+                    f"server.ca = {server.ca}: it contains an authority that the agreement does "
+                    "not name, and that authority could sign another server's certificate; ask "
+                    "for the file with the agreed authorities"
+                )
 
     def _protects_people(self, agreement: Agreement) -> str:
         """Return a fix that an error message suggests if the run protects each person or record."""
@@ -433,10 +466,18 @@ def read_policy(path: Path) -> SitePolicy:
         ConfigError: the file cannot be read, or is not a policy.
     """
     try:
-        found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_policy(path.read_text(encoding="utf-8"), path)
     except OSError as error:
         raise ConfigError(f"policy {path}: {error.strerror}; check the path") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"policy {path}: this is not TOML: {error}") from error
+
+
+def parse_policy(text: str, path: Path) -> SitePolicy:
+    """Return the policy in a text that is, or will be, in a file; see ``read_policy``."""
+    try:
+        found: dict[str, Any] = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"policy {path}: this is not TOML: {error}") from error
     tables: dict[str, type[BaseModel]] = {
         "budget": BudgetTable,
@@ -444,8 +485,14 @@ def read_policy(path: Path) -> SitePolicy:
         "own": OwnBudget,
         "largest": SpendLimits,
         "server": ServerTable,
+        "study": StudyTable,
     }
     nested = {name: table.model_fields for name, table in tables.items()}
+    if isinstance(found.get("server"), dict):
+        raise ConfigError(
+            f"policy {path}: [server]: a site may have several servers; write [[server]], once for "
+            "each of them"
+        )
     try:
         policy = SitePolicy.model_validate(found)
     except ValidationError as error:
@@ -466,7 +513,7 @@ def read_policy(path: Path) -> SitePolicy:
     places = ("data", "key", "witness", "state", "data_dir")
     given = {name: getattr(policy, name) for name in places}
     update: dict[str, Any] = {n: here / p.expanduser() for n, p in given.items() if p}
-    update["server"] = policy.server.changed(ca=here / policy.server.ca.expanduser())
+    update["server"] = [each.changed(ca=here / each.ca.expanduser()) for each in policy.server]
     return policy.changed(**update)
 
 

@@ -18,8 +18,7 @@ from fedldp.accounting.accountants import releases_nothing
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.acceptance import Acceptances
 from fedldp.deployment.agreement import Agreement
-from fedldp.deployment.identity import read_private
-from fedldp.deployment.key_changes import EarlierKeys
+from fedldp.deployment.key_changes import keys_of
 from fedldp.deployment.policy import SitePolicy, costs_of, make_state, rounds_answered
 from fedldp.deployment.site_ledger import (
     LEAST_HASH,
@@ -158,8 +157,7 @@ class _Placed:
         """
         if not agreement.budgets:
             return cls(agreement, 0, agreement.rounds_of(0))
-        own = read_private(policy.key).public_key().public_bytes_raw().hex()
-        keys = {own, *(change.old for change in EarlierKeys.of(policy).changes)}
+        keys = keys_of(policy)
         for place, site in enumerate(agreement.sites):
             if site.key in keys:
                 return cls(agreement, place, agreement.rounds_of(place))

@@ -28,7 +28,7 @@ from fedldp.deployment.certificates import ServerTls
 from fedldp.deployment.initial import beside
 from fedldp.deployment.key_changes import next_key_of
 from fedldp.deployment.logs import JsonLines
-from fedldp.deployment.policy import SitePolicy
+from fedldp.deployment.policy import ServerTable, SitePolicy
 from fedldp.deployment.server import Served, Server
 from fedldp.deployment.site import Agent, largest_message
 from fedldp.deployment.watch import SiteWatch, beating
@@ -90,14 +90,17 @@ def serve_links(agent: Agent, stop: threading.Event) -> None:
     from fedldp.deployment.https.hello import NO_DIGEST
     from fedldp.deployment.https.site import HttpsLink
 
-    server, links = agent.policy.server, dict[bytes, HttpsLink]()
+    links = dict[tuple[bytes, ServerTable], HttpsLink]()
     while not stop.is_set():
-        served = agent.served() or [NO_DIGEST]  # which shows the server that the site is there
-        for digest in links.keys() - served:
-            links.pop(digest).end()
-        for digest in served:
-            if digest not in links:
-                links[digest] = HttpsLink(
+        served = list(agent.served().items())
+        asked = {server.url for _, server in served}
+        # The other servers see that the site is there.
+        served += [(NO_DIGEST, each) for each in agent.policy.server if each.url not in asked]
+        for other in links.keys() - set(served):
+            links.pop(other).end()
+        for digest, server in served:
+            if (digest, server) not in links:
+                links[digest, server] = HttpsLink(
                     server.url,
                     server.ca,
                     agent.key,
@@ -106,9 +109,9 @@ def serve_links(agent: Agent, stop: threading.Event) -> None:
                     lambda: agent.largest_message,
                     partial(agent.receipt, digest),
                     agent.ledger.database.checkpoint,
-                    lambda why: agent.watch.reached() if why is None else agent.watch.lost(why),
+                    partial(agent.watch.heard, server.url),
                 )
-                links[digest].start()
+                links[digest, server].start()
         stop.wait(_LOOK_SECONDS)
     for link in links.values():
         link.end()

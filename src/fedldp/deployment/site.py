@@ -12,15 +12,17 @@ it cost; it never contains a weight, a report or an example.
 from __future__ import annotations
 
 import logging
-import threading
 import time
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
+from threading import Lock
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedldp.accounting.accountants import sent_of_nothing
 from fedldp.core.errors import (
+    ConfigError,
     FedldpError,
     LedgerUnusable,
     PrivacyError,
@@ -32,8 +34,9 @@ from fedldp.data import Examples
 from fedldp.deployment.acceptance import Acceptance, Acceptances
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.channels import client_role
+from fedldp.deployment.data_ledgers import note_others
 from fedldp.deployment.identity import read_private
-from fedldp.deployment.key_changes import EarlierKeys
+from fedldp.deployment.key_changes import EarlierKeys, keys_of
 from fedldp.deployment.logs import RateLimitedLog
 from fedldp.deployment.messages import (
     NO_RECEIPT,
@@ -44,7 +47,14 @@ from fedldp.deployment.messages import (
     pack,
     read_by_site,
 )
-from fedldp.deployment.policy import SitePolicy, make_state, own_place, private_to_owner
+from fedldp.deployment.policy import (
+    ServerTable,
+    SitePolicy,
+    make_state,
+    own_place,
+    private_to_owner,
+    rounds_answered,
+)
 from fedldp.deployment.site_ledger import LEAST_HASH, SiteLedger
 from fedldp.deployment.source import (
     SiteData,
@@ -65,6 +75,8 @@ from fedldp.training.tensors import one_thread
 
 log = logging.getLogger("fedldp.site")
 
+_MOST_RUNS = 8
+"""How many runs may be under way at once, each with a thread and a connection."""
 _LEAST_BYTES = 1 << 20
 _BYTES_OF_WEIGHT = 32
 _BYTES_OF_SITE = 256
@@ -77,6 +89,7 @@ class ServedRun:
     Attributes:
         accepted: how it was accepted.
         agreement: the agreement.
+        policy: the site's policy for the run, with the server that runs it.
         index: the site's index in the roster.
         reporting: the first phase of a round whose answers must be marked before they leave: before
             it, nothing is released that would matter if it were released again.
@@ -86,10 +99,11 @@ class ServedRun:
 
     accepted: Acceptance
     agreement: Agreement
+    policy: SitePolicy
     index: int
     reporting: int
     runtime: ClientRuntime
-    answering: threading.Lock = field(default_factory=threading.Lock)
+    answering: Lock = field(default_factory=Lock)
 
 
 class Agent:
@@ -125,7 +139,7 @@ class Agent:
         self._runs: dict[bytes, ServedRun] = {}
         self._refused: dict[bytes, Acceptance] = {}
         self._left: dict[bytes, bytes] = {}  # the receipt of each agreement's latest answer
-        self._beginning, self._leaving = threading.Lock(), threading.Lock()
+        self._beginning, self._leaving = defaultdict[bytes, Lock](Lock), Lock()
         self._rate_limited = RateLimitedLog(log)
         self.largest_message = _LEAST_BYTES
         self.shown: list[Release] | None = None
@@ -135,9 +149,12 @@ class Agent:
         """The number of the latest shown entry of each run."""
         try:
             self.shown = self._kept.keep()
+            note_others(policy.data, keys_of(policy), self._ledger.database)
         except LedgerUnusable as error:
             # Start anyway: the server is told, so that it does not wait for this site.
             self._refuses(error)
+        except ConfigError as error:  # it is said at the next ``join`` and ``accept``
+            log.warning("the ledgers of these data are not known: %s", error)
         for each in self._accepted.current():
             self._run(each.digest)
 
@@ -156,13 +173,26 @@ class Agent:
         """The site's identity."""
         return self._key
 
-    def served(self) -> list[bytes]:
-        """Return the digests of the agreements that are accepted and can be served."""
+    def served(self) -> dict[bytes, ServerTable]:
+        """Return the server of each agreement that can be served, by its digest; at most 8.
+
+        Those whose rounds are all answered come last; they have no more than a repeat to send.
+        """
         try:
-            accepted = [each.digest for each in self._accepted.current()]
+            digests = [each.digest for each in self._accepted.current()]
         except LedgerUnusable:  # their requests are refused, as a normal answer
-            return list(self._runs)
-        return [digest for digest in accepted if self._run(digest) is not None]
+            digests = list(self._runs)
+        runs = [run for run in map(self._run, digests) if run is not None]
+        runs.sort(key=self._is_answered)
+        if len(runs) > _MOST_RUNS:
+            self._rate_limited(f"{len(runs) - _MOST_RUNS} runs wait: {_MOST_RUNS} are under way")
+        return {run.accepted.digest: run.policy.server[0] for run in runs[:_MOST_RUNS]}
+
+    def _is_answered(self, run: ServedRun) -> bool:
+        """Return whether the site answered all rounds of a run, by the answers that have left."""
+        entries = [each for each in self.shown or () if each.run == run.agreement.run]
+        due: int = run.agreement.rounds_of(run.index)
+        return len(rounds_answered(entries)) >= due
 
     def receipt(self, digest: bytes) -> bytes:
         """Return the receipt of the last answer that left in the run of a served agreement.
@@ -183,7 +213,6 @@ class Agent:
 
     def answer(self, body: bytes) -> bytes:
         """Return the answer to a server's message."""
-        self.watch.reached()
         try:
             message = read_by_site(body)
         except WireError:
@@ -220,7 +249,7 @@ class Agent:
 
         An agreement is opened only once.
         """
-        with self._beginning:
+        with self._beginning[digest]:  # a slow beginning holds up no other run
             try:
                 try:
                     accepted = self._accepted.of(digest)
@@ -253,15 +282,16 @@ class Agent:
             return self._runs[digest]
 
     def _begun(self, accepted: Acceptance) -> ServedRun:
-        agreement = accepted.allowed(self.policy)
-        accepted.check_data(self.policy, self._source.digest)
+        agreement, policy = accepted.allowed(self.policy), accepted.policy(self.policy)
+        source = self._source.labelled(policy.label_column)
+        accepted.check_data(policy, source.digest)
         config, problem = agreement.config, agreement.problem
         keys: Keys = SecretKeys(self._ledger.secret, agreement.run)
         if agreement.test_seed is not None:
             if not self._test_keys:
                 check_randomness(agreement)
             keys = SimulationKeys(agreement.test_seed, own_place(agreement, self._public))
-        opened = open_run(self.policy, agreement, self._key, self._source, keys, self._ledger)
+        opened = open_run(policy, agreement, self._key, source, keys, self._ledger)
         index, role, store = opened.index, opened.role, opened.store
         if agreement.draws_once and not opened.noted:
             begin_with(opened.examples, store)
@@ -291,7 +321,7 @@ class Agent:
             agreement.channel,
         )
         self.largest_message = max(self.largest_message, largest_message(agreement))
-        return ServedRun(accepted, agreement, index, role.reporting, runtime)
+        return ServedRun(accepted, agreement, policy, index, role.reporting, runtime)
 
     # Messages
 

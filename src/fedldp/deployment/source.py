@@ -50,7 +50,7 @@ class SiteData:
     Attributes:
         found: the content of the file.
         label_column: the label column of a table.
-        digest: see ``digest_of_data``.
+        content: SHA-256 of the file's bytes, 32 bytes.
         person_column: the person column of a table, if the site's name for it differs from the name
             in the agreement.
         numbers: the labels of examples as they stand in the file, shape (N,). Those that are no
@@ -59,12 +59,21 @@ class SiteData:
 
     found: Examples | Table
     label_column: str
-    digest: str
+    content: bytes
     person_column: str | None = None
     numbers: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.found)
+
+    @property
+    def digest(self) -> str:
+        """What identifies the data; see ``digest_of_data``."""
+        return _digest_of(self.content, self.label_column, self.person_column)
+
+    def labelled(self, column: str) -> SiteData:
+        """Return the same data with another label column."""
+        return replace(self, label_column=column)
 
     def __str__(self) -> str:
         if isinstance(self.found, Examples):
@@ -164,13 +173,13 @@ def open_source(path: Path, label_column: str, person_column: str | None = None)
         FedldpError: the file cannot be read, or changes while it is read, or a .npz file holds no
             examples.
     """
-    digest = digest_of_data(path, label_column, person_column)
+    content = _content(path)
     if is_table(path.name):
-        found = SiteData(read_table(path), label_column, digest, person_column)
+        found = SiteData(read_table(path), label_column, content, person_column)
     else:
         examples, numbers = _of_arrays(read_arrays(path), f"{path}:")
-        found = SiteData(examples, label_column, digest, numbers=numbers)
-    if digest_of_data(path, label_column, person_column) != digest:
+        found = SiteData(examples, label_column, content, person_column, numbers)
+    if _content(path) != content:
         raise DataError(f"data {path}: it changed while it was read; try again once it is complete")
     return found
 
@@ -203,13 +212,20 @@ def digest_of_data(path: Path, label_column: str, person_column: str | None) -> 
     Raises:
         DataMissing: the file cannot be read.
     """
-    found = hashlib.sha256(json.dumps([label_column, person_column]).encode())
+    return _digest_of(_content(path), label_column, person_column)
+
+
+def _content(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            found.update(hashlib.file_digest(file, "sha256").digest())
+            return hashlib.file_digest(file, "sha256").digest()
     except OSError as error:
         raise DataMissing(f"data {path}: {error.strerror}", "check the path") from error
-    return found.hexdigest()
+
+
+def _digest_of(content: bytes, label_column: str, person_column: str | None) -> str:
+    columns = json.dumps([label_column, person_column]).encode()
+    return hashlib.sha256(columns + content).hexdigest()
 
 
 log = logging.getLogger("fedldp.site")

@@ -88,6 +88,7 @@ def status_of_server(folder: Path) -> dict[str, Any]:
 
 
 METRICS = "metrics.jsonl"
+_OVER = ("retired", "finished")
 _OF_A_SITE = ("last_seen", "state", "detail", "rounds", "sent_bytes", "received_bytes")
 
 
@@ -184,8 +185,9 @@ _AMISS = {"unseen", "away", "not-accepted", "other-version", "refused"}
 
 
 def of_authority(policy: SitePolicy) -> Iterator[Status]:
-    """Yield what needs attention about the authority that vouches for a site's server."""
-    return _validity(policy.server.ca, authority_expires)
+    """Yield what needs attention about the authorities that vouch for a site's servers."""
+    for server in policy.server:
+        yield from _validity(server.ca, authority_expires)
 
 
 def _validity(certificate: Path, ends: Callable[[Path], datetime]) -> Iterator[Status]:
@@ -251,11 +253,6 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
     own = _read(
         warnings, "key", lambda: read_private(policy.key).public_key().public_bytes_raw().hex()
     )
-    data = _read(
-        warnings,
-        "data",
-        lambda: digest_of_data(policy.data, policy.label_column, policy.person_column),
-    )
     found, names = list[dict[str, Any]](), list[str]()
     all_accepted: list[Acceptance] | None = None
     if policy.ledger.exists() or not policy.mark.exists():
@@ -275,18 +272,20 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
         found.append(_run(accepted, agreement, entries, of))
         if found[-1]["state"] not in ("under-way", None):
             continue
-        if data is not None:
-            try:
-                accepted.check_data(policy, data)
-            except FedldpError as error:
-                warnings.append(NOT_SERVED(run=agreement.run, why=str(error)))
+        try:
+            own_policy = accepted.policy(policy)
+            columns = own_policy.label_column, own_policy.person_column
+            accepted.check_data(policy, digest_of_data(policy.data, *columns))
+        except FedldpError as error:
+            warnings.append(NOT_SERVED(run=agreement.run, why=str(error)))
+            continue
         if ledger is not None and entries is not None and places:
-            here = policy.as_here(agreement)
+            here = own_policy.as_here(agreement)
             warnings += cannot_pay(ledger, accepted, here, places[0], entries)
     refuses = "refused" if known.get("refuses") else "ready" if connected else "away"
     return {
         "rounds": {
-            name: _total(each["rounds"][name] for each in found if each["state"] != "retired")
+            name: _total(each["rounds"][name] for each in found if each["state"] not in _OVER)
             if all_read
             else None
             for name in ("done", "of")
@@ -303,7 +302,7 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
         "warnings": words.facts(warnings),
         "runs": found,
         "last_release": last,
-        "server": policy.server.url,
+        "servers": [server.url for server in policy.server],
     }
 
 
@@ -397,7 +396,7 @@ def _finite(value: float) -> float | None:
 def _run(
     accepted: Acceptance, agreement: Agreement, entries: list[Release] | None, of: int | None
 ) -> dict[str, Any]:
-    """Return a run's state: retired, answered (all rounds), under-way, or None if unknown."""
+    """Return a run's state: retired, finished, answered, under-way, or None if unknown."""
     done, state = None, None
     if entries is not None:
         answered = {
@@ -415,7 +414,7 @@ def _run(
         "digest": agreement.digest.hex(),
         "system": agreement.config.name(),
         "rounds": {"done": done, "of": of},
-        "state": state if accepted.is_open else "retired",
+        "state": state if accepted.is_open else accepted.state,
     }
 
 
@@ -433,7 +432,7 @@ def _next_of_site(process: Process, found: list[dict[str, Any]], *, all_read: bo
     under_way = [each["run"][:8] for each in found if each["state"] == "under-way"]
     if under_way:
         return "answers " + ", ".join(f"run {run}" for run in under_way)
-    done = [each["digest"][:16] for each in found if each["state"] != "retired"]
+    done = [each["digest"][:16] for each in found if each["state"] not in _OVER]
     if done:
         return f"all rounds are answered; once the server is done: fedldp deploy retire {done[0]}"
     return "accept an agreement: fedldp deploy accept run.agreement"

@@ -247,23 +247,30 @@ class SiteWatch:
         self._lock = threading.Lock()
         known = (read_status(folder) or {}).get("last_seen")
         self._last_seen = known if isinstance(known, str) else None
-        self._amiss: str | None = "has not reached its server yet"
+        self._amiss: dict[str, str] = {"": "has not reached its server yet"}
         self._refuses: str | None = None
         self._sent = self._received = 0
         self._ended = False
         self.write(now=True)
 
-    def reached(self) -> None:
-        """Note that the server was heard from."""
-        self._set(last_seen=_iso(datetime.now(UTC)), amiss=None)
-
-    def lost(self, why: str) -> None:
-        """Note that the server could not be reached."""
-        self._set(amiss=why)
+    def heard(self, server: str, amiss: str | None = None) -> None:
+        """Note that a server was heard from, or why it could not be reached."""
+        with self._lock:
+            before = dict(self._amiss)
+            self._amiss.pop("", None)
+            self._amiss.pop(server, None)
+            if amiss is None:
+                self._last_seen = _iso(datetime.now(UTC))
+            else:
+                self._amiss[server] = amiss
+            changed = before != self._amiss
+        self._file.write(self.document, changed=changed, now=changed)
 
     def refuses(self, why: str | None) -> None:
         """Note why the agent refuses all requests; None if it does not."""
-        self._set(refuses=why)
+        with self._lock:
+            changed, self._refuses = why != self._refuses, why
+        self._file.write(self.document, changed=changed, now=changed)
 
     def write(self, *, now: bool = False) -> None:
         """Update the file if ``now`` is true or an update is due."""
@@ -286,24 +293,14 @@ class SiteWatch:
         with self._lock:
             return {
                 "last_seen": self._last_seen,
-                "connected": self._amiss is None,
-                "amiss": self._amiss,
+                "connected": not self._amiss,
+                "amiss": "; ".join(self._amiss.values()) or None,
                 "refuses": self._refuses,
                 "sent_bytes": self._sent,
                 "received_bytes": self._received,
                 "ended": self._ended,
                 "written": _iso(datetime.now(UTC)),
             }
-
-    def _set(self, **changes: str | None) -> None:
-        with self._lock:
-            changed = any(
-                name != "last_seen" and getattr(self, f"_{name}") != value
-                for name, value in changes.items()
-            )
-            for name, value in changes.items():
-                setattr(self, f"_{name}", value)
-        self._file.write(self.document, changed=changed, now=changed)
 
 
 class _File:

@@ -1,0 +1,275 @@
+"""A site joins a second study: it adds to its policy, and never begins a second budget unseen."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.deployment import words
+from fedldp.deployment.acceptance import Acceptances, policy_for
+from fedldp.deployment.agreement import Agreement
+from fedldp.deployment.data_ledgers import DataLedgers
+from fedldp.deployment.policy import read_policy
+from fedldp.deployment.policy_text import with_table, with_values
+from fedldp.deployment.running import OverHttps, pipe_of
+from fedldp.deployment.site import Agent
+from fedldp.ledgers.database import Database
+
+FIRST = """
+system = "person_dp_sgd"
+channel = "named"
+epsilon = 4.0
+num_clients = 1
+dataset = "one/patients.csv"
+label_column = "outcome"
+classes = ["well", "ill"]
+ignore_columns = ["relapse"]
+person_column = "patient"
+model = "logistic"
+rounds = 2
+clip = 1.0
+learning_rate = 1.0
+scale_columns = {age = [0, 120]}
+"""
+SECOND = """
+system = "personalized_sound"
+num_clients = 1
+dataset = "two/patients.csv"
+label_column = "relapse"
+classes = ["no", "yes"]
+ignore_columns = ["patient", "outcome"]
+scale_columns = {age = [0, 120]}
+rounds = 2
+clip = 1.0
+epsilon = 4.0
+weighting = "uniform"
+"""
+SITE = "north"
+POLICY = Path(SITE, "site.toml")
+
+
+@pytest.fixture
+def deploy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fedldp_command: Any
+) -> Callable[..., Any]:
+    """Return the command, in a folder with one site in one study, and an invite to a second."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(words, "_STEPS", 1)
+
+    def run(*given: str) -> Any:
+        return fedldp_command("deploy", *given)
+
+    rows = [
+        f"p{i // 2},{20 + i},{'ill' if i % 3 else 'well'},{'yes' if i % 2 else 'no'}"
+        for i in range(30)
+    ]
+    for place in ("one", "two", SITE):
+        Path(place).mkdir()
+        Path(place, "patients.csv").write_text(
+            "\n".join(["patient,age,outcome,relapse", *rows]) + "\n"
+        )
+        Path(place, "patients.csv").chmod(0o600)
+    for place, recipe, port in (("one", FIRST, 8443), ("two", SECOND, 8444)):
+        Path(f"{place}.toml").write_text(recipe)
+        people = ("--people", "15") if place == "one" else ()
+        outcome = run(
+            *("invite", f"{place}.toml", "-o", f"{place}/run.invite", "--channel", "named"),
+            *("--examples", "30", *people, "--url", f"https://localhost:{port}"),
+        )
+        assert outcome.status == 0, outcome.err
+    outcome = run(
+        *("join", "one/run.invite", "--site", SITE, "--data", f"{SITE}/patients.csv"),
+        *("--budget", "100"),
+    )
+    assert outcome.status == 0, outcome.err
+    text = POLICY.read_text()
+    POLICY.write_text(f"# Mine.\n{text}".replace("\nmodels = [", "\nmodels = [  # few\n"))
+    return run
+
+
+def admit(deploy: Callable[..., Any], place: str) -> Agreement:
+    outcome = deploy("admit", f"{place}/run.invite", f"{SITE}/{SITE}.join", "--yes")
+    assert outcome.status == 0, outcome.err
+    return Agreement.read(Path(place, "run.agreement"))
+
+
+def accept(deploy: Callable[..., Any], *said: str) -> Any:
+    return deploy("accept", *said, "--policy", str(POLICY), "--yes")
+
+
+def test_a_second_study_adds_what_the_policy_lacks_when_that_is_confirmed(
+    deploy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = admit(deploy, "one")
+    assert accept(deploy, "one/run.agreement").status == 0
+    before, files = POLICY.read_text(), sorted(Path(SITE).iterdir())
+    again = ("join", "two/run.invite", "--site", SITE)
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    outcome = deploy(*again)
+    assert outcome.status == 1
+    for line in (
+        "systems: personalized_sound",
+        "study: for this run, {'label_column': 'relapse'}",
+        "server: https://localhost:8444, by the authorities of the invite",
+    ):
+        assert f"adds       {line}" in outcome.out
+    assert POLICY.read_text() == before
+    assert sorted(Path(SITE).iterdir()) == files
+    outcome = deploy(*again, "--yes")
+    assert outcome.status == 0, outcome.err
+    text, policy = POLICY.read_text(), read_policy(POLICY)
+    assert text.startswith("# Mine.\n")
+    assert "models = [  # few\n" in text
+    was = tomllib.loads(before)
+    assert tomllib.loads(text) == {
+        **was,
+        "systems": ["person_dp_sgd", "personalized_sound"],
+        "server": [*was["server"], {"url": "https://localhost:8444", "ca": "ca-2.pem"}],
+        "study": [{"invite": policy.study[0].invite, "label_column": "relapse"}],
+    }
+    assert POLICY.stat().st_mode & 0o777 == 0o600
+    # The run has its own column and its own server, which follows from the authorities.
+    second = admit(deploy, "two")
+    assert second.invite == policy.study[0].invite
+    outcome = accept(deploy, "two/run.agreement")
+    assert outcome.status == 0, outcome.err
+    assert "https://localhost:8444; labels are in column relapse" in outcome.out
+    assert f"run {first.run[:8]} may still spend rho" in outcome.out
+    one, two = Acceptances(policy).current()
+    assert (one.server, two.server) == ("https://localhost:8443", "https://localhost:8444")
+    assert one.policy(policy).label_column == "outcome"
+    assert two.policy(policy).label_column == "relapse"
+    assert one.data != two.data
+    agent = Agent(policy)
+    assert [(digest, server.url) for digest, server in agent.served().items()] == [
+        (first.digest, one.server),
+        (second.digest, two.server),
+    ]
+    members: Any = [agent._runs[each.digest].runtime.members for each in (one, two)]
+    labels = [each.examples.labels.tolist() for each in members]
+    assert labels[0] == [int(i % 3 > 0) for i in range(30)]
+    assert labels[1] == [i % 2 for i in range(30)]
+
+
+def test_a_second_study_cannot_take_what_the_budget_lacks(deploy: Callable[..., Any]) -> None:
+    POLICY.write_text(POLICY.read_text().replace("limit = 100.0", "limit = 0.5"))
+    admit(deploy, "one")
+    assert accept(deploy, "one/run.agreement").status == 0
+    assert deploy("join", "two/run.invite", "--site", SITE, "--yes").status == 0
+    admit(deploy, "two")
+    line = accept(deploy, "two/run.agreement").assert_refused()
+    assert "what is left of this site's budgets (run " in line
+    assert "covers only" in line
+
+
+def test_a_server_of_neither_study_runs_none_of_them(deploy: Callable[..., Any]) -> None:
+    assert deploy("join", "two/run.invite", "--site", SITE, "--yes").status == 0
+    agreement, policy = admit(deploy, "two"), read_policy(POLICY)
+    one, two = policy.server
+    assert policy_for(policy, agreement).server == (two,)
+    assert policy_for(policy, agreement, one.url).server == (one,)
+    with pytest.raises(PrivacyError, match="an authority that the agreement does not name"):
+        policy_for(policy, agreement, one.url).check(agreement)
+    line = accept(deploy, "two/run.agreement", "--server", "https://else").assert_refused()
+    assert "none of this site's servers" in line
+    shutil.copy(one.ca, two.ca)
+    line = accept(deploy, "two/run.agreement").assert_refused()
+    assert "none of this site's servers" in line
+
+
+def test_each_server_is_asked_for_the_agreement_with_the_words(
+    deploy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "localhost")
+    first = admit(deploy, "one")
+    assert deploy("join", "two/run.invite", "--site", SITE, "--yes").status == 0
+    second = admit(deploy, "two")
+    reached = [
+        OverHttps("127.0.0.1:0", Path(place, "server.pem"), Path(place, "server.key"))
+        for place in ("one", "two")
+    ]
+    ends = [each.listener(each.key.parent, 1) for each in reached]
+    with ends[0], ends[1], ends[0].serving(pipe_of(first)), ends[1].serving(pipe_of(second)):
+        for port, end in zip((8443, 8444), ends, strict=True):
+            text = POLICY.read_text().replace(f":{port}", f":{end.address[1]}")
+            POLICY.write_text(text)
+        for agreement, end in ((second, ends[1]), (first, ends[0])):
+            outcome = accept(deploy, *words.words_of(agreement.digest).split())
+            assert outcome.status == 0, outcome.err
+            found = Acceptances(read_policy(POLICY)).of(agreement.digest)
+            assert found is not None
+            assert found.server == f"https://localhost:{end.address[1]}"
+        other = words.words_of(b"other").split()
+        assert "the server has another agreement" in accept(deploy, *other).err
+
+
+def test_a_second_ledger_for_a_table_is_declared_and_an_act_in_both(
+    deploy: Callable[..., Any],
+) -> None:
+    table = Path(SITE, "patients.csv")
+    (own,) = DataLedgers.of(table).ledgers
+    assert own.key == Path(SITE, f"{SITE}.pub").read_text().strip()
+    admit(deploy, "one")
+    assert accept(deploy, "one/run.agreement").status == 0
+    other = ("join", "two/run.invite", "--site", "other", "--data", str(table), "--budget", "9")
+    line = deploy(*other).assert_refused()
+    assert f"the ledger of another site's folder (key {own.key[:16]})" in line
+    assert not Path("other").exists()
+    assert deploy(*other, "--second-ledger").status == 0
+    assert [each.second for each in DataLedgers.of(table).ledgers] == [False, True]
+    # The first folder goes on, and so does the second: each is told of the other.
+    assert deploy("join", "two/run.invite", "--site", SITE, "--yes").status == 0
+    assert deploy("keys", SITE, "--rotate", "--yes").status == 0
+    assert deploy("join", "two/run.invite", "--site", SITE, "--yes").status == 0
+    assert len(DataLedgers.of(table).ledgers) == 2
+    assert deploy("admit", "two/run.invite", "other/other.join", "--yes").status == 0
+    outcome = deploy("accept", "two/run.agreement", "--policy", "other/site.toml", "--yes")
+    assert f"another ledger counts these data too: key {own.key[:16]}" in outcome.out
+    Agent(read_policy(POLICY))
+    Agent(read_policy(POLICY))
+    keys = [each.key for each in DataLedgers.of(table).ledgers]
+    for folder, key in ((SITE, keys[1]), ("other", keys[0])):
+        acts = Database(Path(folder, "state", "site.db")).history()
+        said = [act["words"] for act in acts if act["what"] == "second ledger"]
+        assert [each.split(",")[0] for each in said] == [f"key {key[:16]}"]
+    damaged = table.with_name("patients.csv.ledger")
+    damaged.write_text(damaged.read_text().replace(keys[0], keys[1], 1))
+    line = deploy("join", "two/run.invite", "--site", SITE, "--yes").assert_refused()
+    assert "it was changed after the site signed it" in line
+    Agent(read_policy(POLICY))  # whoever writes there cannot stop the agent
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'a = 1\nlist = ["x"]\n',
+        'list = []  # none ]\n[table]\nlist = ["y"]\n',
+        'list = [\n  "x",  # the first ]\n  "y",\n]\n',
+        'list = [\n  "x"  # the first\n]\nb = "]"\n',
+        "list=['x]', 'y']",
+    ],
+)
+def test_values_are_added_to_a_list_as_it_is_written(text: str) -> None:
+    before = tomllib.loads(text)
+    found = with_values(text, "list", ['new "one"', "ä"])
+    assert tomllib.loads(found) == {**before, "list": [*before["list"], 'new "one"', "ä"]}
+    assert [line for line in text.splitlines() if line.startswith("#")] == [
+        line for line in found.splitlines() if line.startswith("#")
+    ]
+    assert all(part in found for part in ("# none ]", "# the first") if part in text)
+
+
+def test_a_table_is_added_at_the_end_or_refused() -> None:
+    text = '[[server]]\nurl = "a"\n\n[budget]\nlimit = 1\n# the end'
+    found = with_table(text, "server", {"url": "b", "own": {"epsilon": 1.0}})
+    assert found.startswith(text)
+    assert tomllib.loads(found)["server"] == [{"url": "a"}, {"url": "b", "own": {"epsilon": 1.0}}]
+    with pytest.raises(ConfigError, match=r"write it as a table \[\[server\]\]"):
+        with_table('server = [{url = "a"}]\n', "server", {"url": "b"})
