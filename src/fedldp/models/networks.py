@@ -54,6 +54,14 @@ def mlp(input_shape: tuple[int, ...], num_classes: int) -> list[Layer]:
     return [Flatten(), Dense(256), Relu(), Dense(num_classes)]
 
 
+def mlp_linear(input_shape: tuple[int, ...], num_classes: int) -> list[Layer]:
+    """Like mlp, without an activation between its layers: the network of NbAFL's authors' code.
+
+    Source: https://github.com/AdamWei-boop/Federated-Learning-with-Local-Differential-Privacy.
+    """
+    return [Flatten(), Dense(256), Dense(num_classes)]
+
+
 def mlp_64(input_shape: tuple[int, ...], num_classes: int) -> list[Layer]:
     """One hidden layer of 64 units; d = 737,994 for 11,520 inputs and 10 classes."""
     return [Flatten(), Dense(64), Relu(), Dense(num_classes)]
@@ -122,5 +130,8 @@ def _two_layers(
 
 MODELS = {
     made.__name__: made
-    for made in (cnn, cnn_32, linear, logistic, mlp, mlp_64, mlp_2048, mlp_2048_dropout, vgg)
+    for made in (
+        *(cnn, cnn_32, linear, logistic, mlp, mlp_64, mlp_2048, mlp_2048_dropout, mlp_linear),
+        vgg,
+    )
 }

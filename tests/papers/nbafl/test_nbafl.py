@@ -12,11 +12,13 @@ import fedldp
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.algorithms.problem import Problem
 from fedldp.core.kinds import DISCRETE, NUMBER_OF_EXAMPLES
+from fedldp.data import Examples, load_dataset
 from fedldp.papers.nbafl.preset import nbafl
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Broadcast, Report
 from fedldp.simulation.plan import plan
-from fedldp.testing.clients import Roles, sender_of
+from fedldp.testing.clients import Roles, client_of, sender_of, trained
+from fedldp.training.local_sgd import batches
 
 DIGITS = Problem((1, 8, 8), 10, 1437)
 MNIST = Problem((1, 28, 28), 10, 33_600)
@@ -125,6 +127,71 @@ def test_example_counts_are_in_clear() -> None:
     for kinds in lines(config_of(weighting="examples")).values():
         assert [line.kind for line in kinds] == ["none"]
         assert NUMBER_OF_EXAMPLES in kinds[0].reason.values["what"]
+
+
+# The authors' code
+
+
+def clipped_config(**settings: Any) -> nbafl:
+    code = {"noise": "code", "example_clip": 0.5, "batch_size": 20, "learning_rate": 0.5}
+    return config_of(**{**code, "local_epochs": 2, "send": "update", **settings})
+
+
+@pytest.mark.parametrize("class_weights", [None, [3.0, *[1.0] * 9]])
+def test_each_examples_gradient_is_clipped(class_weights: list[float] | None) -> None:
+    """Against the closed form of a softmax's gradients, one by one."""
+    config = clipped_config(class_weights=class_weights)
+    own = load_dataset("digits").train.taken(np.arange(50))
+    own = Examples(own.features, np.where(np.arange(50) < 25, 0, own.labels))
+    found = trained(
+        roles_of(config).local_update, Broadcast(round=1, weights=START), client_of(own)
+    )
+    factors = np.array(class_weights or [1.0] * 10)
+    weight, bias = START[:640].reshape(10, 64).astype(float), START[640:].astype(float)
+    inputs, clips = own.features.reshape(50, 64).astype(float), 0
+    for few in batches(50, 2, 20, client_of(own).fresh("batches")):
+        steps = np.zeros((10, 65))
+        for row, label in zip(inputs[few], own.labels[few], strict=True):
+            logits = weight @ row + bias
+            errors = np.exp(logits - logits.max())
+            errors = errors / errors.sum() - np.eye(10)[label]
+            gradient = factors[label] * np.outer(errors, [*row, 1.0])
+            norm = np.linalg.norm(gradient)
+            clips += norm > 0.5
+            steps += gradient * min(1, 0.5 / norm) / len(few)
+        weight, bias = weight - 0.5 * steps[:, :64], bias - 0.5 * steps[:, 64]
+    assert 0 < clips < 100
+    np.testing.assert_allclose(found, [*weight.ravel(), *bias], atol=1e-5)
+
+
+def test_a_clip_of_all_steps_of_the_code_never_cuts() -> None:
+    """So the recipe's clip, 7 steps of at most 0.02 x 1.8, changes nothing of the authors' code."""
+    recipe = fedldp.recipe("nbafl-mnist-code-gradients-eps10")
+    most = math.ceil(800 / recipe.batch_size) * recipe.learning_rate * recipe.example_clip
+    assert recipe.clip == pytest.approx(most, rel=1e-12)
+    own = load_dataset("digits").train.taken(np.arange(50))
+    for name, steps in (("one epoch", 3), ("two", 6)):
+        config = clipped_config(local_epochs=steps // 3)
+        weights = trained(
+            roles_of(config).local_update, Broadcast(round=1, weights=START), client_of(own)
+        )
+        assert 0 < np.linalg.norm(weights - START) <= steps * 0.5 * 0.5 * (1 + 1e-6), name
+
+
+def test_what_holds_of_the_authors_code() -> None:
+    """What is claimed is for 2 C/m; the clip proves 2 C."""
+    for label, epsilon, clip, sigma in (
+        ("weights", 8, 20.0, 0.103891133516819), ("gradients", 10, 0.252, 4.73087e-4),
+    ):  # fmt: skip
+        config = fedldp.recipe(f"nbafl-mnist-code-{label}-eps{epsilon}")
+        assert isinstance(config, nbafl)
+        claim = plan(config, Problem((1, 28, 28), 10, 8000)).privacy.claim
+        assert claim is not None
+        assert (claim.epsilon, claim.unit) == (epsilon, "record")
+        assert "github.com/AdamWei-boop" in claim.source
+        (line,) = lines(config, Problem((1, 28, 28), 10, 8000))["client-round", "server"]
+        exact = gaussian_epsilon(2 * clip / sigma, config.delta)
+        assert line.epsilon == pytest.approx(exact, rel=1e-3)
 
 
 # Refusals

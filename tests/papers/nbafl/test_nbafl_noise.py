@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedldp.algorithms.server_update import ServerUpdate, Weighted, read_report
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.papers.nbafl.parts import NbaflNoise, downlink_noise, smallest_share
+from fedldp.papers.nbafl.parts import NbaflNoise, NoiseOfCode, downlink_noise, smallest_share
 from fedldp.protocol.keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Report
@@ -75,6 +75,17 @@ def test_equations_4_and_5(
     total = levels.uplink_sigma(epsilon) ** 2 / clients + levels.downlink_sigma(epsilon) ** 2
     needed = (float(c) * rounds * 2 * clip / (smallest * clients * epsilon)) ** 2
     assert total >= needed * (1 - 1e-9)
+
+
+def test_the_noise_of_the_authors_code_against_independent_values() -> None:
+    """Its two states, as Privacy_account computes them; the values are by mpmath."""
+    common: dict[str, Any] = {"rounds": 30, "exposures": 30, "clients": 10, "smallest": 800}
+    weights = NoiseOfCode(clip=20.0, bounded=20.0, delta=0.01, share=1.0, **common)
+    assert weights.uplink_sigma(8.0) == pytest.approx(0.103891133516819, rel=1e-14)
+    assert weights.downlink_sigma(8.0) == 0
+    common |= {"rounds": 200, "exposures": 200}
+    gradients = NoiseOfCode(clip=0.252, bounded=0.02 * 1.8, delta=0.001, share=0.5, **common)
+    assert gradients.uplink_sigma(10.0) == pytest.approx(3.34522996996485e-4, rel=1e-14)
 
 
 def test_a_budget_beyond_the_mechanism_is_refused() -> None:

@@ -13,9 +13,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedldp.algorithms.calibration import Calibration
+from fedldp.algorithms.composition import Algorithm, Local
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.server_update import Values
@@ -24,6 +25,11 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Source, declare
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.protocol.roles import Draw
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedldp.papers.nbafl.training import ClippedSgd
 
 declare(Source.ROUND, "downlink noise")
 
@@ -122,6 +128,10 @@ class NbaflNoise:
             )
 
     @property
+    def _repeats(self) -> str:
+        return f"exposures = {self.exposures} (rounds if not set)"
+
+    @property
     def _scale(self) -> float:
         # c times the sensitivity 2 C/m, with c = sqrt(2 ln(1.25/delta)).
         return math.sqrt(2 * math.log(1.25 / self.delta)) * 2 * self.clip / self.smallest
@@ -141,9 +151,8 @@ class NbaflNoise:
             ConfigError: the mechanism cannot be built for the budget.
         """
         given = (
-            f"{setting} = {epsilon:g}, delta = {self.delta:g}, exposures = {self.exposures} "
-            "(rounds if not set) and min_client_examples = "
-            f"{self.smallest} (num_examples/num_clients if not set)"
+            f"{setting} = {epsilon:g}, delta = {self.delta:g}, {self._repeats} and "
+            f"min_client_examples = {self.smallest} (num_examples/num_clients if not set)"
         )
         sigma = self.uplink_sigma(epsilon)
         check_noise(self.clip, sigma, given=given, knob=setting)
@@ -153,6 +162,37 @@ class NbaflNoise:
         """Return the standard deviation of the server's noise on the average (eq. 5), or 0."""
         excess = self.rounds**2 - self.exposures**2 * self.clients
         return self._scale * math.sqrt(max(excess, 0)) / (self.clients * epsilon)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseOfCode(NbaflNoise):
+    """The noise in the code of NbAFL's authors; its formula does not prove any privacy either.
+
+    The formula is that of their paper on user-level privacy. The server adds no noise.
+
+    Attributes:
+        bounded: what takes the place of C: a bound on a client's weights, or on the change that one
+            step makes for one example.
+        share: q, the share of the clients that take part in a round.
+
+    Source: https://github.com/AdamWei-boop/Federated-Learning-with-Local-Differential-Privacy.
+    """
+
+    bounded: float
+    share: float
+
+    @property
+    def _repeats(self) -> str:
+        return f"rounds = {self.rounds}"
+
+    def uplink_sigma(self, epsilon: float) -> float:
+        """Return 2 C/m sqrt(2 q T ln(1/delta))/epsilon."""
+        rounds = math.sqrt(2 * self.share * self.rounds * math.log(1 / self.delta))
+        return 2 * self.bounded / self.smallest * rounds / epsilon
+
+    def downlink_sigma(self, epsilon: float) -> float:
+        """Return 0."""
+        return 0.0
 
 
 OFFERS = (
@@ -213,13 +253,18 @@ class NbaflCalibration(Calibration):
             rounds=settings.rounds,
             exposures=settings.exposures or settings.rounds,
             clients=settings.round_size,
-            smallest=smallest_share(
-                settings.min_client_examples,
-                partition=settings.partition,
-                num_examples=problem.num_examples,
-                num_clients=settings.num_clients,
-                num_people=problem.people,
-            ),
+            smallest=self.smallest(problem),
+        )
+
+    def smallest(self, problem: Problem) -> int:
+        """Return m; see ``smallest_share``."""
+        settings = self.settings
+        return smallest_share(
+            settings.min_client_examples,
+            partition=settings.partition,
+            num_examples=problem.num_examples,
+            num_clients=settings.num_clients,
+            num_people=problem.people,
         )
 
     def mechanism(self, problem: Problem, client: int) -> Gaussian:
@@ -234,6 +279,49 @@ class NbaflCalibration(Calibration):
         """Return the server's own noise, if there is any (eq. 5)."""
         sigma = self.noise(problem).downlink_sigma(self.epsilon)
         return partial(downlink_noise, sigma) if sigma else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeCalibration(NbaflCalibration):
+    """The noise levels in the code of NbAFL's authors; see ``NoiseOfCode``."""
+
+    def noise(self, problem: Problem) -> NbaflNoise:
+        """Return the noise levels."""
+        settings = self.settings
+        bounded = settings.clip
+        if settings.example_clip is not None:
+            bounded = settings.learning_rate * settings.example_clip
+        return NoiseOfCode(
+            clip=settings.clip,
+            delta=settings.delta,
+            rounds=settings.rounds,
+            exposures=settings.rounds,
+            clients=settings.round_size,
+            smallest=self.smallest(problem),
+            bounded=bounded,
+            share=settings.round_size / settings.num_clients,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippedSteps(Local):
+    """SGD in which each example's gradient is scaled down to the norm ``example_clip``.
+
+    Attributes:
+        settings: the preset's settings.
+    """
+
+    weighs_classes: ClassVar[bool] = True
+    trains_part: ClassVar[bool] = True
+    alone: ClassVar[Literal["row"]] = "row"
+
+    settings: Settings
+
+    def __call__(self, algorithm: Algorithm, device: torch.device) -> ClippedSgd:
+        """Return the steps."""
+        from fedldp.papers.nbafl.training import ClippedSgd
+
+        return ClippedSgd(algorithm.sgd(device), self.settings.example_clip)
 
 
 def downlink_noise(sigma: float, size: int, draw: Draw) -> Values:

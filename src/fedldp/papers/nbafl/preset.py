@@ -15,18 +15,24 @@ Source: Wei et al., "Federated Learning With Differential Privacy: Algorithms an
 Analysis", IEEE TIFS 2020; equations as in Talaei, Izadi 2024 (arXiv 2401.02453), section III-A.
 
 The published noise is sized for a sensitivity of 2 C/m. The clip proves 2 C, both for one record
-and for the whole client, and the guarantees state that.
+and for the whole client, and the guarantees state that. So does that of the authors' code
+(``noise = "code"``), which has another formula and no server's noise; its newer state clips each
+example's gradient (``example_clip``), and is sized for 2 C/m times the learning rate.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InNorm
-from fedldp.algorithms.composition import Composition, WeightedMean
+from fedldp.algorithms.composition import Composition, Sgd, WeightedMean
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import EpsilonMeaning
-from fedldp.algorithms.settings import Offer, Positive
-from fedldp.papers.nbafl.parts import OFFERS, NbaflCalibration
+from fedldp.algorithms.settings import NormBound, Offer, Positive
+from fedldp.papers.nbafl.parts import OFFERS, ClippedSteps, CodeCalibration, NbaflCalibration
+
+_CODE = "https://github.com/AdamWei-boop/Federated-Learning-with-Local-Differential-Privacy"
 
 
 @preset(
@@ -36,15 +42,37 @@ from fedldp.papers.nbafl.parts import OFFERS, NbaflCalibration
         Positive,
         "the epsilon that the paper claims for one record, across all uploads",
     ),
+    Offer(
+        "noise",
+        Literal["paper", "code"],
+        "how the noise is sized: paper (eqs. 4 and 5), or code (the formula in the authors' code, "
+        "which adds none at the server)",
+        "paper",
+    ),
+    Offer(
+        "example_clip",
+        NormBound | None,
+        "the largest norm of one example's gradient, for which the noise of the authors' code has "
+        "been sized since November 2022, in place of clip; needs noise = code",
+        None,
+    ),
 )
 def nbafl(settings: Settings) -> Composition:
     """NbAFL; its noise is sized as published, and the statement gives what the clip proves."""
-    calibration = NbaflCalibration(
+    as_published = settings.noise == "paper"
+    calibration = (NbaflCalibration if as_published else CodeCalibration)(
         settings=settings,
         epsilon=settings.epsilon,
         meaning=EpsilonMeaning("record", "claimed"),
     )
+    unused = {"exposures": "with noise = code no noise depends on it"}
+    source = f"the authors' code of Wei et al. 2020, {_CODE}"
+    if as_published:
+        unused = {"example_clip": "with noise = paper the clip bounds what a client sends"}
+        source = "Wei et al. 2020, Theorem 1 and the uplink noise before it"
+    clipped = settings.example_clip is not None
     return Composition(
+        local=ClippedSteps(settings=settings) if clipped else Sgd(),
         bound=InNorm(clip=settings.clip, send=settings.send),
         calibration=calibration,
         estimate=WeightedMean(by_examples=settings.weighting == "examples"),
@@ -53,6 +81,7 @@ def nbafl(settings: Settings) -> Composition:
             epsilon=settings.epsilon,
             delta=settings.delta,
             unit="record",
-            source="Wei et al. 2020, Theorem 1 and the uplink noise before it",
+            source=source,
         ),
+        unused=unused,
     )
