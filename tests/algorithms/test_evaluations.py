@@ -21,6 +21,7 @@ from benchmarks.evaluation_coverage import KINDS, RANGE, asked, more_coverage, r
 from fedldp.algorithms.answers import Answer
 from fedldp.algorithms.evaluation import OfClasses, against_the_rest
 from fedldp.algorithms.evaluation_of_numbers import MANY_BANDS, PIECES, OfNumbers
+from fedldp.algorithms.people import needs_of
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
 from fedldp.data.label_range import STEPS, centred
@@ -214,6 +215,73 @@ def test_a_run_evaluates_its_model_for_numbers(channel: str) -> None:
         each for each in metrics if each.startswith(PRIVATELY + "R2") and HALF_WIDTH not in each
     ]
     assert abs(metrics[name] - r2_score(y, said)) < 1.3 * metrics[name + HALF_WIDTH] + 0.02
+
+
+def clients(result: Any, name: str) -> dict[int, tuple[float | None, float]]:
+    """Return a private figure of each client, with half of its interval, where it is told."""
+    told = {}
+    for key, half in result.metrics.items():
+        figure, _, client = key.removesuffix(HALF_WIDTH).partition(", client ")
+        if key.endswith(HALF_WIDTH) and client and figure == PRIVATELY + name:
+            told[int(client)] = (result.metrics.get(key.removesuffix(HALF_WIDTH)), half)
+    return told
+
+
+def uneven(number: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return people at three clients, of whom those at the last are mostly of class 1."""
+    generator = np.random.default_rng(0)
+    x = (generator.normal(size=(number, 6)) / 3).astype(np.float32)
+    at = np.arange(number) % 3
+    odds = 8 * x[:, 0] + 4 * x[:, 1] + 3 * (at == 2)
+    y = (odds + generator.logistic(size=number) > 0).astype(int)
+    return [(x[at == k], y[at == k]) for k in range(3)]
+
+
+@pytest.mark.slow
+def test_with_any_server_figures_are_told_of_each_client_at_no_price() -> None:
+    """A client's report has all of the noise; behind a sum, only the sum is known."""
+    parts = uneven(6_000)
+    data = fedldp.Dataset.from_clients(parts)
+    result = fedldp.run(config_of(channel="named", rounds=6), dataset=data)
+    shares, areas = clients(result, "observed share of class 1"), clients(result, "AUC")
+    assert sorted(shares) == sorted(areas) == [0, 1, 2]
+    for client in range(3):
+        x, y = parts[client]
+        area = roc_auc_score(y, result.predict_proba(x)[:, 1])
+        for (found, half), truth in ((shares[client], y.mean()), (areas[client], area)):
+            assert found is not None
+            assert abs(found - truth) < 1.5 * half < 0.15
+    whole = result.metrics[PRIVATELY + "observed share of class 1"]
+    assert np.mean([share for share, _ in shares.values()]) == pytest.approx(whole, abs=0.01)
+    behind_sum = fedldp.run(config_of(channel="sum", rounds=6), dataset=data)
+    assert not clients(behind_sum, "AUC")
+    lines = [
+        {(line.unit, line.adversary): line.epsilon for line in found.privacy.guarantees}
+        for found in (result, fedldp.run(config_of(channel="named", rounds=6,
+                                                   evaluation_share=0.0), dataset=data))
+    ]  # fmt: skip
+    for key, epsilon in lines[1].items():
+        assert lines[0][key] == (None if epsilon is None else pytest.approx(epsilon, rel=2e-3))
+
+
+def test_shares_that_are_asked_for_are_told_of_each_client_too() -> None:
+    parts = uneven(3_000)
+    data = fedldp.Dataset.from_clients(parts)
+    made = config_of(
+        channel="named", rounds=1, ask=["shares"], evaluation_share=0.0, features="none"
+    )
+    result = fedldp.run(made, dataset=data)
+    for client, (share, half) in clients(result, "share of class 1").items():
+        assert share is not None
+        assert abs(share - parts[client][1].mean()) < 1.5 * half < 0.15
+    many = config_of(channel="named", num_clients=60, evaluation_share=0.3)
+    assert needs_of(many, "named") == "sum"
+
+
+def test_a_client_whose_positives_the_noise_hides_is_not_seen() -> None:
+    data = fedldp.Dataset.from_clients(uneven(900))
+    result = fedldp.run(config_of(channel="named", rounds=4, epsilon=0.3), dataset=data)
+    assert {value for value, _ in clients(result, "AUC").values()} == {None}
 
 
 def test_three_classes_and_numbers_are_evaluated_at_the_price_of_a_share() -> None:

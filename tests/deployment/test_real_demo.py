@@ -84,21 +84,21 @@ def table(folder: Path, classes: int) -> Path:
     return path
 
 
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize(("classes", "channel"), [(2, "sum"), (3, "named")])
 def test_people_are_measured_and_asked_over_https_as_in_the_simulation(
-    fedldp_process: Start, tmp_path: Path, classes: int
+    fedldp_process: Start, tmp_path: Path, classes: int, channel: str
 ) -> None:
-    """Weights and private figures are equal, bit for bit, behind a secure sum."""
+    """Weights and private figures are equal, bit for bit; with any server, also by site."""
     settings = {
         "system": "person_dp_sgd", "dataset": str(table(tmp_path, classes)),
         "client_column": "site", "person_column": "who", "model": "linear", "features": "unit-norm",
-        "clip": 0.44, "learning_rate": 4.0, "epsilon": 20.0, "channel": "sum", "measure_share": 0.1,
-        "evaluation_share": 0.3, "num_clients": 3, "rounds": 6,
+        "clip": 0.44, "learning_rate": 4.0, "epsilon": 20.0, "channel": channel,
+        "measure_share": 0.1, "evaluation_share": 0.3, "num_clients": 3, "rounds": 6,
         "scale_columns": {"age": [0.0, 120.0], "crea": [-4.0, 4.0]},
     }  # fmt: skip
     (tmp_path / "own.toml").write_text(tomli_w.dumps(settings))
     command = fedldp_process(
-        *("deploy", "demo", "own.toml", "--channel", "sum", "--rounds", "6", "--json"),
+        *("deploy", "demo", "own.toml", "--channel", channel, "--rounds", "6", "--json"),
         folder=tmp_path,
     )
     out, _ = command.process.communicate(timeout=PATIENCE)
@@ -110,6 +110,10 @@ def test_people_are_measured_and_asked_over_https_as_in_the_simulation(
     assert measured == [f"share of class {label}" for label in range(classes)]
     (auc,) = (each for each in document["answers"] if each["question"] == "AUC")
     assert auc["round"] == 6
+    by_site = {
+        each["question"] for each in document["answers"] if "AUC, client" in each["question"]
+    }
+    assert by_site == ({f"AUC, client {k}" for k in range(3)} if channel == "named" else set())
     assert auc["seen"]
     low, high = auc["interval"]
     assert 0 < low < auc["value"] < high < 1

@@ -254,7 +254,12 @@ def test_an_evaluation_tells_shares_by_group(tmp_path: Path, table: Path, channe
         truth = np.mean([row[5] == "1" for row in rows if row[2] == text])
         assert answer["seen"]
         assert abs(answer["value"] - truth) <= 1.3 * half_of(answer)
+        area = answers[f"AUC, sex={sex}"]
+        assert area["seen"]
+        assert area["interval"][0] < answers["AUC"]["interval"][1]
+        assert area["interval"][1] > answers["AUC"]["interval"][0]
     assert not answers["observed share of class 1, sex=none"]["seen"]
+    assert not answers["AUC, sex=none"]["seen"]
     with pytest.raises(ConfigError, match="'age' is no column of features with declared"):
         fedldp.run(data.changed(by_columns=["age"]))
 

@@ -175,6 +175,12 @@ class OfClasses:
         return (Crossed(Labels(self.classes), Right()), *by_band)
 
     @property
+    def of_client(self) -> tuple[str, ...]:
+        """The names of the figures that are also told of each client, if its noise is its own."""
+        shares = (f"observed share of class {label}" for label in self.labels)
+        return ("AUC", "accuracy", "balanced accuracy", "balanced accuracy at 0.5", *shares)
+
+    @property
     def of_group(self) -> tuple[Table, ...]:
         """The tables that are asked by group."""
         return (Labels(self.classes), *(self.tables if self.classes == 2 else ()))

@@ -71,6 +71,11 @@ class OfNumbers:
         )
 
     @property
+    def of_client(self) -> tuple[str, ...]:
+        """The names of the figures that are also told of each client; see ``OfClasses``."""
+        return ("mean absolute error", "observed mean")
+
+    @property
     def of_group(self) -> tuple[Table, ...]:
         """The tables that are asked by group."""
         return (Places("label"), Places("error"))

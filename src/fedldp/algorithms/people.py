@@ -93,7 +93,7 @@ from fedldp.mechanisms.none import Plain
 from fedldp.models import layers_of
 from fedldp.protocol.roles import Draw, LocalUpdate, Metrics, State
 from fedldp.protocol.updates import whole
-from fedldp.protocol.wire import Broadcast, Incoming
+from fedldp.protocol.wire import Broadcast, Incoming, Report
 from fedldp.training.column_sums import BLOCK
 from fedldp.training.exact_sums import MOST_PEOPLE, NORM
 from fedldp.training.person_gradients import (
@@ -121,6 +121,9 @@ from fedldp.training.questions import (
 
 if TYPE_CHECKING:
     import torch
+
+Parts = Mapping[int, tuple[NDArray[np.float64], float]]
+"""The noisy numbers of people in each cell at each client, and the deviation of their noise."""
 
 PersonClip = Annotated[float, Field(ge=SMALLEST_CLIP, le=LARGEST_CLIP, allow_inf_nan=False)]
 
@@ -567,6 +570,20 @@ def _last_digit(people: int) -> int:
     return int(10 ** max(1, len(str(people)) - 2))
 
 
+def needs_of(settings: Settings, channel: str) -> Needs:
+    """Return what the server needs of the reports: with any server, figures are told by client.
+
+    With more than ``_MOST_CLIENTS`` clients they would hardly be read, and little would be seen.
+    """
+    asks = bool(settings.ask or rounds_of(settings, "question"))
+    few = settings.num_clients <= _MOST_CLIENTS
+    return "sender" if asks and few and channel == "named" else "sum"
+
+
+_MOST_CLIENTS = 50
+"""With at most this many clients, figures are told of each."""
+
+
 def largest_number(settings: Settings) -> int:
     """Return the largest number in any person's vector in a run, in magnitude, in grid steps."""
     names = ("class_count_rounds", "held_out_people", "evaluation_share", "ask")
@@ -585,11 +602,12 @@ class MeanOfPeople:
         settings: the preset's settings.
         noise: returns a trusted server's noise for a sum with a given number of coordinates, in a
             given round.
+        needs: "sender" if figures are also told of each client; see ``needs_of``.
     """
 
-    needs: ClassVar[Needs] = "sum"
     gives: ClassVar[Send] = "update"
 
+    needs: Needs
     release: PersonRelease
     clients: int
     settings: Settings
@@ -599,11 +617,15 @@ class MeanOfPeople:
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
     ) -> Estimated:
         """Return the estimate, and what people answered; see ``Estimate``."""
+        stage = stage_at(stages_of(self.settings), state.round)
+        own = dict[int, NDArray[np.float64]]()
+        if self.needs == "sender" and stage.kind in ("ask", "question"):
+            each = list(whole(reports))
+            own, reports = self._by_client(each, state), each
         mean, deviation, answered = self._noisy_mean(state, reports, draw)
         # Intervals take a count's own variance to be at most the count, so nobody may count more
         # than once: neither at several sites, nor for the people of clients that did not answer.
         once = answered / self.settings.num_clients / self.settings.persons_at_sites
-        stage = stage_at(stages_of(self.settings), state.round)
         if stage.kind == "measure":
             return self._measured(mean, deviation, state)
         if stage.kind == "intercept":
@@ -616,12 +638,18 @@ class MeanOfPeople:
                     noise = math.inf  # so that no figure is seen
                 if stage.kind == "train":
                     return self._counted(counts, noise, state)
+                # A client adds all of the noise, of which the mean has 1/sqrt(their number).
+                of_one = noise * math.sqrt(answered) / self.settings.num_clients
+                parts = {
+                    client: (found[: question.cells] / question.norm, of_one)
+                    for client, found in sorted(own.items())
+                }
                 counts, noise = counts * once, noise * once
                 if stage.kind == "ask":
-                    return self._answered(counts, noise)
+                    return self._answered(counts, noise, parts)
                 if stage.kind == "look":
                     return self._looked(counts, noise, state)
-                return self._evaluated(counts, noise, state)
+                return self._evaluated(counts, noise, state, parts)
         answers: Metrics = {}
         if self.settings.held_out_people:
             votes = votes_of(self.settings)
@@ -672,15 +700,41 @@ class MeanOfPeople:
         accuracy = mean_of(np.array([0.0, 1.0]), counts, noise)
         return as_metrics([Answer.of(SCORE, *accuracy, seen=is_seen(counts, noise))])
 
-    def _answered(self, counts: NDArray[np.float64], noise: float) -> Estimated:
-        """Return the answers to the tables that people were asked for."""
+    def _by_client(self, reports: Sequence[Report], state: State) -> dict[int, NDArray[np.float64]]:
+        """Return each client's own noisy sum, in grid steps.
+
+        Against any server, a client's report has all of the noise that its people need, and is
+        charged as what the server sees. So what the server computes from it costs nothing more.
+        """
+        mechanism, found = self.release.at(state.round).mechanism, {}
+        assert isinstance(mechanism, IntegerGaussian)
+        for report in reports:
+            if report.client is not None:
+                alone = mechanism.aggregate(self.release.coordinates)
+                alone.add(report.payload, 1)
+                found[report.client] = alone.mean()
+        return found
+
+    def _answered(self, counts: NDArray[np.float64], noise: float, own: Parts) -> Estimated:
+        """Return the answers to the tables that people were asked for.
+
+        Of each client, only the classes' shares are told.
+        """
         asked = asked_tables(self.settings, self.release.problem)
         parts = split(counts, [each.table for each in asked])
         answers = [
             answer
-            for each, own in zip(asked, parts, strict=True)
-            for answer in each.answers(own, noise)
+            for each, part in zip(asked, parts, strict=True)
+            for answer in each.answers(part, noise)
         ]
+        for client, (found, of_one) in own.items():
+            parts = split(found, [each.table for each in asked])
+            answers += [
+                replace(answer, name=f"{answer.name}, client {client}")
+                for each, part in zip(asked, parts, strict=True)
+                if isinstance(each.table, Labels)
+                for answer in each.answers(part, of_one)
+            ]
         return Estimated(values=None, metrics=as_metrics(answers))
 
     def _looked(self, counts: NDArray[np.float64], noise: float, state: State) -> Estimated:
@@ -696,13 +750,19 @@ class MeanOfPeople:
         arrays = {_LOOK: counts, _LOOK_NOISE: np.array([noise]), EDGES: edges}
         return Estimated(values=None, arrays=arrays)
 
-    def _evaluated(self, counts: NDArray[np.float64], noise: float, state: State) -> Estimated:
-        """Return the figures of the model."""
+    def _evaluated(
+        self, counts: NDArray[np.float64], noise: float, state: State, own: Parts
+    ) -> Estimated:
+        """Return the figures of the model, of all people, by group, and of each client."""
         edges = state.arrays[EDGES].astype(np.float64)
-        both = float(state.arrays[_LOOK_NOISE][0]), noise
-        kind = self._evaluation
-        own, by_group = np.split(counts, [sum(table.cells for table in kind.tables)])
-        answers = kind.figures(state.arrays[_LOOK], own, edges, both)
+        of_look, kind = float(state.arrays[_LOOK_NOISE][0]), self._evaluation
+        cells = sum(table.cells for table in kind.tables)
+
+        def figures(found: NDArray[np.float64], deviation: float) -> list[Answer]:
+            both = of_look, deviation
+            return kind.figures(state.arrays[_LOOK], found[:cells], edges, both)
+
+        answers, by_group = figures(counts, noise), counts[cells:]
         for names, group in groups_of(self.settings, self.release.problem):
             parts = []
             for table in kind.of_group:
@@ -711,6 +771,12 @@ class MeanOfPeople:
             # The last group is that of people without any of these categories.
             for name, found in zip(names, np.hstack(parts), strict=False):
                 answers += kind.figures_of_group(name, found, edges, noise)
+        for client, told in own.items():
+            answers += [
+                replace(answer, name=f"{answer.name}, client {client}")
+                for answer in figures(*told)
+                if answer.name in kind.of_client
+            ]
         return Estimated(values=None, metrics=as_metrics(answers))
 
     @property
@@ -1068,9 +1134,12 @@ def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, 
 
     stages = stages_of(settings)
 
+    needs = needs_of(settings, calibration.channel)
+
     def estimate(release: Release) -> MeanOfPeople:
         assert isinstance(release, PersonRelease)
         return MeanOfPeople(
+            needs=needs,
             release=release,
             clients=settings.round_size,
             settings=settings,
@@ -1116,6 +1185,6 @@ def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, 
         "publish": tell,
         "bound": OfPeople(rate=settings.learning_rate),
         "shaped": lambda release, problem: sums_of_people(release, settings, problem, calibration),
-        "estimate": EstimateBy(make=estimate, needs="sum", setting="the sum over people"),
+        "estimate": EstimateBy(make=estimate, needs=needs, setting="the sum over people"),
         "downlink": downlink if calibration.channel == "central" else None,
     }
