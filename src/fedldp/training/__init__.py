@@ -5,8 +5,9 @@ whose sums ``noisy_sums`` describes. ``person_gradients`` sums one clipped gradi
 and ``column_sums`` what each person tells of a table's columns, both as ``exact_sums``;
 ``questions`` are what people are counted by.
 ``ridge`` solves ``linear_models`` in closed form. ``portions`` divides a client's examples among
-rounds. ``losses`` has losses that a setting may name, ``exported_encoder`` an encoder from a file,
-and ``tensors`` what all of them need from torch.
+rounds. ``draws`` keeps apart what models draw that are trained at once. ``losses`` has losses that
+a setting may name, ``exported_encoder`` an encoder from a file, and ``tensors`` what all of them
+need from torch.
 
 Most modules import torch. Statements are made, and sites answer, before any of these is loaded.
 
@@ -16,6 +17,7 @@ It may use core, accounting, data, protocol, mechanisms, models.
 __all__ = [
     "batched_sgd",
     "column_sums",
+    "draws",
     "exact_sums",
     "exported_encoder",
     "linear_models",

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedldp.core.errors import ConfigError, first_line
-from fedldp.core.randomness import Stream, torch_seeded
+from fedldp.core.randomness import Stream
 from fedldp.data import Examples
 from fedldp.data.label_range import centred
 from fedldp.models import layout_of_module
@@ -22,6 +22,7 @@ from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 from fedldp.training import batched_sgd
 from fedldp.training.batched_sgd import shrinking, train_alone
 from fedldp.training.column_stack import ColumnStack, as_columns
+from fedldp.training.draws import drawing
 from fedldp.training.losses import Losses
 from fedldp.training.tensors import as_tensors, load_weights, read_weights, to_device
 
@@ -108,7 +109,8 @@ class LocalSgd:
             stack.store(parameters)
             return read_weights(self.model)
         velocity: list[Tensor] | None = None
-        with torch_seeded(client.fresh("model")):
+        own_loss = self.losses is not None
+        with drawing(self.model, client.fresh("model"), other_code=own_loss):
             for step, indices in enumerate(map(torch.from_numpy, self.batches(client))):
                 batch = to_device(features.index_select(0, indices), self.device)
                 answers = labels.index_select(0, indices).to(self.device)

@@ -30,6 +30,7 @@ from fedldp.protocol.roles import Batch, Client, Score, Update
 from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 from fedldp.training import batched_sgd
 from fedldp.training.batched_sgd import single_gradients, train_alone
+from fedldp.training.draws import drawing
 from fedldp.training.local_sgd import batches, evaluate, gradients
 from fedldp.training.portions import indices_of_round, kept_order
 from fedldp.training.tensors import laid_as, load_weights, read_weights
@@ -78,7 +79,7 @@ class TrainOnBits:
         optimizer = self._optimizer(parameters)
         labels = torch.from_numpy(kept["labels"])
         order = client.fresh("batches")
-        with torch_seeded(client.fresh("model")):
+        with drawing(model, client.fresh("model")):
             for indices in batches(len(labels), self.local_epochs, self.batch_size, order):
                 inputs = torch.from_numpy(self.codes.inputs(kept["bits"][indices])).to(self.device)
                 answers = labels[torch.from_numpy(indices)].to(self.device)
