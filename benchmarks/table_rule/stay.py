@@ -62,8 +62,9 @@ class Sample:
         assert self.people is not None
         sites = np.random.default_rng(0).integers(0, SITES, self.people.max() + 1)[self.people]
         model = fedldp.FederatedRegressor(
-            RANGE, TYPICAL, unit="person", adversary=adversary, epsilon=epsilon, random_state=seed
-        )
+            RANGE, TYPICAL, unit="person", adversary=adversary, epsilon=epsilon, random_state=seed,
+            settings={"measure_share": 0.0},  # the rows are scaled by declared spreads
+        )  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", fedldp.DoubtWarning)
             model.fit(self.train, self.days, groups=sites, persons=self.people)

@@ -105,7 +105,7 @@ def test_small_stages_come_where_they_pay(
     assert found["rounds"] == rounds + (measured > 0) + 3 * (calibrated > 0)
 
 
-@pytest.mark.parametrize(("n", "rounds"), [(40, 5), (400, 20), (1600, 80)])
+@pytest.mark.parametrize(("n", "rounds"), [(40, 5), (400, 20), (900, 24), (1600, 40), (9000, 80)])
 def test_numbers_have_their_own_path_and_the_curvature_of_a_squared_error(
     n: float, rounds: int
 ) -> None:

@@ -7,12 +7,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fedldp
 from fedldp.experiments.comparing.running import comparison_in
 from fedldp.experiments.kept import verify
 from fedldp.experiments.sweeping.sweeps import sweep_in
+from fedldp.simulation.settings import from_mapping
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +65,32 @@ def test_a_whole_folder_has_no_difference(
     for name in ("compare", "sweep"):
         done = fedldp_command(name, "--verify", folders / name, "--again", 1)
         assert (done.status, done.out) == (0, "nothing is missing, and nothing differs\n")
+
+
+def test_a_run_for_numbers_is_made_again_too(tmp_path: Path) -> None:
+    """Such a run has no accuracy: its R2 is compared."""
+    draw = np.random.default_rng(0)
+    rows = draw.uniform(-1, 1, (200, 2)).round(3)
+    text = "".join(f"{a},{b},{10 + 5 * a:.2f},s{n % 2}\n" for n, (a, b) in enumerate(rows))
+    (tmp_path / "t.csv").write_text(f"a,b,days,site\n{text}")
+    settings = {
+        "system": "person_dp_sgd", "model": "linear", "channel": "sum", "label_column": "days",
+        "label_range": [0.0, 20.0], "client_column": "site", "epsilon": 8.0,
+        "dataset": str(tmp_path / "t.csv"), "features": "unit-norm", "num_clients": 2, "rounds": 1,
+        "clip": 0.3, "learning_rate": 4.0,
+    }  # fmt: skip
+    folder = tmp_path / "sweep"
+    config = from_mapping(settings)
+    found = fedldp.sweep(config, grid={"rounds": [2]}, workers=1, out=folder)
+    assert found.first == "r2"
+    assert found.table[0]["mean"] == found.runs[0]["metrics"]["r2"]
+    assert list(verify(sweep_in(folder, None), folder, 1)) == []
+    (place,) = folder.glob("*/summary.json")
+    summary = json.loads(place.read_text())
+    summary["final"]["r2"] += 0.5
+    place.write_text(json.dumps(summary))
+    (differs,) = verify(sweep_in(folder, None), folder, 1)
+    assert "made again, its R2 differs by 0.5" in differs
 
 
 def test_what_differs_is_named(folders: Path, tmp_path: Path, fedldp_command: Any) -> None:

@@ -55,8 +55,8 @@ def sweep(
         str | None,
         typer.Option(
             help="the score that is shown first and plotted: accuracy, loss, auc, "
-            "average_precision, balanced_accuracy or brier [default: the one that fits the "
-            "labels]"
+            "average_precision, balanced_accuracy or brier; r2 or loss for numbers [default: the "
+            "one that fits the labels]"
         ),
     ] = None,
     csv: Annotated[

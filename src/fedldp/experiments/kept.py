@@ -261,19 +261,30 @@ def _made_again(
     store: RunStore, maker: Maker, known: list[tuple[PlannedRun, Row]], again: int
 ) -> Iterator[str]:
     """Make some runs again, spread evenly, and yield the largest difference, if there is one."""
-    scored = [(run, row) for run, row in known if row["accuracy"] is not None]
+    scored = [(run, row) for run, row in known if _main(row) is not None]
     some = scored[:: max(1, len(scored) // again)][:again] if again else []
     largest, which = 0.0, None
     for run, row in some:
         with scratch() as folder:
             place = None if run.place is None else folder / run.place
             found = whole(maker.make(run, place), folder)
-        made = None if found is None else found["accuracy"]
-        difference = abs((made or 0.0) - row["accuracy"])
+        made, before = None if found is None else _main(found), _main(row)
+        difference = abs((made or 0.0) - (before or 0.0))
         if made is None or difference > largest:
             largest, which = difference, row
     if which is not None:
         yield (
-            f"run {which['digest']}: made again, its accuracy differs by {largest:.2g}, the most "
-            f"of {len(some)} runs"
+            f"run {which['digest']}: made again, its {_of(which)} differs by {largest:.2g}, the "
+            f"most of {len(some)} runs"
         )
+
+
+def _of(row: Row) -> str:
+    """Return the name of the score by which a run is checked."""
+    return "R2" if "r2" in row.get("metrics", {}) else "accuracy"
+
+
+def _main(row: Row) -> float | None:
+    """Return this score; None if the run has none."""
+    found: float | None = row.get("metrics", {}).get("r2", row["accuracy"])
+    return found

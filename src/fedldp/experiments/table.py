@@ -7,20 +7,21 @@ import io
 import json
 import statistics
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from fedldp.accounting.proven import Proven, Together
+from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.facts import Doubt, Fact, Unprotected
 from fedldp.core.kinds import CHOOSING, HELD_OUT, SCORES_RELEASED
 from fedldp.core.registry import import_extra
 from fedldp.experiments.runs import Row
 from fedldp.reporting import words
-from fedldp.reporting.scores import Figure, TestSet
+from fedldp.reporting.scores import CHOSEN_BY, CHOSEN_BY_FOR_NUMBERS, Figure, TestSet
 
 NAMES = {
     "accuracy": "accuracy",
@@ -30,8 +31,16 @@ NAMES = {
     "balanced_accuracy": "balanced accuracy",
     "brier": "Brier score",
     "r2": "R2",
+    "mae": "mean absolute error",
 }
 """The names of metrics in tables and charts."""
+
+
+def metrics_for(configs: Iterable[RunConfig]) -> Sequence[str]:
+    """Return the metrics that suit the labels of runs, the default first."""
+    of_numbers = any(config.label_range is not None for config in configs)
+    return CHOSEN_BY_FOR_NUMBERS if of_numbers else CHOSEN_BY
+
 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444")
 _MARKERS = "osD^vPX*<>"
@@ -95,8 +104,10 @@ class Group:
 
     def in_words(self, metric: str, sign: str = " \u00b1 ") -> str:
         """Return the mean and, after a sign, its deviation; shares are in percent."""
-        scale, decimals = (100, 2) if metric in words.SHARES else (1, 4)
         known = [each for each in (self.mean(metric), self.deviation(metric)) if each is not None]
+        if metric in words.IN_LABELS_UNIT:
+            return sign.join(words.in_labels_unit(each, known[0]) for each in known)
+        scale, decimals = (100, 2) if metric in words.SHARES else (1, 4)
         return sign.join(f"{scale * each:.{decimals}f}" for each in known)
 
     def shown(self, metric: str) -> str:

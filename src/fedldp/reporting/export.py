@@ -16,6 +16,7 @@ from typing import Any
 
 from fedldp.core.errors import ConfigError, RunError, first_line
 from fedldp.core.registry import import_extra
+from fedldp.protocol.server_loop import NUMBERS
 from fedldp.reporting.runs import FinishedRun
 from fedldp.reporting.scores import FIGURES
 from fedldp.reporting.words import explain
@@ -137,8 +138,9 @@ def _send(client: Any, experiment: str, run: FinishedRun) -> None:
 def _figures(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
     """Yield the name, value and round of each measurement."""
     for record in run.summary["rounds"]:
-        for name in ("accuracy", "loss", *FIGURES, "uplink_bits_per_client", "seconds", "clients"):
-            if record[name] is not None:
+        names = ("accuracy", "loss", *FIGURES, *NUMBERS)
+        for name in (*names, "uplink_bits_per_client", "seconds", "clients"):
+            if record.get(name) is not None:
                 yield name, float(record[name]), record["round"]
     for name, mean in run.means.items():
         yield f"mean/{name}", mean, run.summary["rounds"][-1]["round"]

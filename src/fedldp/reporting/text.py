@@ -155,7 +155,11 @@ def round_rows(
         shown = of_figures | shown
     rounds = list(rounds)
     if any("r2" in record for record in rounds):
-        shown = {"r2": ("R2", area), "mae": ("mean absolute error", area), "loss": ("loss", area)}
+        shown = {
+            "r2": ("R2", area),
+            "mae": ("mean absolute error", words.in_labels_unit),
+            "loss": ("loss", area),
+        }
     names = [head for head, _ in shown.values()]
     return ["round", "clients", *names, "uplink bits per client", "seconds"], [
         [

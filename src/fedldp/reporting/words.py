@@ -451,9 +451,17 @@ IN_LABELS_UNIT = ("mae", "calibration_gap")
 """The metrics in the unit of labels that are numbers."""
 
 
-def in_labels_unit(value: float) -> str:
-    """Return a number in the labels' unit, with four significant digits or more."""
-    decimals = 3 - math.floor(math.log10(abs(value))) if value else 0
+def in_labels_unit(value: float | None, beside: float | None = None) -> str:
+    """Return a number in the labels' unit, with four significant digits; "" for None.
+
+    Args:
+        value: the number.
+        beside: a number with as many decimals, for a deviation.
+    """
+    if value is None:
+        return ""
+    size = value if beside is None else beside
+    decimals = 3 - math.floor(math.log10(abs(size))) if size else 0
     return f"{value:,.{max(0, decimals)}f}"
 
 
@@ -478,10 +486,9 @@ def scores(final: Mapping[str, float | None]) -> list[tuple[str, str]]:
     """Return a table of scores; those meaningful for any class balance come first."""
     if "r2" in final:
         names = {"R2": "r2", "mean absolute error": "mae", "calibration gap": "calibration_gap"}
-        known = [(name, key, final[key]) for name, key in names.items()]
         return [
-            (name, area(n) if n is None or key == "r2" else in_labels_unit(n))
-            for name, key, n in known
+            (name, (in_labels_unit if key in IN_LABELS_UNIT else area)(final[key]))
+            for name, key in names.items()
         ]
     found = {
         "AUC": area(final["auc"]) or "not defined",

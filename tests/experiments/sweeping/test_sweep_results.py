@@ -176,6 +176,26 @@ def test_the_printed_table_shows_failures(result: Sweep) -> None:
     assert "<td>epsilon = 99: &lt;too&gt; large</td>" in result._repr_html_()
 
 
+def test_numbers_have_r2_in_place_of_the_accuracy() -> None:
+    metrics = {"r2": 0.25, "mae": 1234.567, "loss": 0.02, "auc": None, "most_frequent": None}
+    one = cell(1, 0.0, 0.0, proven=4.0)
+    runs = [run | {"accuracy": None, "metrics": metrics} for run in one.runs]
+    found = Sweep(groups=[replace(one, runs=runs)])
+    head, rows = found.shown()
+    assert head[1:5] == ["R2", "mean absolute error", "seeds", "loss"]
+    assert rows[0][1:3] == ["0.2500 ± 0.0000", "1,235 ± 0"]
+    assert found.first == "r2"
+    assert found.notes()[0] == (
+        "R2 and mean absolute error are means over seeds, with the standard deviation"
+    )
+    assert (found.table[0]["mean"], found.table[0]["figure"]["baseline"]) == (0.25, 0.0)
+    assert found.runs[0]["metrics"]["r2"] == 0.25
+    assert {(row["r2"], row["accuracy"]) for row in found.to_records()} == {(0.25, None)}
+    both = Sweep(groups=[replace(one, runs=runs), cell(2, 0.5, proven=8.0)])
+    assert both.shown()[0][1:4] == ["accuracy", "R2", "mean absolute error"]
+    assert [row["r2"] for row in both.to_records()] == [0.25, 0.25, None]
+
+
 def of_rare_classes(cell: Combination, auc: float) -> Combination:
     metrics = {"auc": auc, "balanced_accuracy": 0.6, "most_frequent": 0.87, "loss": 0.5}
     return replace(cell, runs=[run | {"metrics": metrics} for run in cell.runs])

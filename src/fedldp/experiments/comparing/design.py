@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +21,7 @@ from fedldp.experiments.comparing.tries import default_tries, grid_of
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import Task
 from fedldp.experiments.seeds import read_seeds
-from fedldp.reporting.scores import CHOSEN_BY, CHOSEN_BY_FOR_NUMBERS
+from fedldp.experiments.table import metrics_for
 from fedldp.simulation.plan import dataset_of, problem_with
 from fedldp.simulation.settings import check_setting, from_mapping, named, nested
 
@@ -109,7 +109,7 @@ class Design:
                     f"{len(entry.grid)}"
                 )
         _check_shared(self.entries)
-        metrics = metrics_for(self.entries)
+        metrics = metrics_for(entry.config for entry in self.entries.values())
         if self.metric not in metrics:
             raise ConfigError(
                 f"metric = {self.metric}: for these labels, choose {', '.join(metrics)}"
@@ -280,20 +280,15 @@ def design_of(
         seeds = tuple(read_seeds(seeds) if isinstance(seeds, str) else seeds)
     pair = unit_and_adversary(said["guarantee"])
     entries = with_settings(entries, settings)
+    metrics = metrics_for(entry.config for entry in entries.values())
     return Design(
         guarantee=GuaranteeKind(*pair, _number("delta", said.get("delta", DELTA))),
         epsilons=tuple(sorted(_number("epsilon", level) for level in levels)),
         entries=entries,
-        metric=str(said.get("metric", metrics_for(entries)[0])),
+        metric=str(said.get("metric", metrics[0])),
         tries=tries,
         seeds=seeds,
     )
-
-
-def metrics_for(entries: Mapping[str, Entry]) -> Sequence[str]:
-    """Return the metrics that suit the contestants' labels, the default first."""
-    of_numbers = any(entry.config.label_range is not None for entry in entries.values())
-    return CHOSEN_BY_FOR_NUMBERS if of_numbers else CHOSEN_BY
 
 
 def _most_points(entries: Mapping[str, Entry]) -> int:

@@ -25,13 +25,15 @@ from fedldp.core.registry import import_extra
 from fedldp.experiments.runs import Row
 from fedldp.experiments.sweeping.grid import in_words
 from fedldp.experiments.table import NAMES, Group, RunTable, plain
+from fedldp.protocol.server_loop import NUMBERS
 from fedldp.reporting import words
 from fedldp.reporting.record import as_json, replace_file
 from fedldp.reporting.scores import FIGURES, is_imbalanced
 from fedldp.reporting.words import area
 
 METRICS = (*FIGURES, "most_frequent")
-"""The test metrics that a sweep reports for a run besides accuracy and loss."""
+"""The test metrics that a sweep reports for a run besides accuracy and loss. Runs whose labels are
+numbers also have ``NUMBERS``."""
 
 _CLIENTS = ("client-round", "client-run")
 """The units whose epsilon covers everything that a client sends, in a round or in the run."""
@@ -54,6 +56,16 @@ class Combination(Group):
 
     settings: Mapping[str, Any]
     behind_sums: Mapping[Proven, float] = field(default_factory=dict)
+
+    @property
+    def of_numbers(self) -> bool:
+        """Whether its labels are numbers."""
+        return any("mae" in run["metrics"] for run in self.runs)
+
+    @property
+    def judged_by(self) -> str:
+        """The metric by which its runs are judged: R2 for numbers, the accuracy for classes."""
+        return "r2" if self.of_numbers else "accuracy"
 
     @property
     def is_imbalanced(self) -> bool:
@@ -85,7 +97,8 @@ class Sweep(RunTable[Combination]):
 
         Its "metrics" are "auc", "average_precision", "balanced_accuracy" and "brier" (see
         ``Evaluation``), and "most_frequent", the share of the test set's most frequent class; each
-        is None where it is not defined.
+        is None where it is not defined. For labels that are numbers there are also "r2", "mae" and
+        "calibration_gap", and the accuracy is None.
 
         The epsilon belongs to the requested guarantee, or else to the guarantee of the run's
         target. Without either, it covers everything that a client sends in the run, against the
@@ -133,14 +146,15 @@ class Sweep(RunTable[Combination]):
     def table(self) -> list[dict[str, Any]]:
         """A mapping per combination that has a run: settings, mean, deviation, number of seeds.
 
-        These are the mean and the standard deviation (n - 1) of the accuracy, 0 to 1, over seeds.
+        These are the mean and the standard deviation (n - 1) over seeds of the accuracy, 0 to 1, or
+        of R2 if the labels are numbers.
         "stated_by" names who states the epsilon.
         """
         return [
             {
                 "settings": dict(group.settings),
-                "mean": group.mean("accuracy"),
-                "deviation": group.deviation("accuracy"),
+                "mean": group.mean(group.judged_by),
+                "deviation": group.deviation(group.judged_by),
                 "seeds": len(group.runs),
                 "stated_by": group.proven.stated_by,
                 "conditions": words.facts(group.conditions),
@@ -165,7 +179,22 @@ class Sweep(RunTable[Combination]):
     @property
     def first(self) -> str:
         """The metric that is shown first and drawn."""
-        return self.metric or ("auc" if self.leads else "accuracy")
+        return self.metric or ("auc" if self.leads else self._judged_by[0])
+
+    @property
+    def _judged_by(self) -> list[str]:
+        """By what its runs are judged: accuracy, R2, or both."""
+        done = [each for each in self.groups if each.runs]
+        return sorted({each.judged_by for each in done}) or ["accuracy"]
+
+    @property
+    def _columns(self) -> list[str]:
+        """The metrics in the table, besides the loss."""
+        found = ["auc", "balanced_accuracy"] if self.leads else []
+        found += [self.metric] if self.metric not in (None, "loss") else []
+        for metric in self._judged_by:
+            found += ["r2", "mae"] if metric == "r2" else [metric]
+        return list(dict.fromkeys(found))
 
     @property
     def leads(self) -> bool:
@@ -194,14 +223,15 @@ class Sweep(RunTable[Combination]):
 
     def notes(self) -> list[str]:
         """Return, in sentences, what a reader of the numbers must know."""
-        found = ["accuracy is a mean over seeds, with the standard deviation"]
+        *names, last = (NAMES[metric] for metric in self._columns)
+        several = f"{', '.join(names)} and {last} are means" if names else f"{last} is a mean"
+        found = [f"{several} over seeds, with the standard deviation"]
         if self.leads:
             most = max(each.mean("most_frequent") or 0.0 for each in self.groups)
             found = [
                 "AUC and balanced accuracy come first: "
                 + words.line(IMBALANCED_TEST(most_frequent=most)),
-                "AUC, balanced accuracy and accuracy are means over seeds, with the standard "
-                "deviation",
+                *found,
             ]
         return [
             *found,
@@ -247,6 +277,8 @@ class Sweep(RunTable[Combination]):
         """
         keys = list(dict.fromkeys(key for each in self.groups for key in each.settings))
         figures = {each.name: each.figure(self.first) for each in self.groups}
+        known = {name for _, run, _ in self._each() for name in run["metrics"]}
+        names = [name for name in (*METRICS, *NUMBERS) if name in known]
         found = []
         for group, run, proven in self._each():
             figure, is_proven = figures[group.name], proven.stated_by == HOUSE
@@ -264,9 +296,9 @@ class Sweep(RunTable[Combination]):
                 "baseline": figure.baseline,
                 "doubts": "; ".join(map(words.line, figure.doubts)),
                 **self._made(run),
-                **_metrics(run),
+                **{name: run["metrics"].get(name) for name in names},
             }
-            taken = {*results, *METRICS}
+            taken = {*results, *METRICS, *NUMBERS}
             settings = {
                 f"setting {key}" if key in taken else key: run["settings"].get(key)
                 for key in ["recipe", *(key for key in keys if key != "recipe")]
@@ -323,14 +355,12 @@ class Sweep(RunTable[Combination]):
         """Return the table to display: its column headings and its rows."""
         keys, own = self.keys(), bool(self.own_words())
         failed = any(each.refused is not None for each in self.groups)
-        first = ["auc", "balanced_accuracy"] if self.leads else []
-        first += [self.metric] if self.metric not in (None, "accuracy", "loss") else []
-        head = [*keys, *(NAMES[each] for each in first), "accuracy", "seeds", "loss"]
+        head = [*keys, *(NAMES[each] for each in self._columns), "seeds", "loss"]
         head += ["epsilon of a run", "stated by"] if own else ["proven epsilon"]
         rows = [
             [
                 *(text_of(each.settings.get(key)) for key in keys),
-                *(each.shown(metric) for metric in (*first, "accuracy")),
+                *(each.shown(metric) for metric in self._columns),
                 str(len(each.runs)),
                 area(each.mean("loss")),
                 _epsilon_text(each),
@@ -343,7 +373,7 @@ class Sweep(RunTable[Combination]):
 
 
 def _metrics(run: Row) -> dict[str, Any]:
-    return {name: run["metrics"][name] for name in METRICS if name in run["metrics"]}
+    return {name: run["metrics"][name] for name in (*METRICS, *NUMBERS) if name in run["metrics"]}
 
 
 def _epsilon_text(group: Combination) -> str:

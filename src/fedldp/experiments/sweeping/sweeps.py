@@ -25,9 +25,10 @@ from fedldp.experiments.runs import PlannedRun, Row, Shared, Task, WorkerLost
 from fedldp.experiments.store import Document, RunStore
 from fedldp.experiments.sweeping.grid import Design, in_words, runs_of
 from fedldp.experiments.sweeping.results import Combination, Sweep, text_of
+from fedldp.experiments.table import metrics_for
 from fedldp.reporting.lines import behind_sums, headline
-from fedldp.reporting.scores import CHOSEN_BY, TestSet, is_imbalanced
-from fedldp.reporting.words import percent
+from fedldp.reporting.scores import TestSet, is_imbalanced
+from fedldp.reporting.words import area, percent
 from fedldp.simulation.given import Data, given_data
 from fedldp.simulation.plan import plan, problem_of, problem_with, released
 from fedldp.simulation.settings import from_mapping, named, nested
@@ -75,8 +76,9 @@ def sweep(
         guarantee: the guarantee whose epsilon is shown, as "UNIT:ADVERSARY", such as
             "person:server"; None uses the guarantee of a run's target, and without a target the
             first proven guarantee.
-        metric: the metric that is shown first and drawn, one of ``METRICS``; None uses the AUC if
-            most of the test set is one class, and the accuracy otherwise.
+        metric: the metric that is shown first and drawn: accuracy, loss, auc, average_precision,
+            balanced_accuracy or brier; for labels that are numbers, r2 or loss. None uses the first
+            of these, or the AUC if most of the test set is one class.
         say: called with a line about the sweep and about every run.
         same_data: whether private data are those of the folder, where nobody can tell.
         settings: settings that are changed in all runs.
@@ -152,10 +154,8 @@ class View:
         """Return the view that a user requests.
 
         Raises:
-            ConfigError: there is no such unit, adversary or metric.
+            ConfigError: there is no such unit or adversary.
         """
-        if metric is not None and metric not in CHOSEN_BY:
-            raise ConfigError(f"metric {metric}: choose {', '.join(CHOSEN_BY)}")
         return cls(None if guarantee is None else unit_and_adversary(guarantee), metric)
 
     def of_run(self, config: RunConfig) -> tuple[Unit, Adversary] | None:
@@ -210,6 +210,9 @@ class SweepExperiment(KeptExperiment[Sweep]):
         self.maker = Maker(tasks, data_dir, design.device)
         self.configs = list(design.bases.values())
         made = [run.config for run in self._all if run.config is not None]
+        if self._view.metric not in (None, *metrics_for(made)):
+            known = ", ".join(metrics_for(made))
+            raise ConfigError(f"metric {self._view.metric}: choose {known}")
         self.data = sum_of_tables(made) if given is None else sum_of(given)
 
     def document(self) -> Document:
@@ -256,6 +259,8 @@ class SweepExperiment(KeptExperiment[Sweep]):
     def outcome(self, row: Row) -> str:
         """Return a finished run's scores for display."""
         final = row["metrics"]
+        if "mae" in final:
+            return f"R2 {area(final.get('r2'))}  {row['seconds']:.1f} s"
         imbalanced = is_imbalanced(final.get("most_frequent")) and final["auc"] is not None
         first = f"AUC {final['auc']:.4f}  " if imbalanced else ""
         return f"{first}accuracy {percent(final['accuracy'])}  {row['seconds']:.1f} s"
