@@ -146,6 +146,9 @@ class Scripted:
         self.low: Iterator[int] = iter(low)
         self.low_words_drawn = 0
 
+    def fill(self, buffer: np.ndarray, count: int) -> None:
+        buffer[:count] = self.integers(count // 4, np.int32).view(np.uint8)
+
     def integers(self, count: int, dtype: Any) -> np.ndarray:
         if dtype is np.int32:
             return np.array([next(self.high) for _ in range(count)], np.int32)

@@ -11,7 +11,7 @@ from fedldp.data import Examples, load_dataset
 from fedldp.models import build_model
 from fedldp.protocol.wire import Broadcast, RoundRequest, pack_request, read_request
 from fedldp.testing.clients import clients_of, trained
-from fedldp.training.batched_sgd import GROUP, epochs_of, padded
+from fedldp.training.batched_sgd import GROUP, epochs_of, joined, mean_gradients, padded
 from fedldp.training.local_sgd import LocalSgd, batches
 from fedldp.training.tensors import read_weights
 
@@ -32,6 +32,28 @@ def test_training_in_a_batch_agrees_with_training_alone(name: str, batch_size: i
         alone = trained(step, broadcast, client)
         np.testing.assert_allclose(row, alone, atol=2e-5)
         assert np.abs(alone - broadcast.weights).max() > 1e-2
+
+
+@pytest.mark.parametrize("clients", [1, 3, 64])
+@pytest.mark.parametrize("examples", [1, 6, 32])
+def test_the_gradients_of_one_layer_have_the_bits_of_autograd(clients: int, examples: int) -> None:
+    """Class weights of 1 change no number, and leave the gradients to autograd."""
+    generator = torch.Generator().manual_seed(clients)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(54, 7))
+    model.requires_grad_(False)
+    broadcast = Broadcast(round=1, weights=read_weights(model))
+    weights = joined(model, broadcast, clients, CPU)
+    weights.rows += 0.1 * torch.randn(weights.rows.shape, generator=generator)
+    inputs = torch.rand(clients, examples, 1, 54, generator=generator)
+    labels = torch.randint(7, (clients, examples), generator=generator)
+    taken = torch.rand(clients, examples, generator=generator) > 0.2
+    found, expected = (
+        mean_gradients(model, each)(weights, inputs, labels, taken)
+        for each in (None, torch.ones(7))
+    )
+    assert found.keys() == expected.keys() == weights.keys()
+    for name in weights:
+        assert torch.equal(found[name], expected[name])
 
 
 def streams(count: int) -> list[Stream]:

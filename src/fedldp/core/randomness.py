@@ -41,6 +41,12 @@ _FEW_BYTES = 4096
 """Up to this many bytes, copying the output is cheaper than passing a buffer for it."""
 
 
+ROOM = 15
+"""How many bytes longer than its output a buffer must be (the cryptography package asks for it)."""
+
+_FROM_ZERO = modes.CTR(bytes(16))
+
+
 class Source(Enum):
     """Who draws for a purpose, and whether each draw has a new stream."""
 
@@ -122,7 +128,7 @@ class Stream:
         if len(key) != KEY_BYTES:
             raise ValueError(f"a stream's key has {KEY_BYTES} bytes, not {len(key)}")
         self.simulated = simulated
-        self._encryptor = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+        self._encryptor = Cipher(algorithms.AES(key), _FROM_ZERO).encryptor()
 
     @classmethod
     def fresh(cls) -> Stream:
@@ -169,14 +175,21 @@ class Stream:
         """Return the next ``count`` bytes of the keystream, shape (count,)."""
         if count <= _FEW_BYTES:
             return np.frombuffer(bytearray(self._encryptor.update(_ZEROS[:count])), np.uint8)
-        # The cryptography package needs a buffer that is 15 bytes (one less than a block) longer
-        # than its output.
-        buffer = np.empty(count + 15, np.uint8)
+        buffer = np.empty(count + ROOM, np.uint8)
+        self.fill(buffer, count)
+        return buffer[:count]
+
+    def fill(self, buffer: NDArray[np.uint8], count: int) -> None:
+        """Write the next ``count`` bytes to the start of ``buffer``.
+
+        Args:
+            buffer: contiguous, of at least ``count + ROOM`` bytes, of which the last are not used.
+            count: how many bytes to write.
+        """
         view = buffer.data
         for start in range(0, count, len(_ZEROS)):
             piece = min(len(_ZEROS), count - start)
             self._encryptor.update_into(_ZEROS[:piece], view[start:])
-        return buffer[:count]
 
     def integers(self, count: int, dtype: type[np.signedinteger | np.unsignedinteger]) -> NDArray:  # type: ignore[type-arg]
         """Return ``count`` integers, uniform over the whole range of ``dtype``, shape (count,)."""

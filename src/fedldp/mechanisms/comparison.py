@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.core.randomness import Stream
+from fedldp.core.randomness import ROOM, Stream
 from fedldp.mechanisms.packing import kept_array
 
 DRAWN = 1 << 16
@@ -163,7 +163,8 @@ def _words(streams: Sequence[Stream], count: int) -> NDArray[np.int32]:
     """Return the next ``count`` high words of each stream, less 2^31, in rows."""
     if len(streams) == 1:
         return streams[0].integers(count, np.int32).reshape(1, count)
-    words = kept_array("words", (len(streams), count), np.int32)
-    for row, stream in zip(words, streams, strict=True):
-        row[:] = stream.integers(count, np.int32)
-    return words
+    size = 4 * count
+    buffer = kept_array("words", (size * len(streams) + ROOM,), np.uint8)
+    for place, stream in enumerate(streams):
+        stream.fill(buffer[place * size :], size)  # what follows, the next stream overwrites
+    return buffer[:-ROOM].view(np.int32).reshape(len(streams), count)

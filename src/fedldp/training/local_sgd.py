@@ -143,7 +143,7 @@ class LocalSgd:
             rows, self.local_epochs, self.batch_size, lambda: batch.fresh("batches")
         )
         return batched_sgd.train_together(
-            batched_sgd.copies(self.model, broadcast, len(batch), self.device),
+            batched_sgd.joined(self.model, broadcast, len(batch), self.device),
             chosen,
             batched_sgd.of_examples(batch.examples, self.device),
             batched_sgd.mean_gradients(self.model, self.class_weights, self.losses),
