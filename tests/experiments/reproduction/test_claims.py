@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from importlib import import_module
 from inspect import isfunction
 from pathlib import Path
@@ -27,8 +28,9 @@ from fedldp.experiments.reproduction.claims import (
     judged,
 )
 from fedldp.experiments.reproduction.comparison import Verdict, compare, known
-from fedldp.experiments.reproduction.pages import proven_table, totals
-from fedldp.experiments.reproduction.results import Measurement, Measurements
+from fedldp.experiments.reproduction.pages import committed as committed_rows
+from fedldp.experiments.reproduction.pages import markdown, proven_table, remaining, totals
+from fedldp.experiments.reproduction.results import Measurement, Measurements, published_of
 from fedldp.experiments.reproduction.targets import targets
 from fedldp.simulation.identity import data_digests, family_digest
 
@@ -61,7 +63,7 @@ def test_totals_count_each_cell_and_each_claim_of_a_paper_that_is_not_ours() -> 
     claims, cells = totals({paper: rows, "Nobody 2026": rows})
     says = [claim.says for claim in claims_of("priority")]
     assert claims["all"] == len(says) - sum("(ours)" in each for each in says) == len(says) - 2
-    assert cells["all"] == cells["no number published"] == len(rows)
+    assert cells["all"] == cells["no number published"] + cells["not measured"] == len(rows)
     for row in (claims, cells):
         assert row["all"] == sum(n for name, n in row.items() if name in get_args(Verdict))
 
@@ -274,3 +276,34 @@ def test_a_statement_is_shown_with_its_claim_and_units_without_a_guarantee() -> 
     assert any("**claimed** | | **1** | 0" in line for line in lines)
     assert "| `priority-digits` | client-run | server | none | | |" in lines
     assert all(line.count("|") == 7 for line in lines)
+
+
+def test_a_cell_has_the_result_of_an_equal_run_with_the_most_seeds(
+    committed: dict[str, Measurement],
+) -> None:
+    """The first ten of 20 rounds are a run of ten rounds, under whatever name."""
+    short, long = (find_recipe(name) for name in ("ldp-fl-mnist", "ldp-fl-mnist-fig4-rounds"))
+    kept = published(long.name, 0.97, None, 1)
+    committed["long"] = kept.model_copy(update={"after": {5: (0.91, None), 10: (0.93, None)}})
+    begun = published_of(short)
+    assert begun is not None
+    assert (begun.mean, begun.rounds, set(begun.after)) == (0.93, 10, {5, 10})
+    committed["short"] = published("ldp-fl-mnist-fig3-n100", 0.96, 0.01, 3)
+    for recipe, mean, seeds in ((short, 0.96, 3), (long, 0.97, 1)):
+        found = published_of(recipe)
+        assert found is not None
+        assert (found.mean, len(found.seeds)) == (mean, seeds)
+    assert published_of(find_recipe("fedavg-mnist")) is None
+
+
+def test_cells_with_the_same_run_say_so_and_count_once() -> None:
+    known = targets()
+    rows = committed_rows(known["ldp-fl-fig4"], prove=False)
+    (row,) = [row for row in rows if row.recipe == "ldp-fl-mnist-fig4-fr1"]
+    assert row.same_run == "ldp-fl-mnist"
+    assert "`ldp-fl-mnist-fig4-fr1`, the run of `ldp-fl-mnist`" in markdown([row])
+    few = [replace(known[f"ldpfl-fig{n}"], cells=known[f"ldpfl-fig{n}"].cells[:2]) for n in (9, 10)]
+    lines = remaining(few).splitlines()
+    assert lines[-1].startswith("| every run once | 2 | 0 | 0 |")
+    assert [line.split(" | ")[1] for line in lines[2:4]] == ["2", "2"]
+    assert lines[-1].split(" | ")[4:] == lines[2].split(" | ")[4:]

@@ -13,7 +13,7 @@ from fedldp.algorithms.recipes import Expected, Recipe, Source
 from fedldp.core.errors import FedldpError
 from fedldp.core.registry import paper_folders
 from fedldp.experiments.reproduction.results import Measurement, Measurements, published_of
-from fedldp.experiments.reproduction.targets import Gain, PaperTarget, source_of
+from fedldp.experiments.reproduction.targets import Gain, PaperTarget, first_names, source_of
 from fedldp.reporting import words
 from fedldp.simulation.plan import problem_of, stated_without_shuffler
 
@@ -62,6 +62,7 @@ class Row:
             None if nothing is noted, which ``fedldp reproduce --check`` refuses if ours differs.
         proven: the epsilon proven for a client's whole run against the server; None if none is
             proven, or for a gain.
+        same_run: the recipe whose runs these are; None if they are of no earlier recipe.
     """
 
     row: str
@@ -72,6 +73,7 @@ class Row:
     verdict: Verdict
     why: str | None = None
     proven: Proven | None = None
+    same_run: str | None = None
 
     @property
     def difference(self) -> float | None:
@@ -86,6 +88,7 @@ class Row:
             "row": self.row,
             "column": self.column,
             "recipe": self.recipe,
+            "same_run": self.same_run,
             "paper": paper and paper.accuracy,
             "paper_lowest": paper and paper.lowest,
             "tolerance": paper and paper.tolerance,
@@ -117,7 +120,8 @@ def compare(target: PaperTarget, measurements: Measurements, *, prove: bool = Tr
         ours, committed = measurements.of(recipe), published_of(recipe)
         row = _row(recipe, source_of(recipe), ours, reasons.get(recipe.name), committed)
         found = proven(recipe.config, measurements.root) if prove else None
-        rows.append(replace(row, proven=found))
+        first = first_names().get(recipe.name, recipe.name)
+        rows.append(replace(row, proven=found, same_run=None if first == recipe.name else first))
     for gain in target.gains:
         ours, why = measurements.gain(target, gain), reasons.get(f"{target.name}: {gain.row}")
         rows.append(_row(gain, gain, ours, why, None))

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 from fedldp.accounting.statement import Statement
-from fedldp.algorithms.recipes import find_recipe
+from fedldp.algorithms.recipes import Recipe, find_recipe
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.experiments.reproduction.claims import OURS, claims_of, judged, statement_of
@@ -18,7 +17,7 @@ from fedldp.experiments.reproduction.comparison import Row, Verdict, compare
 from fedldp.experiments.reproduction.figure import has_rounds, write_rounds
 from fedldp.experiments.reproduction.results import Measurements
 from fedldp.experiments.reproduction.runner import in_hours, missing
-from fedldp.experiments.reproduction.targets import PaperTarget, targets
+from fedldp.experiments.reproduction.targets import PaperTarget, first_names, targets
 from fedldp.experiments.reproduction.targets import papers_with_targets as papers
 
 _SEEDS = 3
@@ -134,29 +133,39 @@ def totals_table(found: Iterable[PaperTarget]) -> str:
 
 
 def remaining(found: Iterable[PaperTarget]) -> str:
-    """Return a table of the targets with fewer than three seeds in a cell, with estimated costs."""
-    rows = []
-    for target in found:
-        cells = committed(replace(target, gains=()), prove=False)
-        seeds = [len(row.ours.seeds) if row.ours else 0 for row in cells]
-        if min(seeds) < _SEEDS:
-            measured, whole = (sum(count >= most for count in seeds) for most in (1, _SEEDS))
-            one, all_three = (_hours(target, seeds, most) for most in (1, _SEEDS))
-            counts = f"`{target.name}` | {len(seeds)} | {measured} | {whole}"
-            rows.append(f"{counts} | {one} | {all_three}")
+    """Return a table of the targets with fewer than three seeds in a cell, with estimated costs.
+
+    Its last row has the cells of all targets; cells with the same run count as one.
+    """
+    cells = {f"`{target.name}`": target.cells for target in found}
+    once = {first_names()[cell.name]: cell for each in cells.values() for cell in each}
+    rows = [
+        _left(name, each) for name, each in {**cells, "every run once": [*once.values()]}.items()
+    ]
     return _table(
         "target | cells | measured | with three seeds | CPU hours for one seed of the unmeasured "
         "cells | CPU hours for three seeds of all cells",
-        rows,
+        filter(None, rows),
     )
 
 
-def _hours(target: PaperTarget, seeds: Sequence[int], most: int) -> str:
+def _left(name: str, cells: Sequence[Recipe]) -> str | None:
+    """Return a row of ``remaining``; None if all cells have three seeds."""
+    ours = map(Measurements().of, cells)
+    seeds = [len(each.seeds) if each else 0 for each in ours]
+    if min(seeds) >= _SEEDS:
+        return None
+    measured, whole = (sum(count >= most for count in seeds) for most in (1, _SEEDS))
+    one, all_three = (_hours(cells, seeds, most) for most in (1, _SEEDS))
+    return f"{name} | {len(seeds)} | {measured} | {whole} | {one} | {all_three}"
+
+
+def _hours(cells: Sequence[Recipe], seeds: Sequence[int], most: int) -> str:
     """Return the estimated core hours of the runs that ``most`` seeds of each cell still need."""
     seconds = 0.0
     for count in range(most):
-        cells = [cell for cell, known in zip(target.cells, seeds, strict=True) if known == count]
-        seconds += missing(cells, range(count, most), Measurements()).core_seconds
+        few = [cell for cell, known in zip(cells, seeds, strict=True) if known == count]
+        seconds += missing(few, range(count, most), Measurements()).core_seconds
     return in_hours(seconds)
 
 
@@ -207,7 +216,7 @@ def markdown(rows: Sequence[Row]) -> str:
         "seeds": _seeds_text,
         "verdict": lambda row: row.verdict,
         "proven ε, client's run": epsilon_text,
-        "recipe": lambda row: "-" if row.column == "points" else f"`{row.recipe}`",
+        "recipe": _recipe_text,
     }
     lines = [" | ".join(show(row) for show in columns.values()) for row in rows]
     return _table(" | ".join(columns), lines)
@@ -217,6 +226,12 @@ def _table(head: str, rows: Iterable[str]) -> str:
     """Return a table in Markdown, from rows whose cells are divided by bars."""
     rule = "|" + "---|" * (head.count("|") + 1)
     return "\n".join([f"| {head} |", rule, *(f"| {row} |" for row in rows)]) + "\n"
+
+
+def _recipe_text(row: Row) -> str:
+    if row.column == "points":
+        return "-"
+    return f"`{row.recipe}`" + (f", the run of `{row.same_run}`" if row.same_run else "")
 
 
 def _seeds_text(row: Row) -> str:

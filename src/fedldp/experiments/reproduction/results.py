@@ -240,18 +240,28 @@ def published() -> dict[str, Measurement]:
 
 
 def published_of(recipe: Recipe) -> Measurement | None:
-    """Return the committed result of a recipe, under any of its names, if it is still valid."""
+    """Return the committed result of a recipe, if one is still valid.
+
+    It may be that of another recipe with the same runs, or with longer ones; of several results,
+    that with the most seeds, and the shortest run.
+    """
     config, metric = recipe.config, source_of(recipe).metric
+    last = config.rounds
     valid = [family_digest(config, data) for data in data_digests(config)]
-    # The rounds after a result's last one are unknown, so a result is valid only for its own
-    # number of rounds.
-    return next(
-        (
-            each
-            for each in published().values()
-            if each.digest in valid and (each.rounds, each.metric) == (config.rounds, metric)
-        ),
-        None,
+    found = [
+        each
+        for each in published().values()
+        if each.digest in valid and each.metric == metric and last in (each.rounds, *each.after)
+    ]
+    if not found:
+        return None
+    best = min(found, key=lambda each: (-len(each.seeds), each.rounds))
+    if best.rounds == last:
+        return best
+    mean, deviation = best.after[last]
+    curve = {n: both for n, both in best.after.items() if n <= last}
+    return best.model_copy(
+        update={"rounds": last, "mean": mean, "deviation": deviation, "after": curve}
     )
 
 

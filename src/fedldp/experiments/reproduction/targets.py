@@ -13,10 +13,12 @@ A paper whose tables are targets has in its folder ``targets.toml``:
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Literal
@@ -173,6 +175,21 @@ def targets() -> dict[str, PaperTarget]:
         return papers[target.paper].order, kind, int(number[0]) if number else 0
 
     return {target.name: target for target in sorted(made, key=order)}
+
+
+@cache
+def first_names() -> Mapping[str, str]:
+    """Return, for each recipe with a source, the name of the first that has the same runs.
+
+    Papers show some runs twice, and a setting may say what another recipe has anyway. Second names
+    of recipes come last.
+    """
+    sourced = [recipe for recipe in recipes().values() if recipe.source is not None]
+    found: dict[str, str] = {}
+    return {
+        recipe.name: found.setdefault(json.dumps(recipe.config.identity()), recipe.name)
+        for recipe in sorted(sourced, key=lambda recipe: recipe.same_as is not None)
+    }
 
 
 def find_target(name: str, known: Mapping[str, PaperTarget]) -> PaperTarget:
