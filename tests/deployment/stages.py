@@ -47,7 +47,7 @@ class Stage:
             channel=channel,
             deadline=deadline,
             quorum=quorum,
-            policy={"server": self.server_table},
+            policy={"server": [self.server_table]},
             **given,
         )
         (folder / "run.agreement").write_bytes(self.env.agreement.to_bytes())

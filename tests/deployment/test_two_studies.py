@@ -1,0 +1,269 @@
+"""Two studies of two servers at the same sites, on one budget."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from environments import (
+    HOST,
+    SMALL,
+    ask_bytes,
+    content,
+    make_environment,
+    new_tls,
+    request_of,
+    write_tls,
+)
+from real_processes import Party, eventually
+from safetensors.numpy import load_file
+
+from fedldp.core.errors import ConfigError
+from fedldp.deployment.acceptance import Acceptances, accept
+from fedldp.deployment.agreeing import agree
+from fedldp.deployment.agreement import Agreement
+from fedldp.deployment.certificates import fingerprints
+from fedldp.deployment.messages import Answered, read_by_server
+from fedldp.deployment.parties import free_ports
+from fedldp.deployment.policy import costs_of
+from fedldp.deployment.sites import RELEASED_TWICE
+from fedldp.ledgers.budget import Budget
+from fedldp.protocol.wire import Reason, Refusal, Report
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.settings import resolve
+
+SITES = 3
+WAYS = 24
+
+
+# The last of a budget
+
+
+@pytest.mark.slow
+def test_what_is_left_pays_one_of_two_servers_24_requests_at_once(tmp_path: Path) -> None:
+    """The budget was promised to all; then a restore charged what may have been released."""
+    left, urls = 7, [f"https://{HOST}:{port}" for port in (9, 10)]
+    table = [{"url": url, "ca": "ca.pem"} for url in urls]
+    env = make_environment(tmp_path, "rounds=1", sites=2, policy={"server": table[:1]})
+    policy = env.policies[0]
+    (event,) = env.agreement.events_of(0)
+    cost = Budget("zcdp", math.inf).price(event)
+    for path in (policy.ledger, policy.mark):
+        path.unlink()
+    limit = float(cost * (WAYS + 1))
+    env.policies[0] = policy = policy.changed(
+        budget={"kind": "zcdp", "limit": limit},
+        server=[policy.server[0], {**policy.server[0].model_dump(), "url": urls[1]}],
+    )
+    runs = [env.agreement.changed(run=f"{number:032x}") for number in range(WAYS)]
+    for number, each in enumerate(runs):
+        accept(policy, each, url=urls[number % 2])
+    agent = env.agent(0)
+    for number in range(WAYS + 1 - left):
+        agent.ledger.charge_lost("lost", number + 1, 0, event)
+    begin, found = threading.Barrier(WAYS), list[Any]()
+
+    def ask(agreement: Agreement) -> None:
+        of = replace(env, agreement=agreement)
+        asked = ask_bytes(of, request_of(of))
+        begin.wait()
+        answer = read_by_server(agent.answer_in(agreement.digest, asked))
+        assert isinstance(answer, Answered)
+        found.append(content(answer))
+
+    threads = [threading.Thread(target=ask, args=(each,)) for each in runs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    reports = [each for each in found if isinstance(each, Report)]
+    refused = [each for each in found if isinstance(each, Refusal)]
+    assert (len(reports), len(refused)) == (left, WAYS - left)
+    assert {each.reason for each in refused} == {Reason.OVER_BUDGET}
+    assert agent.ledger.spent() <= limit
+    assert agent.ledger.spent() == pytest.approx(limit)
+    entries = [each for each in agent.ledger.verify() if each.run != "lost"]
+    assert len({each.run for each in entries}) == len(entries) == len(reports)
+
+
+# Real processes
+
+
+class TwoStudies:
+    """Three sites in a study of one server, by name, and in one of another, by sums."""
+
+    def __init__(self, folder: Path, rounds: tuple[int, int], **policy: Any) -> None:
+        self.folder, self.ports = folder, free_ports(2)
+        tls = [write_tls(folder / "tls"), write_tls(folder / "tls-2", new_tls())]
+        settings = (f"rounds={rounds[0]}",), (f"rounds={rounds[1]}", "epsilon=2.0")
+        config = resolve("quickstart", [f"num_clients={SITES}", *SMALL, *settings[1]])
+        first = resolve("quickstart", [f"num_clients={SITES}", *SMALL, *settings[0]])
+        keys = {f"{number}": f"{number:064x}" for number in range(SITES)}
+
+        def cost(config: Any, channel: Any) -> float:
+            inputs = make_inputs(config)
+            found = agree(config, inputs.problem, keys, channel=channel)
+            return costs_of(found, Budget("zcdp", math.inf))[1]
+
+        both = cost(first, "named") + cost(config, "sum")
+        self.limit = math.nextafter(both, math.inf)
+        table = [
+            {"url": f"https://{HOST}:{port}", "ca": f"../{ca.parent.name}/ca.pem"}
+            for port, ca in zip(self.ports, tls, strict=True)
+        ]
+        one = make_environment(
+            folder,
+            *settings[0],
+            deadline=300.0,
+            policy={
+                "server": table,
+                "budget": {"kind": "zcdp", "limit": self.limit},
+                **policy,
+            },
+        )
+        roster = {site.name: site.key for site in one.agreement.sites}
+        agreed = agree(
+            config,
+            one.inputs.problem,
+            roster,
+            channel="sum",
+            quorum=SITES,
+            deadline_seconds=300.0,
+            test_seed=config.seed,
+            server_ca=fingerprints(tls[1]),
+        )
+        for each in one.policies:
+            accept(each, agreed)
+            accepted = Acceptances(each).current()
+            assert [other.server for other in accepted] == [server["url"] for server in table]
+            with pytest.raises(ConfigError, match="covers only 0 of"):
+                accept(each, agreed.changed(run="f" * 32))
+        self.studies = [one, replace(one, config=config, agreement=agreed)]
+        test = one.inputs.dataset.test
+        np.savez(folder / "test.npz", features=test.features, labels=test.labels)
+        self.agents = [
+            Party(
+                folder / f"agent-{number}.log",
+                *("deploy", "site", each.key.parent / "site.toml", "--test-keys"),
+            )
+            for number, each in enumerate(one.policies)
+        ]
+        self.servers = [self._server(number) for number in range(2)]
+
+    def _server(self, number: int) -> Party:
+        home = self.folder / f"server-{number}"
+        home.mkdir()
+        (home / "run.agreement").write_bytes(self.studies[number].agreement.to_bytes())
+        tls = self.folder / ("tls", "tls-2")[number]
+        return Party(
+            self.folder / f"server-{number}.log",
+            *("deploy", "server", home / "run", home / "run.agreement", "--json"),
+            *("--test", self.folder / "test.npz", "--listen", f"{HOST}:{self.ports[number]}"),
+            *("--certificate", tls / "server.pem", "--key", tls / "server.key"),
+        )
+
+    def rounds(self, number: int) -> int:
+        """Return how many rounds of a study are complete."""
+        file = self.folder / f"server-{number}" / "run" / "metrics.jsonl"
+        return len(file.read_text().splitlines()) if file.exists() else 0
+
+    def assert_whole(self) -> None:
+        """Check that each study equals its simulation, and that each site paid for both once."""
+        for number, study in enumerate(self.studies):
+            found = load_file(self.folder / f"server-{number}" / "run" / "model.safetensors")
+            expected = simulate(study.config).weights
+            assert {name: each.tobytes() for name, each in found.items()} == {
+                name: each.tobytes() for name, each in expected.items()
+            }
+        for index in range(SITES):
+            ledger = self.studies[0].ledger(index)
+            entries = ledger.verify()
+            for study in self.studies:
+                phases = range(1 if study.agreement.channel == "named" else 4)
+                places = [
+                    (round, phase)
+                    for round in range(1, study.config.rounds + 1)
+                    for phase in phases
+                ]
+                of_run = [each for each in entries if each.run == study.agreement.run]
+                assert [(each.round, each.phase) for each in of_run] == places
+            assert 0.999 * self.limit < ledger.spent() <= self.limit
+        text = "".join(log.read_text() for log in self.folder.glob("*.log"))
+        assert RELEASED_TWICE not in text
+        assert "Traceback" not in text
+
+
+def make_inputs(config: Any) -> Any:
+    from fedldp.simulation.inputs import Inputs
+
+    return Inputs.of(config.changed(standardise=False), None, None)
+
+
+@contextmanager
+def playing(folder: Path, rounds: tuple[int, int], **policy: Any) -> Iterator[TwoStudies]:
+    both = TwoStudies(folder, rounds, **policy)
+    try:
+        for party in (*both.agents, *both.servers):
+            party.start()
+        yield both
+        for agent in both.agents:
+            agent.end()
+    finally:
+        for party in (*both.agents, *both.servers):
+            party.stop()
+
+
+@pytest.mark.slow
+def test_each_of_two_studies_equals_its_simulation_on_one_budget(tmp_path: Path) -> None:
+    with playing(tmp_path, (2, 3)) as both:
+        for server in both.servers:
+            assert server.wait() == 0, server.text()[-2000:]
+        both.assert_whole()
+
+
+@pytest.mark.slow
+def test_a_study_goes_on_while_the_other_server_is_gone(tmp_path: Path) -> None:
+    with playing(tmp_path, (2, 2)) as both:
+        both.servers[1].kill()
+        assert both.servers[0].wait() == 0
+        both.servers[1].start()
+        assert both.servers[1].wait() == 0
+        both.assert_whole()
+
+
+KILLS = 50
+
+
+@pytest.mark.slow
+def test_50_random_kills_in_both_studies_cost_nothing_twice(tmp_path: Path) -> None:
+    """The agents and the servers die at any moment, and begin again at once."""
+    seed = random.randrange(1 << 32)
+    draw, kills = random.Random(seed), list[str]()
+    with playing(tmp_path, (60, 20), answer_after_seconds=0.2) as both:
+        eventually(lambda: both.rounds(0) and both.rounds(1))
+        began = time.monotonic()
+        while len(kills) < KILLS:
+            time.sleep(draw.uniform(0.0, 1.0))
+            party = draw.choice([*both.agents, *both.servers])
+            if party.process is not None and party.process.exitcode == 0:
+                continue
+            party.kill()
+            kills.append(party.log.stem)
+            party.start()
+            assert any(server.alive for server in both.servers), "the studies ended too soon"
+        done = [both.rounds(number) for number in range(2)]
+        for server in both.servers:
+            assert server.wait() == 0, f"seed {seed}: {server.text()[-2000:]}"
+        both.assert_whole()
+    told = {"seed": seed, "seconds": time.monotonic() - began, "rounds before the last": done}
+    print(json.dumps({**told, "kills": {name: kills.count(name) for name in sorted(set(kills))}}))
