@@ -212,10 +212,11 @@ def of_numbers(
 ) -> dict[str, float]:
     """Return the scores of a model for labels that are numbers.
 
-    "r2" is the share of the labels' variance that is explained, which may be below 0; it is missing
-    if all labels are equal. "mae" is the mean absolute error, and "calibration_gap" how far the
-    mean prediction is from the mean label, on average over 10 equal parts of the examples by
-    prediction; both are in the labels' unit.
+    "r2" is the share of the labels' variance that is explained, which may be below 0. If all
+    labels are equal it is 1 without any error and 0 otherwise, as in scikit-learn. "mae" is the
+    mean absolute error, and "calibration_gap" how far the mean prediction is from the mean
+    label, on average over 10 equal parts of the examples by prediction; both are in the labels'
+    unit.
 
     Args:
         labels: shape (n,), n of at least 1.
@@ -226,8 +227,9 @@ def of_numbers(
     spread = float(np.square(true - true.mean()).sum())
     parts = np.array_split(np.argsort(said, kind="stable"), min(10, len(said)))
     gaps = [len(part) * abs(said[part].mean() - true[part].mean()) for part in parts]
-    explained = {"r2": 1 - float(np.square(said - true).sum()) / spread} if spread else {}
-    return explained | {
+    error = float(np.square(said - true).sum())
+    return {
+        "r2": 1 - error / spread if labels.min() < labels.max() else float(not error),
         "mae": float(np.abs(said - true).mean()) * label_range.half,
         "calibration_gap": float(sum(gaps) / len(said)) * label_range.half,
     }
