@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -15,18 +18,24 @@ from sklearn.metrics import (
     r2_score,
     roc_auc_score,
 )
+from typer.testing import CliRunner
 
 import fedldp
 from benchmarks.evaluation_coverage import KINDS, RANGE, asked, more_coverage, rows_of
-from fedldp.algorithms.answers import Answer
+from fedldp.algorithms.answers import Answer, as_metrics
 from fedldp.algorithms.evaluation import OfClasses, against_the_rest
 from fedldp.algorithms.evaluation_of_numbers import MANY_BANDS, PIECES, OfNumbers
 from fedldp.algorithms.people import needs_of
 from fedldp.algorithms.problem import Problem
+from fedldp.cli import app
 from fedldp.core.errors import ConfigError
 from fedldp.data.label_range import STEPS, centred
 from fedldp.protocol.roles import HALF_WIDTH, PRIVATELY
+from fedldp.reporting.card import write_card
+from fedldp.reporting.html import page
+from fedldp.reporting.scores import Band, calibrations
 from fedldp.simulation.plan import plan
+from fedldp.simulation.recorded import read_run
 from fedldp.simulation.settings import from_mapping
 
 
@@ -308,3 +317,50 @@ def test_what_is_about_classes_is_refused_for_numbers(name: str) -> None:
 
 def test_places_of_labels_are_exact() -> None:
     assert centred(np.array([0, STEPS // 2, STEPS])).tolist() == [-1, 0, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("charts_are_drawn")
+def test_calibration_is_a_picture_with_intervals_and_answers_are_printed(tmp_path: Path) -> None:
+    """On the page and beside the card, by the same code; ``evaluate`` prints what the run did."""
+    x, y = three_classes(6_000)
+    place = tmp_path / "run"
+    data = fedldp.Dataset.from_arrays(x, y, test=three_classes(500, 1))
+    result = fedldp.run(config_of(epsilon=20.0, rounds=6), dataset=data, out=place)
+    found = read_run(place)
+    drawn = calibrations(result.metrics)
+    assert list(drawn) == [f"share of class {label}" for label in range(3)]
+    assert all(low.high == high.low for low, high in itertools.pairwise(drawn["share of class 0"]))
+    html = page([found])
+    assert html.count('aria-label="observed share of class') == 3
+    folder, _ = write_card(found)
+    card = (folder / "README.md").read_text()
+    for number in (1, 2, 3):
+        assert f"![observed share of class {number - 1} by prediction](calibration-{number}" in card
+        picture = ElementTree.fromstring((folder / f"calibration-{number}.svg").read_text())
+        assert picture.tag.endswith("svg")
+    assert "#0103" not in (folder / "calibration-1.svg").read_text()
+    write_card(found)  # again, over its own files
+    inputs = tmp_path / "rows.npz"
+    np.savez(inputs, features=x[:500], labels=y[:500])
+    shown = CliRunner().invoke(app, ["evaluate", str(place), "--data", str(inputs)])
+    assert shown.exit_code == 0, shown.output
+    value, half = result.metrics["private AUC"], result.metrics["private AUC" + HALF_WIDTH]
+    assert f"asked      AUC {value:.4g} ± {half:.2g}" in shown.output
+    assert "These were asked privately; the line for a row covers them." in shown.output
+    assert "These are measured on the people the model was trained on" in shown.output
+
+
+def test_bands_are_read_from_what_was_asked() -> None:
+    metrics = as_metrics(
+        [
+            Answer("observed share, predicted 0 to 0.1", 0.05, 0.01),
+            Answer("observed share, predicted 0.1 to 1", None, 0.4),
+            Answer("observed mean, predicted -3 to 1e-05", -2.0, 0.5),
+            Answer("observed mean, sex=f", 1.0, 0.5),
+        ]
+    )
+    assert calibrations(metrics) == {
+        "share of class 1": [Band(0.0, 0.1, 0.05, 0.01), Band(0.1, 1.0, None, 0.4)],
+        "mean": [Band(-3.0, 1e-05, -2.0, 0.5)],
+    }

@@ -58,8 +58,7 @@ def ask(
         print_json(found)
         return
     console = Console()
-    for place, answer in enumerate(words.asked(metrics)):
-        text.say(console, "" if place else "asked", answer)
+    text.say_answers(console, words.asked(metrics), words.unit_asked(config.model_dump()))
     if settings:
         text.say(console, "settings", "a file of settings may have these lines:")
         console.print(*lines_of(settings), sep="\n", highlight=False, soft_wrap=True, markup=False)

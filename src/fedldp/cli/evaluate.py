@@ -51,7 +51,9 @@ def _print(found: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from fedldp.reporting.text import say, score_lines
+    from fedldp.algorithms.answers import TWO_SIDED
+    from fedldp.reporting.text import say, say_answers, score_lines
+    from fedldp.reporting.words import answer
 
     console = Console()
     say(console, "tested on", f"{found['data']}, {found['examples']:,} examples")
@@ -68,6 +70,10 @@ def _print(found: dict[str, Any]) -> None:
             shown = ("" if each is None else f"{each:.4f}" for each in figures)
             table.add_row(row["class"].replace("[", r"\["), f"{row['examples']:,}", *shown)
         console.print(table)
+    last = {each["question"]: each for each in found["answers"] or ()}
+    told = (answer(q, each["value"], TWO_SIDED * each["deviation"]) for q, each in last.items())
+    doubts = (doubt["text"] for doubt in found["doubts_of_answers"])
+    say_answers(console, told, found["answered_by"], doubts)
     for warning in found["warnings"]:
         say(console, "warning", warning["text"])
 

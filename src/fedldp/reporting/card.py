@@ -33,7 +33,7 @@ from fedldp.core.kinds import (
 )
 from fedldp.core.locks import missing_folders, remove_empty
 from fedldp.protocol.server_loop import NUMBERS
-from fedldp.reporting import words
+from fedldp.reporting import charts, words
 from fedldp.reporting.html import render
 from fedldp.reporting.lines import headline_first, own_words
 from fedldp.reporting.record import (
@@ -44,7 +44,7 @@ from fedldp.reporting.record import (
     replace_file,
 )
 from fedldp.reporting.runs import FinishedRun
-from fedldp.reporting.scores import FIGURES
+from fedldp.reporting.scores import FIGURES, calibrations
 
 VERSION = 2
 """The privacy document's version; it increases if a field is removed or changes its meaning."""
@@ -100,7 +100,9 @@ def write_card(
     place = run.path / "card" if out is None else out
     if place.exists() and not place.is_dir():
         raise RunError(f"out = {place}: it is not a folder; choose another path")
-    for name, begins in _BEGINS.items():
+    told = calibrations(run.means).items() if charts.available() else ()
+    pictures = {f"calibration-{number}.svg": each for number, each in enumerate(told, 1)}
+    for name, begins in {**_BEGINS, **dict.fromkeys(pictures, b"<?xml")}.items():
         if (place / name).exists():
             check_replaceable(place / name, begins)
     if weights is not None and (place / MODEL).exists() and not (place / _README).exists():
@@ -109,7 +111,11 @@ def write_card(
     try:
         place.mkdir(parents=True, exist_ok=True)
         replace_file(place / _PRIVACY, as_json(document))
-        replace_file(place / _README, model_card(run, document).encode("utf-8", "replace"))
+        for name, (what, bands) in pictures.items():
+            picture = charts.calibration(name, what, bands, alone=True)
+            replace_file(place / name, picture.encode())
+        text = model_card(run, document, {name: what for name, (what, _) in pictures.items()})
+        replace_file(place / _README, text.encode("utf-8", "replace"))
         if weights is not None:
             RunFolder(place).write_model(weights)
     except OSError as error:
@@ -306,12 +312,15 @@ def _named(config: Mapping[str, Any], *names: str) -> list[str]:
 # The model card
 
 
-def model_card(run: FinishedRun, document: Mapping[str, Any]) -> str:
+def model_card(
+    run: FinishedRun, document: Mapping[str, Any], pictures: Mapping[str, str] | None = None
+) -> str:
     """Return a model card in Hugging Face's format: YAML, then text in Markdown.
 
     Args:
         run: the run.
         document: its privacy document.
+        pictures: what was observed by prediction, by the name of the file that shows it.
     """
     privacy = headline_first(run.privacy, run.asked)
     scores = document["scores"]
@@ -325,6 +334,7 @@ def model_card(run: FinishedRun, document: Mapping[str, Any]) -> str:
         ],
         run=run,
         document=document,
+        pictures=pictures or {},
         scores=scores,
         privacy=privacy,
         guarantee=words.lead(run.summary["config"], privacy),

@@ -22,6 +22,7 @@ from fedldp.core.registry import is_installed
 from fedldp.reporting import words
 from fedldp.reporting.lines import best_lines
 from fedldp.reporting.runs import FinishedRun
+from fedldp.reporting.scores import Band
 
 if TYPE_CHECKING:
     import numpy as np
@@ -242,6 +243,34 @@ def lines(
     return _svg(name, draw, 2.9 + below, below=below)
 
 
+def calibration(name: str, what: str, bands: Sequence[Band], *, alone: bool = False) -> str:
+    """Return an SVG of what was observed by prediction, with 95 % intervals.
+
+    A band that was not seen has no point. A model is calibrated where points are on the line.
+
+    Args:
+        name: the chart's name, unique on its page.
+        what: what was observed, in our own words.
+        bands: the bands, by ascending prediction.
+        alone: whether the SVG is a document of its own, with its own colours.
+    """
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        for band in bands:
+            if band.observed is not None:
+                axes.errorbar((band.low + band.high) / 2, band.observed, color=_SERIES[0],
+                              xerr=(band.high - band.low) / 2, yerr=band.half_width,
+                              marker=_MARKERS[0], markersize=4, capsize=3)  # fmt: skip
+        ends = [bands[0].low, bands[-1].high]
+        axes.plot(ends, ends, color=_INK, linewidth=0.8)
+        axes.set_xlabel("predicted; bars: the band")
+        axes.set_ylabel(f"observed {what}")
+        axes.grid()
+
+    return _svg(name, draw, 2.9, alone=alone)
+
+
 def picture(values: NDArray[np.float32]) -> str:
     """Return an image, shape (channels, height, width), as a PNG data address.
 
@@ -266,11 +295,13 @@ def _svg(
     *,
     left: float = _NUMBERS,
     below: float = 0.0,
+    alone: bool = False,
 ) -> str:
     """Return a drawing as SVG, with the given margins, which are not adjusted to its labels.
 
     Measuring the labels would take as long as drawing. ``left`` is the left margin in inches; the
-    ``below`` inches beneath the drawing are for a legend.
+    ``below`` inches beneath the drawing are for a legend. ``alone`` makes it a document of its own,
+    with black for a page's colours.
     """
     # Do not use pyplot's global state, because a program that imports fedldp may use it too.
     from matplotlib import rc_context
@@ -286,6 +317,8 @@ def _svg(
             axes.patch.set_visible(False)
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(text, format="svg", metadata=nothing)
+    if alone:
+        return re.sub("|".join(_COLOURS), "#000000", text.getvalue())
     return _inlined(name, text.getvalue())
 
 

@@ -559,6 +559,37 @@ def answers_of(metrics: Mapping[str, float]) -> list[dict[str, Any]]:
     ]
 
 
+_BAND = re.compile(r"observed ((?:share|mean).*), predicted (\S+) to (\S+)")
+
+
+@dataclass(frozen=True)
+class Band:
+    """What was observed of the people with predictions in a band.
+
+    Attributes:
+        low: the lowest prediction.
+        high: the highest prediction.
+        observed: the share or the mean; None if it was not seen.
+        half_width: half of its 95 % interval.
+    """
+
+    low: float
+    high: float
+    observed: float | None
+    half_width: float
+
+
+def calibrations(metrics: Mapping[str, float]) -> dict[str, list[Band]]:
+    """Return the bands of predictions that people were asked about, by what was observed."""
+    found: dict[str, list[Band]] = {}
+    for name, value, half in private_figures(metrics):
+        if matched := _BAND.fullmatch(name):
+            what, low, high = matched.groups()
+            what = "share of class 1" if what == "share" else what
+            found.setdefault(what, []).append(Band(float(low), float(high), value, half))
+    return found
+
+
 def answers_in(rounds: Iterable[Mapping[str, float]]) -> list[dict[str, Any]]:
     """Return all that people were asked for in a run, with the number of the round.
 

@@ -27,6 +27,26 @@ def say(console: Console, label: str, text: str) -> None:
     console.print(f"{label:10} {text}", highlight=False, soft_wrap=True, markup=False)
 
 
+def say_answers(
+    console: Console, answers: Iterable[str], unit: str, doubts: Iterable[str] = ()
+) -> None:
+    """Print what people answered, whom the statement's line covers, and what is doubtful.
+
+    Args:
+        console: where to print.
+        answers: the figures with their intervals; if there are none, nothing is printed.
+        unit: whose line covers them, such as "person".
+        doubts: what makes them doubtful.
+    """
+    told = list(answers)
+    for place, answer in enumerate(told):
+        say(console, "" if place else "asked", answer)
+    if told:
+        say(console, "", f"These were asked privately; the line for a {unit} covers them.")
+        for doubt in doubts:
+            say(console, "", f"These are {doubt}.")
+
+
 def print_statement(console: Console, privacy: Statement, setting: str | None = None) -> None:
     """Print a privacy statement: the claim, the table of guarantees, what they mean, warnings.
 
@@ -199,10 +219,8 @@ def print_result(
         say(console, label, text)
     if own := words.own_metrics(metrics):
         say(console, "metrics", f"means over rounds: {', '.join(own)}")
-    for place, answer in enumerate(words.asked(metrics)):
-        say(console, "" if place else "asked", answer)
-    for doubt in words.doubts_of_asked(summary["figures"]):
-        say(console, "", f"These are {doubt}.")
+    doubts = words.doubts_of_asked(summary["figures"])
+    say_answers(console, words.asked(metrics), words.unit_asked(summary["config"]), doubts)
     privacy = asked_first(Statement.from_json(summary["privacy"]), asked)
     if stated:
         # Say what the budget covers: a budget for one weight could be mistaken for the run's.

@@ -509,12 +509,19 @@ def own_metrics(metrics: Mapping[str, float]) -> list[str]:
     ]
 
 
+def unit_asked(config: Mapping[str, Any]) -> str:
+    """Return whose line covers what people answered, given a run's configuration."""
+    return "row" if config.get("person_column") is None else "person"
+
+
+def answer(question: str, value: float | None, half: float) -> str:
+    """Return a private figure with half of its 95 % interval; it was not seen if it is None."""
+    return f"{question} {'not seen' if value is None else f'{value:.4g}'} ± {half:.2g}"
+
+
 def asked(metrics: Mapping[str, float]) -> list[str]:
     """Return the figures that people were asked for, each with its 95 % interval."""
-    return [
-        f"{name} {'not seen' if value is None else f'{value:.4g}'} ± {half:.2g}"
-        for name, value, half in private_figures(metrics)
-    ]
+    return [answer(name, value, half) for name, value, half in private_figures(metrics)]
 
 
 def doubts_of_asked(figures: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -15,7 +15,7 @@ from scipy.special import expit
 
 from fedldp.core.errors import ConfigError, DataMissing
 from fedldp.core.facts import Doubt
-from fedldp.core.kinds import HELD_OUT
+from fedldp.core.kinds import HELD_OUT, TRAINED_ON
 from fedldp.data import Dataset, Examples, load_examples, load_unlabelled
 from fedldp.data.examples import Rows, checked_rows
 from fedldp.data.label_range import centred
@@ -41,7 +41,8 @@ def evaluate(
     """Return the metrics of a run's model: what ``fedldp evaluate --json`` prints.
 
     ``answers`` are the figures that people were asked for privately in the run; None if the folder
-    has the model alone.
+    has the model alone. ``answered_by`` says whose line of the run's statement covers them
+    ("person" or "row"), and ``doubts_of_answers`` what makes them doubtful.
 
     Args:
         run: a run's result, or its folder.
@@ -57,7 +58,7 @@ def evaluate(
     """
     trained = run.trained() if isinstance(run, Result) else load_trained(run)
     _check_two(trained, "threshold", threshold, low=0, high=1)
-    asked = {"answers": _answers(run)}
+    asked = _asked(run, trained)
     told, examples, is_private = _tested(trained, data, data_dir)
     if not len(examples):
         raise ConfigError(f"data = {told}: it has no examples; give some")
@@ -77,10 +78,19 @@ def evaluate(
     return _evaluation(trained, told, {"threshold": threshold, **found}, on, doubtful) | asked
 
 
-def _answers(run: Result | Path) -> list[dict[str, Any]] | None:
+def _asked(run: Result | Path, trained: Trained) -> dict[str, Any]:
+    """Return what people were asked for privately in a run; see ``evaluate``."""
     if isinstance(run, Result):
-        return answers_in(record.metrics for record in run.rounds)
-    return read_answers(run)
+        found: list[dict[str, Any]] | None = answers_in(record.metrics for record in run.rounds)
+    else:
+        found = read_answers(run)
+    config = trained.config.model_dump()
+    doubts = [TRAINED_ON] if found and not config.get("ask") else []
+    return {
+        "answers": found,
+        "answered_by": words.unit_asked(config) if found else None,
+        "doubts_of_answers": words.facts(doubts),
+    }
 
 
 def _evaluation_of_numbers(
