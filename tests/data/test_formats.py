@@ -41,6 +41,34 @@ def read_images(path: Path) -> np.ndarray:
     return read_idx(path, 3)
 
 
+def test_a_large_file_is_unzipped_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy beside it counts only while it is that of this file."""
+    images = np.random.default_rng(0).integers(0, 256, (2000, 28, 28), dtype=np.uint8)
+    path, kept = tmp_path / "images.gz", tmp_path / "images"
+    path.write_bytes(idx_bytes(images))
+    np.testing.assert_array_equal(read_images(path), images)
+    assert kept.read_bytes() == gzip.decompress(path.read_bytes())
+    with monkeypatch.context() as patch:
+        patch.setattr(gzip, "decompress", lambda content: pytest.fail("unzipped again"))
+        np.testing.assert_array_equal(read_images(path), images)
+    content = bytearray(kept.read_bytes())
+    content[-1] ^= 1
+    kept.write_bytes(content)
+    np.testing.assert_array_equal(read_images(path), images)
+    path.write_bytes(idx_bytes(images + 1))
+    np.testing.assert_array_equal(read_images(path), images + 1)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["images", "images.gz"]
+
+
+def test_a_folder_that_cannot_be_written_is_read(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (2000, 28, 28), dtype=np.uint8)
+    path = tmp_path / "images.gz"
+    path.write_bytes(idx_bytes(images))
+    (tmp_path / "images").mkdir()  # as little can be written there, also by the superuser
+    np.testing.assert_array_equal(read_images(path), images)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import math
+import os
 import pickle
 import struct
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -305,17 +307,54 @@ def read_idx(path: Path, num_axes: int) -> NDArray[np.uint8]:
         DataError: the file is not of this format or has too few or too many values.
     """
     try:
-        with gzip.open(path) as file:
-            magic = file.read(4)
-            if magic != bytes([0, 0, 8, num_axes]):
-                raise ValueError(f"it starts with {magic!r}")
-            shape = struct.unpack(f">{num_axes}I", file.read(4 * num_axes))
-            values = file.read()
+        content = _unzipped(path)
+        start = 4 + 4 * num_axes
+        magic = content[:4]
+        if magic != bytes([0, 0, 8, num_axes]):
+            raise ValueError(f"it starts with {magic!r}")
+        shape = struct.unpack(f">{num_axes}I", content[4:start])
+        values = memoryview(content)[start:]
     except (OSError, EOFError, zlib.error, ValueError, struct.error) as error:
         raise _unreadable(path, "gzipped IDX", error) from None
     if len(values) != math.prod(shape):
         raise DataError(f"{path} is damaged: {len(values)} values for the shape {shape}")
     return np.frombuffer(values, dtype=np.uint8).reshape(shape)
+
+
+_WORTH_KEEPING = 2**20  # bytes
+
+
+def _unzipped(path: Path) -> bytes:
+    """Return what a gzipped file holds.
+
+    Unzipping takes longer than a small run. So a large file's content is kept beside it, under the
+    same name without ".gz" if the folder can be written, and counts while it has the checksum and
+    the size with which the gzipped file ends.
+    """
+    kept = path.with_suffix("")
+    with path.open("rb") as file:
+        file.seek(-8, os.SEEK_END)
+        ends = file.read()
+    with suppress(OSError):
+        content = kept.read_bytes()
+        if _end_of(content) == ends:
+            return content
+    content = gzip.decompress(path.read_bytes())
+    large = len(content) >= _WORTH_KEEPING and path.suffix == ".gz"
+    if large and _end_of(content) == ends:
+        partial = kept.with_name(f"{kept.name}.{os.getpid()}.partial")
+        with suppress(OSError):
+            try:
+                partial.write_bytes(content)
+                partial.replace(kept)
+            finally:
+                partial.unlink(missing_ok=True)
+    return content
+
+
+def _end_of(content: bytes) -> bytes:
+    """Return the last bytes of a gzipped file with this content; see RFC 1952."""
+    return struct.pack("<II", zlib.crc32(content), len(content) % 2**32)
 
 
 class _ArraysOnly(pickle.Unpickler):
