@@ -1,7 +1,6 @@
 """The best deployable systems for many clients, with one guarantee for everything that each sends.
 
     FEDLDP_DATA=... python -m benchmarks.many_clients RESULTS.jsonl --budget 60
-    python -m benchmarks.many_clients RESULTS.jsonl --page docs/many_clients.md
 
 The rule is ``fedldp.experiments.comparing``'s: each contestant has eight tries, scored with a
 separate seed on training examples that no client has. The chosen try then runs on the test set
@@ -20,6 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from benchmarks.blocks import from_template
 from fedldp.algorithms.config import RunConfig
 from fedldp.data import Dataset, load_dataset
 from fedldp.experiments.comparing import Cell, Comparison, Contestant, Try
@@ -34,8 +34,7 @@ from fedldp.experiments.store import RunStore
 from fedldp.simulation.settings import from_mapping
 
 DELTA = 1e-5
-MARK = "<!-- many clients -->"
-END = "<!-- end of many clients -->"
+RESULTS = Path(__file__).parent / "results" / "2026-11-25-many-clients.jsonl"
 
 SGD: Mapping[str, Any] = {"system": "composed", "model": "logistic", "local_epochs": 1}
 CLOSED: Mapping[str, Any] = {"system": "composed", "model": "linear", "rounds": 1}
@@ -225,11 +224,10 @@ def _sees(name: str) -> str:
     return "sums" if name in SUM else "every report"
 
 
-def updated(page: str, rows: Mapping[str, Row]) -> str:
-    """Return a page with a new table."""
-    before, _, rest = page.partition(MARK)
-    after = rest.partition(END)[2]
-    return before + MARK + "\n" + "\n".join(lines(rows)) + "\n" + END + after
+def page() -> str:
+    """Return the page of the committed results."""
+    rows = RunStore(RESULTS).rows
+    return from_template("many_clients", {"many-clients": "\n".join(lines(rows)) + "\n"})
 
 
 def main() -> None:
@@ -238,15 +236,8 @@ def main() -> None:
     parser.add_argument("results", type=Path, help="the file of lines")
     parser.add_argument("--budget", type=float, default=60.0, help="minutes to measure")
     parser.add_argument("--only", default="", help="cells whose description has these words")
-    parser.add_argument("--page", type=Path, help="a page whose table is made anew")
     options = parser.parse_args()
-    store = RunStore(options.results)
-    if options.page is None:
-        measure(store, options.only, options.budget)
-        return
-    options.page.write_text(
-        updated(options.page.read_text(encoding="utf-8"), store.rows), encoding="utf-8"
-    )
+    measure(RunStore(options.results), options.only, options.budget)
 
 
 if __name__ == "__main__":

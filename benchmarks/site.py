@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import attacks, audit_table, cifar_trials, linkage, poisoning, study
+from benchmarks import attacks, audit_table, cifar_trials, linkage, many_clients, poisoning, study
 from benchmarks.blocks import from_template
 from fedldp.experiments.reproduction.pages import name_of_page, updated, write_page
 from fedldp.experiments.reproduction.targets import targets
@@ -38,11 +38,19 @@ OF_REPRODUCTION: dict[str, Callable[[], str]] = {
 """What makes the pages of the reproduction that are of no single target, by file name."""
 
 
+OTHERS: dict[str, Callable[[], str]] = {
+    "many_clients.md": many_clients.page,
+    "fleet.md": lambda: from_template("fleet", {}),
+    "distributed_noise.md": lambda: from_template("distributed_noise", {}),
+}
+"""What makes the pages of single measurements, by file name."""
+
+
 def names() -> set[str]:
     """Return the file names of all result pages."""
     of_targets = {f"{name_of_page(name)}.md" for name in targets()}
     of_attacks = {"attacks.md", "linkage.md", "poisoning.md"}
-    others = {*audit_table.all_pages(), *study.result_pages(), *OF_REPRODUCTION}
+    others = {*audit_table.all_pages(), *study.result_pages(), *OF_REPRODUCTION, *OTHERS}
     return of_attacks | others | of_targets
 
 
@@ -50,7 +58,7 @@ def write_pages(folder: Path) -> None:
     """Write all result pages, and the charts of those that have some, into a folder."""
     folder.mkdir(exist_ok=True)
     (folder / ".meta.yml").write_text("search:\n  exclude: true\n", encoding="utf-8")
-    made = {name: make() for name, make in OF_REPRODUCTION.items()}
+    made = {name: make() for name, make in (OF_REPRODUCTION | OTHERS).items()}
     for name, text in (made | audit_table.all_pages() | study.result_pages()).items():
         (folder / name).write_text(text, encoding="utf-8")
     for of_attacks in (attacks, linkage, poisoning):
