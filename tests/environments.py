@@ -101,6 +101,7 @@ class FakePipe:
         connected: whether the pipe is connected.
         seen: every (site, asked, answered).
         versions: the version of each site.
+        ended: after how many rounds the run ended.
     """
 
     agents: dict[int, Callable[[bytes], bytes] | None]
@@ -109,6 +110,7 @@ class FakePipe:
     absent: str = "nobody is there"
     seen: list[tuple[int, bytes, Body]] = field(default_factory=list)
     versions: tuple[str, ...] = ()
+    ended: int | None = None
     _tag: int = 0
     _ready: deque[tuple[int, Body]] = field(default_factory=deque)
     _sessions: dict[int, tuple[object, int]] = field(default_factory=dict)
@@ -141,6 +143,9 @@ class FakePipe:
         self.seen.append((site, body, answer))
         self._ready.extend((self._tag, each) for each in self.tamper(site, body, answer))
         return self._tag
+
+    def end(self, rounds: int) -> None:
+        self.ended = rounds
 
     def take(self, timeout: float) -> list[tuple[int, Body]]:
         if not self._ready:

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from environments import Body, Environment, Killed, asks, bits, make_environment
+from environments import (
+    Body,
+    Environment,
+    FakePipe,
+    Killed,
+    asks,
+    bits,
+    make_environment,
+)
+from test_people_of_sites import AGAINST, STAGED, environment_of
 
 from fedldp.accounting.accountants import releases_nothing
 from fedldp.accounting.statement import Statement
-from fedldp.core.errors import EndedForGood
+from fedldp.core.errors import ConfigError, EndedForGood
 from fedldp.core.kinds import ENDED, NOT_FINISHED
 from fedldp.deployment.initial import digest_of_file
+from fedldp.deployment.server import ask_to_finish
 from fedldp.deployment.status import status_of_server, status_of_site
+from fedldp.ledgers.budget import Budget
 from fedldp.protocol.wire import read_arrays
 from fedldp.simulation.recorded import load_trained, read_run, weights_of
 
@@ -155,3 +168,116 @@ def test_without_a_complete_round_there_is_no_model(tmp_path: Path) -> None:
         env.serve()
     assert "the model" not in str(found.value)
     assert "there is no model" in status_of_server(env.folder / "server")["next"]
+
+
+# A run that its operator ends
+
+
+def finish_after(env: Environment, rounds: int, *, now: bool = False) -> Any:
+    """Return a function for ``serve`` that asks for the end after some rounds."""
+
+    def after(record: Any) -> None:
+        if record.round == rounds:
+            ask_to_finish(env.folder / "server", now=now)
+
+    return after
+
+
+@pytest.mark.parametrize("channel", ["named", pytest.param("sum", marks=pytest.mark.slow)])
+def test_a_run_that_its_operator_ends_states_what_was_released_and_tells_the_sites(
+    tmp_path: Path, channel: str
+) -> None:
+    env = environment(tmp_path, channel=channel)
+    pipe = env.pipe()
+    served = env.server().serve(pipe, finish_after(env, 2), None)
+    assert [record.round for record in served.rounds] == [1, 2]
+    assert pipe.ended == 2
+    assert [paid_rounds(env, site) for site in range(3)] == [2, 2, 2]
+    shorter = make_environment(tmp_path / "shorter", "rounds=2", channel=channel).agreement
+    assert client_runs(served.privacy) == pytest.approx(client_runs(shorter.planned))
+    assert served.privacy.warnings[-1] == NOT_FINISHED(done=2, of=ROUNDS)
+    run = read_run(env.folder / "server")
+    assert run.privacy == served.privacy
+    saved = dict(read_arrays((env.folder / "server" / "checkpoint").read_bytes()))["weights"]
+    found = weights_of(env.folder / "server")
+    expected = env.agreement.layout.split(saved)
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+    # Started again, it asks nobody.
+    again = env.serve(FakePipe({}))
+    assert bits(again) == bits(served)
+    assert again.privacy == served.privacy
+    with pytest.raises(ConfigError, match="its run has ended already"):
+        ask_to_finish(env.folder / "server", now=True)
+
+
+def test_a_run_without_a_quorum_is_ended_at_once(tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    pipe = env.pipe()
+
+    def after(record: Any) -> None:
+        if record.round == 2:
+            pipe.agents[1] = None
+            threading.Timer(1.0, lambda: ask_to_finish(env.folder / "server", now=False)).start()
+
+    served = env.server().serve(pipe, after, None)
+    assert len(served.rounds) == 2
+    # Two sites may have answered the round that was begun, whose question was sent.
+    whole = client_runs(env.agreement.planned)[0]
+    rounds = 2 + bool(paid_rounds(env, 0) > 2)
+    assert client_runs(served.privacy)[0] >= whole * rounds / ROUNDS * (1 - 1e-9)
+
+
+def test_a_run_that_ends_before_its_first_round_has_no_model(tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    server = env.server()
+    ask_to_finish(env.folder / "server", now=True)
+    with pytest.raises(EndedForGood, match="before its first round"):
+        server.serve(env.pipe(), lambda record: None, None)
+    assert [env.releases(site) for site in range(3)] == [[]] * 3
+    with pytest.raises(ConfigError, match="not the folder of a server's run"):
+        ask_to_finish(tmp_path, now=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channel", ["named", "sum"])
+@pytest.mark.parametrize("now", [False, True])
+def test_what_is_paid_and_due_after_training_is_run_unless_it_ends_now(
+    tmp_path: Path, channel: str, now: bool
+) -> None:
+    """Rounds: 1 measures, 2 to 5 train, 6 to 8 train the intercept, 9 and 10 evaluate."""
+    shares = (*STAGED, "evaluation_share=0.05", "rounds=10")
+    env = environment_of(tmp_path, *shares, channel=channel)
+    served = env.server().serve(env.pipe(), finish_after(env, 3, now=now), None)
+    made = [1, 2, 3] if now else [1, 2, 3, 6, 7, 8, 9, 10]
+    assert [record.round for record in served.rounds] == made
+    assert {round for round, _ in env.releases(0)} == set(made)
+    spent = env.ledger(0).spent()
+    _, whole = env.policies[0].costs(env.agreement)
+    assert spent < whole
+    (line,) = [
+        line
+        for line in served.privacy.guarantees
+        if (line.unit, line.adversary) == ("person", AGAINST[channel])
+    ]
+    assert line.epsilon is not None
+    budget = Budget("zcdp", math.inf, "person")
+    prices = [budget.price(env.agreement.events_of(0, round)[0]) for round in made]
+    assert spent == pytest.approx(sum(prices))
+    assert line.epsilon < 1.9
+    again = env.serve(FakePipe({}))
+    assert bits(again) == bits(served)
+
+
+def test_a_server_that_dies_while_it_ends_goes_on_with_what_is_due(tmp_path: Path) -> None:
+    env = environment_of(tmp_path, *STAGED)
+
+    def tamper(node: int, asked: bytes, answer: Body) -> list[Body]:
+        if asks(asked, round=4):
+            raise Killed
+        return [answer]
+
+    with pytest.raises(Killed):
+        env.server().serve(env.pipe(tamper=tamper), finish_after(env, 2), None)
+    served = env.serve()
+    assert [record.round for record in served.rounds] == [1, 2, 4, 5, 6]
+    assert [round for round, _ in env.releases(1)] == [1, 2, 4, 5, 6]

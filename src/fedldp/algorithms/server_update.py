@@ -397,6 +397,7 @@ class ServerUpdate:
             downlink=downlink,
             result=self.result,
             plain=plain,
+            skipped=lambda state, round: self._ended(replace(state, round=round)),
         )
 
     def __call__(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from fedldp.cli._common import one_place, print_json
-from fedldp.cli.deploy_status import Log, Metrics, logged, restored, retire, status
+from fedldp.cli.deploy_status import Log, Metrics, finish, logged, restored, retire, status
 from fedldp.cli.options import DataDir, Json, Settings, taking
 from fedldp.core.errors import ConfigError
 
@@ -603,6 +603,7 @@ def site(
         run_site(terms, test_keys=test_keys, metrics=metrics, json_log=as_json)
 
 
+deploy_app.command()(finish)
 deploy_app.command()(restored)
 deploy_app.command()(retire)
 deploy_app.command()(status)

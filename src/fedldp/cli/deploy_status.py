@@ -145,6 +145,33 @@ def retire(
     typer.echo(f"retired: {meant[0]}")
 
 
+def finish(
+    folder: Annotated[Path, typer.Argument(help="the folder of a server's run")],
+    now: Annotated[
+        bool,
+        typer.Option(
+            "--now", help="wait for nothing, and leave out what would be asked after training"
+        ),
+    ] = False,
+) -> None:
+    """End a run where it is, and tell its sites.
+
+    The server completes the round under way. Rounds that come after training and are paid for (the
+    intercept, and the private evaluation) are still made, unless --now is given. The model and the
+    statement are then those of the completed rounds.
+    """
+    from fedldp.deployment.server import ask_to_finish
+    from fedldp.deployment.status import Process
+
+    ask_to_finish(folder, now=now)
+    when = (
+        ""
+        if Process.of_server(folder).runs
+        else " as soon as the server is started on this folder again"
+    )
+    typer.echo(f"the run in {folder} ends{when}; its sites are told")
+
+
 def restored(
     policy: Annotated[Path, typer.Argument(help="this site's policy")],
     since: Annotated[

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -26,6 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Status
@@ -316,6 +318,19 @@ class ServerTls:
             return None
         return EXPIRED(what=str(self._files[0]), on=f"{at:%Y-%m-%d}")
 
+    def sign(self, content: bytes) -> tuple[bytes, bytes]:
+        """Sign with the server's key; return the signature and the certificates (PEM).
+
+        Raises:
+            ConfigError: the files cannot be read.
+        """
+        chain, secret = self._files
+        try:
+            key = load_pem_private_key(secret.read_bytes(), None)
+            return _signed(key, content), chain.read_bytes()
+        except (OSError, ValueError, TypeError) as error:
+            raise ConfigError(f"key {secret}: it cannot be used to sign") from error
+
     def _written(self) -> list[tuple[int, int, int] | None]:
         found: list[tuple[int, int, int] | None] = []
         for file in self._files:
@@ -325,6 +340,50 @@ class ServerTls:
             except OSError:
                 found.append(None)
         return found
+
+
+def is_of_server(
+    content: bytes, signature: bytes, chain: bytes, host: str, authorities: Sequence[bytes]
+) -> bool:
+    """Return whether the TLS key of a host's server signed some content.
+
+    Args:
+        content: what was signed.
+        signature: the signature.
+        chain: the server's certificates (PEM), its own first.
+        host: the name or address by which the server is reached.
+        authorities: the certificates (DER) of which one must vouch for the server now.
+    """
+    try:
+        own, *between = x509.load_pem_x509_certificates(chain)
+        store = Store([x509.load_der_x509_certificate(each) for each in authorities])
+        subject = _host(host)
+        assert isinstance(subject, x509.DNSName | x509.IPAddress)
+        PolicyBuilder().store(store).build_server_verifier(subject).verify(own, between)
+        _verify(own.public_key(), signature, content)
+    except (ValueError, VerificationError, InvalidSignature, UnsupportedAlgorithm):
+        return False
+    return True
+
+
+def _signed(key: Any, content: bytes) -> bytes:
+    found: bytes
+    if isinstance(key, ec.EllipticCurvePrivateKey):
+        found = key.sign(content, ec.ECDSA(hashes.SHA256()))
+    elif isinstance(key, rsa.RSAPrivateKey):
+        found = key.sign(content, padding.PKCS1v15(), hashes.SHA256())
+    else:
+        found = key.sign(content)
+    return found
+
+
+def _verify(key: Any, signature: bytes, content: bytes) -> None:
+    if isinstance(key, ec.EllipticCurvePublicKey):
+        key.verify(signature, content, ec.ECDSA(hashes.SHA256()))
+    elif isinstance(key, rsa.RSAPublicKey):
+        key.verify(signature, content, padding.PKCS1v15(), hashes.SHA256())
+    else:
+        key.verify(signature, content)
 
 
 def write_secret(path: Path, secret: bytes) -> None:

@@ -1,8 +1,10 @@
 """The messages of a session, in which a server asks a site about one run.
 
     server -> site   ASK        digest, receipt, request
+                     END        digest, rounds, signature, chain: the run is over
     site -> server   ANSWER     receipt, answer
-                     STRANGER   the agreement is not accepted here, or the message is malformed
+                     STRANGER   the agreement is not, or no longer, accepted here, or the message is
+                                malformed
 
 The digest identifies the agreement; a request and an answer are as ``wire`` packs them. A receipt
 is 32 bytes that stand for a release in the site's ledger: the server shows the last receipt that
@@ -46,6 +48,7 @@ class MessageKind(IntEnum):
     ASK = 1
     ANSWER = 2
     STRANGER = 3
+    END = 4
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,28 @@ class Ask:
     digest: bytes
     receipt: bytes
     request: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class End:
+    """The server says that a run is over: it will ask for nothing more.
+
+    Attributes:
+        digest: the digest of the agreement.
+        rounds: how many rounds were completed.
+        signature: the signature of ``signed`` by the server's TLS key; see ``ServerTls.sign``.
+        chain: the server's certificates (PEM), its own first.
+    """
+
+    digest: bytes
+    rounds: int
+    signature: bytes = field(default=b"", repr=False)
+    chain: bytes = field(default=b"", repr=False)
+
+    @property
+    def signed(self) -> bytes:
+        """What the server signs."""
+        return b"fedldp run over\x01" + self.digest + self.rounds.to_bytes(8, "big")
 
 
 @dataclass(frozen=True)
@@ -83,25 +108,31 @@ class Stranger:
 
 _ASK = struct.Struct(f"<{DIGEST_BYTES}s{RECEIPT_BYTES}s")
 _ANSWER = struct.Struct(f"<{RECEIPT_BYTES}s")
+_END = struct.Struct(f"<{DIGEST_BYTES}sQH")
+_MOST_ROUNDS = 1 << 32
 _START = len(_MAGIC) + 1
 """The offset of a message's content, in bytes."""
 ENVELOPE = _START + _ASK.size
 """How many bytes a message adds to a request; it adds fewer to an answer."""
 
 
-def pack(message: Ask | Answered | Stranger) -> bytes:
+def pack(message: Ask | End | Answered | Stranger) -> bytes:
     """Return a message as bytes."""
     match message:
         case Ask():
             head = _head(MessageKind.ASK) + _ASK.pack(message.digest, message.receipt)
             return head + message.request
+        case End():
+            size = len(message.signature)
+            head = _head(MessageKind.END) + _END.pack(message.digest, message.rounds, size)
+            return head + message.signature + message.chain
         case Answered():
             return _head(MessageKind.ANSWER) + _ANSWER.pack(message.receipt) + message.answer
         case Stranger():
             return _head(MessageKind.STRANGER)
 
 
-def read_by_site(body: bytes) -> Ask:
+def read_by_site(body: bytes) -> Ask | End:
     """Return a server's message.
 
     Raises:
@@ -111,6 +142,11 @@ def read_by_site(body: bytes) -> Ask:
     if kind == MessageKind.ASK and size > _ASK.size:
         digest, receipt = _ASK.unpack_from(body, _START)
         return Ask(digest, receipt, body[_START + _ASK.size :])
+    if kind == MessageKind.END and size > _END.size:
+        digest, rounds, length = _END.unpack_from(body, _START)
+        at = _START + _END.size
+        if rounds < _MOST_ROUNDS:
+            return End(digest, rounds, body[at : at + length], body[at + length :])
     raise _malformed()
 
 

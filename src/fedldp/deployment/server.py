@@ -5,6 +5,7 @@ The folder is a run folder like that of a simulation (see ``reporting.record``),
 agreement          the agreement
 secret             the server's secret, from which it draws the first weights and participants
 journal            the requests of the current round (see ``journal``)
+finish             that its operator ends the run; see ``ask_to_finish``
 sums.json          how many clients were in the (smallest) sum of each round
 status.json        what the server knows about its sites (see ``watch``)
 
@@ -37,14 +38,14 @@ from fedldp.accounting.statement import Statement, spent_by_unit
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, Diverged, EndedForGood, FedldpError, RunError
 from fedldp.core.facts import Doubt
-from fedldp.core.kinds import ANSWER_TIME, ENDED, STOPPED
+from fedldp.core.kinds import ANSWER_TIME, ENDED, NOT_FINISHED, STOPPED
 from fedldp.data import Examples, standardised
 from fedldp.deployment.agreement import Agreement, check_stated
 from fedldp.deployment.channels import ReportChecker, server_role
 from fedldp.deployment.initial import agreed_initial
 from fedldp.deployment.journal import Journal
 from fedldp.deployment.messages import KeptReceipts
-from fedldp.deployment.sites import Pipe, QuorumMissed, Sites
+from fedldp.deployment.sites import Finishes, Pipe, QuorumMissed, Sites
 from fedldp.deployment.statement import stated
 from fedldp.deployment.watch import Watch
 from fedldp.ledgers.columns import MemoryLedger
@@ -70,7 +71,7 @@ from fedldp.reporting.scores import (
 from fedldp.secure_sum.client_role import Phase
 from fedldp.secure_sum.server_role import SumOfRound
 from fedldp.simulation.participation import participants
-from fedldp.simulation.recorded import TESTED_BY_SERVER, write_report
+from fedldp.simulation.recorded import TESTED_BY_SERVER, is_finished, write_report
 from fedldp.simulation.result import config_document, result_document
 from fedldp.training.local_sgd import PIECE, evaluate
 from fedldp.training.tensors import load_weights, one_thread
@@ -78,7 +79,7 @@ from fedldp.training.tensors import load_weights, one_thread
 log = logging.getLogger("fedldp.server")
 
 _CPU = torch.device("cpu")
-_SUMS = "sums.json"
+_SUMS, _FINISH = "sums.json", "finish"
 _LINES_TOGETHER = 16
 """How many lines of the metrics are synced together."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0
@@ -260,6 +261,7 @@ class Server:
             self._receipts,
             reports.check,
             self.watch,
+            self._finishes,
             patient=tries is None,
         )
         loop = Loop(
@@ -288,11 +290,15 @@ class Server:
             self._journal.forget()
             self.watch.complete(record.round, record.seconds, reported)
             after_round(record)
+            if self._finishes(True):
+                raise Finishes("the operator ends the run")
 
         try:
             self._go(loop, keep, tries)
             served = self._finished()
-            self.watch.ends("the run is complete")
+            pipe.end(len(self.rounds))
+            left_out = len(self.rounds) < config.rounds
+            self.watch.ends(f"ended {self._done}" if left_out else "the run is complete")
         except EndedForGood as error:
             ended = self._ended_early(error, sites)
             self.watch.ends(f"ended: {ended}", ENDED(why=str(ended)))
@@ -306,9 +312,12 @@ class Server:
         """Run to the end; repeat rounds that too few sites answered."""
         round, missed = 0, 0
         while True:
+            self._skip()
             try:
                 self._state = loop.go(self._state, keep)
                 return
+            except Finishes:
+                continue
             except QuorumMissed as error:
                 missed = missed + 1 if self._state.round == round else 1
                 round = self._state.round
@@ -319,9 +328,50 @@ class Server:
                 log.warning("%s; trying again in %g s", error.what, pause)
                 self.watch.goes_on(f"tries again soon: {error.what}")
                 self.watch.write(now=True)
-                time.sleep(pause)
+                until = time.monotonic() + pause
+                while time.monotonic() < until and not self._finishes(True):
+                    time.sleep(min(pause, 1.0))
             except Diverged as error:  # trying again would give the same answers and weights
                 raise EndedForGood(str(error)) from error
+
+    def _due(self) -> int:
+        """Return the first round that is not left out; 1 unless the operator ends the run."""
+        now = asked_to_finish(self.folder.path)
+        if now is None:
+            return 1
+        config = self.agreement.config
+        over, trained = config.rounds + 1, config.composition.trained
+        if now or trained is None:
+            return over
+        # Without a trained model there is nothing to ask people about.
+        return over if self._state.round <= trained.start < trained.stop else trained.stop
+
+    def _finishes(self, unasked: bool) -> bool:
+        """Return whether the round under way is left out; otherwise only if no site is asked."""
+        return self._state.round < self._due() and (
+            unasked or bool(asked_to_finish(self.folder.path))
+        )
+
+    def _skip(self) -> None:
+        """Leave out all rounds before the first one that is still due.
+
+        Raises:
+            EndedForGood: the operator ends a run that has no complete round.
+        """
+        round, due = self._state.round, self._due()
+        if round >= due:
+            return
+        if not self.rounds:
+            raise EndedForGood("its operator ended the run before its first round was complete")
+        if self._journal.begun(round):
+            # Some sites may have sent a report in a round that is not completed.
+            self._count(self._ledger, round, self._asked(round))
+        self._state = self._role.skipped(self._state, due)
+        log.info("the operator ends the run: rounds %d to %d are left out", round, due - 1)
+
+    @property
+    def _done(self) -> str:
+        return f"after {len(self.rounds)} of {self.agreement.config.rounds} rounds"
 
     def _first(self, initial: Path | None) -> State:
         """Return the state before the first round.
@@ -395,8 +445,12 @@ class Server:
             write_report(self.folder.path)
         except FedldpError as amiss:  # privacy.json then still covers all that was asked for
             log.warning("the report was not written: %s", amiss)
-        done = f"after {len(self.rounds)} of {self.agreement.config.rounds} rounds"
-        return EndedForGood(f"{error}; the model {done} is in {self.folder.path}")
+        return EndedForGood(f"{error}; the model {self._done} is in {self.folder.path}")
+
+    def _final_privacy(self) -> Statement:
+        """Return the statement about what was released, which says if rounds were left out."""
+        done, of = len(self.rounds), self.agreement.config.rounds
+        return self.privacy if done == of else self.privacy.warning(NOT_FINISHED(done=done, of=of))
 
     def _finished(self) -> Served:
         agreement = self.agreement
@@ -406,7 +460,7 @@ class Server:
             agreement=self.agreement,
             rounds=self.rounds,
             weights={**{name: w.copy() for name, w in trained.items()}, **frozen},
-            privacy=self.privacy,
+            privacy=self._final_privacy(),
             run_dir=self.folder.path,
             most_frequent=self._test.most_frequent,
             confusion=self._test.confusion,
@@ -419,6 +473,40 @@ class Server:
         self.folder.write_json("summary.json", summary)
         write_report(self.folder.path)
         return served
+
+
+def ask_to_finish(folder: Path, *, now: bool) -> None:
+    """Note in a run's folder that its operator ends the run where it is.
+
+    The server ends it after the round under way; the rounds that are paid and come after training
+    (intercept, look, question) are still made.
+
+    Args:
+        folder: the run's folder.
+        now: whether to wait for nothing and leave out all rounds.
+
+    Raises:
+        ConfigError: the folder is not that of a server's run, or the run is complete.
+    """
+    if not (folder / "agreement").exists():
+        raise ConfigError(f"{folder}: this is not the folder of a server's run; check the path")
+    if is_finished(folder):
+        raise ConfigError(f"{folder}: its run has ended already")
+    replace_file(folder / _FINISH, json.dumps({"now": now}).encode())
+
+
+def asked_to_finish(folder: Path) -> bool | None:
+    """Return whether a run is to end at once; None if its operator does not end it.
+
+    Raises:
+        RunError: the note is damaged.
+    """
+    try:
+        return bool(json.loads((folder / _FINISH).read_text())["now"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{folder / _FINISH} is damaged: run fedldp deploy finish again") from error
 
 
 def _folder(path: Path, agreement: Agreement, content: bytes) -> RunFolder:

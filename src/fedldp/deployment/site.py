@@ -17,6 +17,7 @@ from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
+from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -33,6 +34,7 @@ from fedldp.core.formatting import number
 from fedldp.data import Examples
 from fedldp.deployment.acceptance import Acceptance, Acceptances
 from fedldp.deployment.agreement import Agreement
+from fedldp.deployment.certificates import authorities_of, fingerprint, is_of_server
 from fedldp.deployment.channels import client_role
 from fedldp.deployment.data_ledgers import note_others
 from fedldp.deployment.identity import read_private
@@ -42,6 +44,7 @@ from fedldp.deployment.messages import (
     NO_RECEIPT,
     Answered,
     Ask,
+    End,
     Receipts,
     Stranger,
     pack,
@@ -222,6 +225,9 @@ class Agent:
         if run is None:
             self._rate_limited("a request for an agreement that is not accepted here was refused")
             return pack(Stranger())
+        if isinstance(message, End):
+            self._end(run, message)
+            return pack(Stranger())
         with run.answering:
             # Each answer has its own timer: if requests that arrive together shared one, the wait
             # for the last answer would reveal how long the others took.
@@ -324,6 +330,20 @@ class Agent:
         return ServedRun(accepted, agreement, policy, index, role.reporting, runtime)
 
     # Messages
+
+    def _end(self, run: ServedRun, end: End) -> None:
+        """Answer nothing more in a run, if its own server says that the run is over."""
+        server, named = run.policy.server[0], run.agreement.server_ca
+        found = authorities_of(server.ca)
+        known = [each for each in found if not named or fingerprint(each) in named]
+        host = urlsplit(server.url).hostname or ""
+        if not is_of_server(end.signed, end.signature, end.chain, host, known):
+            name = run.agreement.run[:8]
+            self._rate_limited(f"the end of run {name} is not signed by its server")
+            return
+        with run.answering:
+            self._accepted.finish(end.digest)
+        log.info("run %s is over after %d rounds", run.agreement.run[:8], end.rounds)
 
     def _answered(
         self, run: ServedRun, message: Ask

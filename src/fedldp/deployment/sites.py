@@ -104,6 +104,10 @@ class QuorumMissed(RunError):
         self.what = what
 
 
+class Finishes(RunError):
+    """The operator ends the run, so the round under way is not waited for."""
+
+
 class Pipe(Protocol):
     """Carries bytes to the sites of a run and back; see ``https.pipe.RunPipe``."""
 
@@ -127,6 +131,10 @@ class Pipe(Protocol):
 
     def take(self, timeout: float) -> list[tuple[int, bytes | None]]:
         """Return what arrived, by tag; None for a reply that will not arrive."""
+        ...
+
+    def end(self, rounds: int) -> None:
+        """Tell the sites that the run is over, after this many rounds."""
         ...
 
 
@@ -161,6 +169,8 @@ class Sites:
         receipts: the last receipt of each site, which this class keeps up to date.
         check: raises WireError for a report that no site would send.
         watch: records what happens.
+        finishes: returns whether the operator ends the run at once; or, if its argument is true,
+            before any site is asked.
         patient: whether, in the first round and after a round that missed the quorum, the deadline
             starts only once the quorum is present. Otherwise, the deadline starts at once.
     """
@@ -173,10 +183,12 @@ class Sites:
         receipts: KeptReceipts,
         check: Callable[[RoundRequest, Report, int], None],
         watch: Watch,
+        finishes: Callable[[bool], bool] = lambda unasked: False,
         *,
         patient: bool = False,
     ) -> None:
         self._check, self._watch, self._patient = check, watch, patient
+        self._finishes = finishes
         self._agreement, self._pipe, self._journal = agreement, pipe, journal
         self._receipts = receipts
         self._there: set[int] = set()
@@ -274,6 +286,8 @@ class Sites:
                 waiting.told = now
                 self._watch.goes_on(self._waits_for(waiting))
                 self._watch.write()
+                if self._finishes(self._gathers):
+                    raise Finishes("the operator ends the run")
             for tag, body in self._pipe.take(min(0.5, max(left, 0.01))):
                 if tag in self._late:
                     self._came_late(self._late.pop(tag), body)

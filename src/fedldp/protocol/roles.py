@@ -386,6 +386,8 @@ class ServerRole:
         result: returns the weights that are tested and kept as the run's model.
         plain: ``aggregate`` without the optimiser, to examine a single report; None if there is no
             optimiser.
+        skipped: returns the state in which a later round begins, if the rounds from the state's to
+            that one are left out.
     """
 
     initial: Initial
@@ -395,6 +397,7 @@ class ServerRole:
     downlink: Callable[[int], Event] | None = None
     result: Callable[[State], Vector] = last_weights
     plain: ServerStep | None = None
+    skipped: Callable[[State, int], State] = lambda state, round: replace(state, round=round)
 
     def tested(self, state: State) -> Broadcast:
         """Return what is tested: the broadcast, with the weights of ``result``."""

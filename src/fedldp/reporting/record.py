@@ -239,7 +239,7 @@ class RunFolder:
             earlier = map(json.loads, self._metrics.restore(document["earlier"]))
             rounds = [Round(**r) for r in (*earlier, *document["rounds"])]
             state = State(
-                round=len(rounds) + 1,
+                round=(rounds[-1].round if rounds else 0) + 1,
                 weights=arrays.pop("weights"),
                 arrays={name.removeprefix(_STATE): value for name, value in arrays.items()},
             )

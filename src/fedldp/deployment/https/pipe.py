@@ -12,9 +12,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from fedldp.deployment.messages import NO_RECEIPT
+from fedldp.deployment.messages import NO_RECEIPT, End, pack
 from fedldp.deployment.watch import Presence
 
 POLL_SECONDS = 20.0
@@ -25,6 +25,8 @@ on a round request."""
 _HEAD = 256
 """How many bytes at the beginning of a round request may differ between sites. In a secure sum,
 further bytes differ: the boxes that other sites sealed for this site. The weights come last."""
+_END_SECONDS = 5
+"""How long to wait for sites to hear that the run is over, in seconds."""
 _GIVE_UP_SECONDS = 0.5
 """Seconds between two checks for expired round requests."""
 
@@ -111,6 +113,7 @@ class RunPipe:
         self.set_soon: Callable[[asyncio.Event], None] = lambda event: None
         self.near: Callable[[str], bool] = lambda key: False
         self.expired: Callable[[], str | None] = lambda: None
+        self.sign: Callable[[bytes], tuple[bytes, bytes]] = lambda content: (b"", b"")
         self._changed = threading.Condition()
         self._taken: deque[tuple[int, bytes | None]] = deque()
         self._last = 0
@@ -205,6 +208,24 @@ class RunPipe:
                     self._taken.append((tag, None))
                 if not pending.tags:
                     site.pending.remove(pending)
+
+    def end(self, rounds: int) -> None:
+        """Tell all connected sites that the run is over, after this many rounds.
+
+        A site that does not hear it within seconds is not told.
+        """
+        end = End(self.digest, rounds)
+        signature, chain = self.sign(end.signed)
+        body = pack(replace(end, signature=signature, chain=chain))
+        with self._changed:
+            for site in self.sites:
+                site.pending.clear()
+            self._taken.clear()
+        there = [site for site, found in enumerate(self.present()) if found.there]
+        waiting = {self.ask(site, body, _END_SECONDS) for site in there}
+        until = time.monotonic() + _END_SECONDS
+        while waiting and time.monotonic() < until:
+            waiting -= {tag for tag, _ in self.take(0.5)}
 
     # For the listener, in its thread
 

@@ -131,6 +131,7 @@ class Listener:
     def serving(self, run: RunPipe) -> Iterator[RunPipe]:
         """Serve the sessions of a run while the context lasts."""
         run.set_soon, run.near, run.expired = self._set_soon, self._is_near, self._expired
+        run.sign = self._tls.sign
         self._set_runs({**self._runs, run.digest: run})
         try:
             yield run

@@ -1,0 +1,165 @@
+"""A server that lies with the real key makes no site pay or release twice, in any of two runs."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from environments import (
+    HOST,
+    Environment,
+    acceptance_of,
+    ask_bytes,
+    content,
+    make_environment,
+    new_tls,
+    request_of,
+    write_tls,
+)
+
+from fedldp.deployment.acceptance import accept
+from fedldp.deployment.agreeing import agree
+from fedldp.deployment.certificates import (
+    ServerTls,
+    authorities_of,
+    authority,
+    is_of_server,
+    server_certificate,
+)
+from fedldp.deployment.messages import Answered, End, Stranger, pack, read_by_server
+from fedldp.deployment.site import Agent
+from fedldp.protocol.wire import Reason, Refusal, Report
+
+ROUNDS = 3
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Environment]:
+    """Return two runs of the same sites, which have one ledger each."""
+    one = make_environment(tmp_path, f"rounds={ROUNDS}", seeded=False)
+    agreement = agree(
+        one.config,
+        one.inputs.problem,
+        {site.name: site.key for site in one.agreement.sites},
+        channel="named",
+        quorum=3,
+        deadline_seconds=5.0,
+        server_ca=one.agreement.server_ca,
+    )
+    other = replace(one, agreement=agreement)
+    accept(other.policies[0], agreement)
+    return [one, other]
+
+
+def end_of(env: Environment, tls: Path | None = None, **changes: Any) -> bytes:
+    """Return the end of a run, as its server signs it, with fields changed afterwards."""
+    folder = tls or env.folder / "tls"
+    end = End(env.agreement.digest, 1)
+    signature, chain = ServerTls(folder / "server.pem", folder / "server.key").sign(end.signed)
+    return pack(replace(end, **{"signature": signature, "chain": chain, **changes}))
+
+
+def is_stranger(answer: bytes) -> bool:
+    return isinstance(read_by_server(answer), Stranger)
+
+
+def is_open(env: Environment) -> bool:
+    return acceptance_of(env.policies[0], env.agreement.digest).is_open
+
+
+def paid(env: Environment) -> Counter[tuple[str, int, int]]:
+    """Return how often a site paid for each place of all runs."""
+    return Counter((e.run, e.round, e.phase) for e in env.ledger(0).verify())
+
+
+def test_a_session_answers_for_its_own_run_only(runs: list[Environment]) -> None:
+    one, other = runs
+    agent = one.agent(0)
+    body = ask_bytes(other, request_of(other))
+    assert is_stranger(agent.answer_in(one.agreement.digest, body))
+    mixed = read_by_server(agent.answer(ask_bytes(one, request_of(other))))
+    assert isinstance(mixed, Answered)
+    assert content(mixed) == Refusal(1, Reason.UNKNOWN_RUN)
+    assert paid(one) == Counter()
+    assert not is_stranger(agent.answer_in(other.agreement.digest, body))
+    assert paid(one) == {(other.agreement.run, 1, 0): 1}
+
+
+def test_only_the_runs_own_server_ends_it(runs: list[Environment], tmp_path: Path) -> None:
+    one, other = runs
+    agent, digest = one.agent(0), one.agreement.digest
+    write_tls(tmp_path / "elsewhere", new_tls())  # its authority is not in the agreement
+    signer = authority("test", 2)
+    own = server_certificate(signer, [HOST], 2)
+    files = {"ca.pem": signer.certificate, "server.pem": own.certificate, "server.key": own.key}
+    write_tls(tmp_path / "here", files)
+    signed = ServerTls(tmp_path / "here" / "server.pem", tmp_path / "here" / "server.key").sign(
+        b"x"
+    )
+    for host, expected in ((HOST, True), ("localhost", False)):
+        trusted = authorities_of(tmp_path / "here" / "ca.pem")
+        assert is_of_server(b"x", *signed, host, trusted) == expected
+        assert not is_of_server(b"y", *signed, host, trusted)
+    for lie in (
+        end_of(other, digest=digest),
+        end_of(one, rounds=2),
+        end_of(one, signature=b""),
+        end_of(one, chain=b""),
+        end_of(one, tls=tmp_path / "elsewhere"),
+    ):
+        assert is_stranger(agent.answer_in(digest, lie))
+        assert is_open(one), lie
+    assert is_stranger(agent.answer_in(digest, end_of(other)))  # the end of another run
+    assert is_open(other)
+    for _ in range(2):
+        assert is_stranger(agent.answer_in(digest, end_of(one)))
+    assert not is_open(one)
+    assert acceptance_of(one.policies[0], digest).state == "finished"
+    assert is_stranger(agent.answer(ask_bytes(one, request_of(one))))
+    assert paid(one) == Counter()
+    assert is_open(other)
+    assert agent.served().keys() == {other.agreement.digest}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lies_in_any_order_and_at_once_are_paid_once(runs: list[Environment], seed: int) -> None:
+    """Requests of both runs are wrong, replayed, reordered and doubled, from several threads."""
+    chance = random.Random(seed)
+    agent: Agent = runs[0].agent(0)
+    lies: list[tuple[bytes, bytes]] = []
+    for env in runs:
+        for round in range(1, ROUNDS + 1):
+            for request in (
+                request_of(env, round),
+                request_of(env, round, phase=1),
+                request_of(runs[0], round),
+            ):
+                for session in runs:
+                    lies += [(session.agreement.digest, ask_bytes(env, request))] * 2
+    lies += [(env.agreement.digest, end_of(env, signature=b"")) for env in runs]
+    chance.shuffle(lies)
+    given: dict[tuple[str, int], set[bytes]] = {}
+
+    def lie(some: list[tuple[bytes, bytes]]) -> None:
+        for digest, body in some:
+            message = read_by_server(agent.answer_in(digest, body))
+            if isinstance(message, Answered) and isinstance(content(message), Report):
+                run = next(e.agreement.run for e in runs if e.agreement.digest == digest)
+                given.setdefault((run, content(message).round), set()).add(message.answer)
+
+    threads = [threading.Thread(target=lie, args=(lies[part::4],)) for part in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert given
+    assert all(len(answers) == 1 for answers in given.values())
+    assert paid(runs[0]) == {(run, round, 0): 1 for run, round in given}
+    most = sum(env.policies[0].costs(env.agreement)[1] for env in runs)
+    assert runs[0].ledger(0).spent() <= most
+    assert all(map(is_open, runs))
