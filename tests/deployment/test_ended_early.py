@@ -26,7 +26,7 @@ from fedldp.accounting.statement import Statement
 from fedldp.core.errors import ConfigError, EndedForGood
 from fedldp.core.kinds import ENDED, NOT_FINISHED
 from fedldp.deployment.initial import digest_of_file
-from fedldp.deployment.server import ask_to_finish
+from fedldp.deployment.runs import ask_to_finish
 from fedldp.deployment.status import status_of_server, status_of_site
 from fedldp.ledgers.budget import Budget
 from fedldp.protocol.wire import read_arrays

@@ -160,7 +160,7 @@ def finish(
     intercept, and the private evaluation) are still made, unless --now is given. The model and the
     statement are then those of the completed rounds.
     """
-    from fedldp.deployment.server import ask_to_finish
+    from fedldp.deployment.runs import ask_to_finish
     from fedldp.deployment.status import Process
 
     ask_to_finish(folder, now=now)

@@ -28,6 +28,7 @@ A site
 A server
     ``server``           the round loop's server: its folder, and what it may state
     ``sites``            the transport to the sites, with ``messages`` and the ``journal``
+    ``runs``             what an operator asks of its runs: finish
     ``channels``         the two roles as the channel uses them; a check of what sites send
 
 Their link
@@ -61,6 +62,7 @@ __all__ = [
     "policy",
     "restored",
     "running",
+    "runs",
     "site_ledger",
     "source",
     "statement",

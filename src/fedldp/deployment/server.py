@@ -5,7 +5,7 @@ The folder is a run folder like that of a simulation (see ``reporting.record``),
 agreement          the agreement
 secret             the server's secret, from which it draws the first weights and participants
 journal            the requests of the current round (see ``journal``)
-finish             that its operator ends the run; see ``ask_to_finish``
+finish             that its operator ends the run; see ``runs``
 sums.json          how many clients were in the (smallest) sum of each round
 status.json        what the server knows about its sites (see ``watch``)
 
@@ -45,6 +45,7 @@ from fedldp.deployment.channels import ReportChecker, server_role
 from fedldp.deployment.initial import agreed_initial
 from fedldp.deployment.journal import Journal
 from fedldp.deployment.messages import KeptReceipts
+from fedldp.deployment.runs import asked_to_finish
 from fedldp.deployment.sites import Finishes, Pipe, QuorumMissed, Sites
 from fedldp.deployment.statement import stated
 from fedldp.deployment.watch import Watch
@@ -71,7 +72,7 @@ from fedldp.reporting.scores import (
 from fedldp.secure_sum.client_role import Phase
 from fedldp.secure_sum.server_role import SumOfRound
 from fedldp.simulation.participation import participants
-from fedldp.simulation.recorded import TESTED_BY_SERVER, is_finished, write_report
+from fedldp.simulation.recorded import TESTED_BY_SERVER, write_report
 from fedldp.simulation.result import config_document, result_document
 from fedldp.training.local_sgd import PIECE, evaluate
 from fedldp.training.tensors import load_weights, one_thread
@@ -79,7 +80,7 @@ from fedldp.training.tensors import load_weights, one_thread
 log = logging.getLogger("fedldp.server")
 
 _CPU = torch.device("cpu")
-_SUMS, _FINISH = "sums.json", "finish"
+_SUMS = "sums.json"
 _LINES_TOGETHER = 16
 """How many lines of the metrics are synced together."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0
@@ -473,40 +474,6 @@ class Server:
         self.folder.write_json("summary.json", summary)
         write_report(self.folder.path)
         return served
-
-
-def ask_to_finish(folder: Path, *, now: bool) -> None:
-    """Note in a run's folder that its operator ends the run where it is.
-
-    The server ends it after the round under way; the rounds that are paid and come after training
-    (intercept, look, question) are still made.
-
-    Args:
-        folder: the run's folder.
-        now: whether to wait for nothing and leave out all rounds.
-
-    Raises:
-        ConfigError: the folder is not that of a server's run, or the run is complete.
-    """
-    if not (folder / "agreement").exists():
-        raise ConfigError(f"{folder}: this is not the folder of a server's run; check the path")
-    if is_finished(folder):
-        raise ConfigError(f"{folder}: its run has ended already")
-    replace_file(folder / _FINISH, json.dumps({"now": now}).encode())
-
-
-def asked_to_finish(folder: Path) -> bool | None:
-    """Return whether a run is to end at once; None if its operator does not end it.
-
-    Raises:
-        RunError: the note is damaged.
-    """
-    try:
-        return bool(json.loads((folder / _FINISH).read_text())["now"])
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{folder / _FINISH} is damaged: run fedldp deploy finish again") from error
 
 
 def _folder(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
