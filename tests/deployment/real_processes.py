@@ -324,6 +324,7 @@ class GivesUpSoon:
 
         from fedldp.deployment.https import pipe, server, site
 
+        site.BEAT_SECONDS = self.seconds / 3
         site._SECONDS = httpx.Timeout(self.seconds)
         pipe._ALIVE_SECONDS = server._PART_SECONDS = self.seconds
         pipe.POLL_SECONDS = self.seconds / 3

@@ -17,7 +17,6 @@ from real_processes import DiesAtEveryFile, Party, eventually
 from stages import playing
 
 from fedldp.core.kinds import NOT_RUNNING, SILENT
-from fedldp.deployment import watch
 from fedldp.deployment.checks import check_server, check_site
 from fedldp.deployment.parties import free_ports
 from fedldp.deployment.policy import read_policy
@@ -120,30 +119,45 @@ logging.getLogger("fedldp.site").info("takes part")"""
     assert json.loads(line)["message"] == "takes part"
 
 
-def test_a_frozen_agent_is_silent_until_it_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watch, "SILENT_SECONDS", 20.0)
+FROZEN = 75.0
+
+
+def test_a_frozen_agent_is_noticed_within_a_minute(tmp_path: Path) -> None:
+    """In the status, checks, metrics and log of both sides; then it goes on."""
     with playing(tmp_path, "named") as stage:
+        (port,) = free_ports(1)
+        stage.server = Party(
+            tmp_path / "server.log", *stage.server._arguments, "--metrics", str(port)
+        )
         stage.agents[0].start()
         stage.server.start()
-        policy = read_policy(tmp_path / "site-0" / "site.toml")
+        policy, folder = read_policy(tmp_path / "site-0" / "site.toml"), tmp_path / "server"
+        takes_part = f'fedldp_site_takes_part{{run="{stage.env.agreement.run[:8]}",site="site-0"}}'
 
-        def state() -> str | None:
-            return str(status_of_site(policy)["sites"][0]["state"])
+        def states() -> list[object]:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as it:
+                lines = dict(line.rsplit(" ", 1) for line in it.read().decode().splitlines())
+            known = [status_of_site(policy), status_of_server(folder)]
+            return [*(found["sites"][0]["state"] for found in known), lines[takes_part]]
 
-        eventually(lambda: state() == "ready")
+        eventually(lambda: (folder / "agreement").exists())
+        eventually(lambda: status_of_server(folder)["sites"][0]["state"] == "ready")
+        eventually(lambda: states() == ["ready", "ready", "1.0"])
         assert stage.agents[0].process is not None
         pid = stage.agents[0].process.pid or 0
         os.kill(pid, signal.SIGSTOP)
+        frozen = time.monotonic()
         try:
-            eventually(lambda: state() == "silent")
+            eventually(lambda: states() == ["silent", "away", "0.0"], patience=60.0)
             assert SILENT.name in [each["kind"] for each in status_of_site(policy)["warnings"]]
             assert not next(f.ok for f in check_site(policy) if f.what.startswith("agent "))
+            time.sleep(max(0.0, frozen + FROZEN - time.monotonic()))
         finally:
             os.kill(pid, signal.SIGCONT)
-        eventually(lambda: state() == "ready")
+        eventually(lambda: states() == ["ready", "ready", "1.0"])
+        assert stage.server.text().count("site-0 is no longer connected") == 1
+        assert stage.agents[0].text().count("this process stood still for") == 1
         stage.server.kill()
-        eventually(lambda: state() == "away")
+        eventually(lambda: status_of_site(policy)["sites"][0]["state"] == "away")
         stage.close()
-        assert state() == "stopped"
+        assert status_of_site(policy)["sites"][0]["state"] == "stopped"

@@ -42,6 +42,8 @@ def test_units_restrict_what_they_may_do(
     for line in (
         "Restart=always",
         "RestartPreventExitStatus=78",
+        "Type=notify",
+        "WatchdogSec=60",
         f"RequiresMountsFor={policy.parent}",
         "LimitCORE=0",
         "SystemCallFilter=@system-service",

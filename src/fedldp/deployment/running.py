@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 2.0
 """Seconds between two looks of an agent at what was accepted."""
-_FILES, _FILES_OF_SITE = 512, 2
-"""How many open files a server may need: for strangers and itself together, and for each site."""
+_FILES, _FILES_OF_SITE = 512, 3
+"""How many open files a server may need: for strangers and itself together, and for each site,
+which has one connection for requests and answers and one for its signs of life."""
 
 
 def run_site(

@@ -64,6 +64,9 @@ _NAMED = 20
 """The largest number of sites that one log line names."""
 _TELL = 0.25
 """Seconds between two updates of what a phase waits for."""
+_TIMES, _LEAST = 10.0, 60.0
+"""How long to wait for sites that have answered before: so many times as long as they took then, at
+least so many seconds, and no longer than agreed."""
 _GIVEN_UP = 2
 """The server stops waiting for a site that left a phase unanswered in this many rounds in a row."""
 
@@ -146,6 +149,8 @@ class _Waiting:
     message: bytes | None
     """The packed request; None if each site gets its own."""
     open: set[int]
+    again: bool
+    """Whether sites may have been asked before."""
     answers: dict[int, bytes] = field(default_factory=dict)
     reported: set[int] = field(default_factory=set)
     refused: dict[int, Refusal] = field(default_factory=dict)
@@ -157,6 +162,10 @@ class _Waiting:
     """When to ask the next site that is present."""
     told: float = -math.inf
     """When the log last said what the phase is waiting for."""
+    deadline: float = math.inf
+    """How long to wait for answers, in seconds."""
+    asked: dict[int, float] = field(default_factory=dict)
+    """When each site was first asked."""
 
 
 class Sites:
@@ -215,6 +224,8 @@ class Sites:
         """Sites that withdrew their acceptance of the agreement, until they begin a session."""
         self._unanswered: defaultdict[int, Counter[int]] = defaultdict(Counter)
         """How many rounds in a row a site left a phase unanswered, by site and phase."""
+        self._took: dict[tuple[int, int, int], float] = {}
+        """The seconds that a site's latest answer took, by site, phase and stage."""
 
     def released(self, phase: int) -> list[int]:
         """Return the sites that may have answered in a phase of the last round, in ascending order.
@@ -244,7 +255,8 @@ class Sites:
         )
         # After a restart, the server does not know which sites it asked before.
         self._released.setdefault(phase, set(clients) if asked_before else set())
-        waiting = _Waiting(request, message, set(clients))
+        waiting = _Waiting(request, message, set(clients), again=asked_before)
+        waiting.deadline = self._deadline(waiting)
         closed = self._journal.closed(round, phase)
         if closed is not None:
             for client, answer in closed.items():
@@ -267,7 +279,7 @@ class Sites:
                 self._answers = (round, phase), waiting.answers
 
     def _until_deadline(self, waiting: _Waiting) -> Iterator[Delivery]:
-        left, last = self._agreement.deadline_seconds, time.monotonic()
+        left, last = waiting.deadline, time.monotonic()
         while waiting.open and left > 0 and not self._waits_in_vain(waiting):
             now = time.monotonic()
             self.waited += self._gathers * (now - last)
@@ -296,6 +308,23 @@ class Sites:
                     content = self._read(waiting, client, body)
                     if content is not None:
                         yield client, content
+
+    def _deadline(self, waiting: _Waiting) -> float:
+        """Return how long to wait, which follows what the same sites took in the rounds before.
+
+        It is as agreed for a site that has not answered in this stage, and after a try that too few
+        sites answered.
+        """
+        agreed = self._agreement.deadline_seconds
+        took = [self._took.get(self._place(waiting, client), math.inf) for client in waiting.open]
+        if self._gathers:
+            return agreed
+        return min(agreed, max(_LEAST, _TIMES * max(took, default=0.0)))
+
+    def _place(self, waiting: _Waiting, client: int) -> tuple[int, int, int]:
+        round, stages = waiting.request.broadcast.round, self._agreement.stages
+        stage = next(at for at, rounds in enumerate(stages) if round in rounds)
+        return client, waiting.request.phase, stage
 
     def _look_at_sites(self, now: float) -> None:
         """Note which sites are present, and their versions."""
@@ -402,6 +431,7 @@ class Sites:
             self._watch.passed(client, sent=len(body))
             self._watch.is_now(client, "asked")
             waiting.tags[tag] = client
+            waiting.asked.setdefault(client, now)
             waiting.due[client] = now + min(_AGAIN, self._agreement.deadline_seconds / 3)
         waiting.next_due = min(
             (waiting.due[client] for client in there & waiting.due.keys()), default=math.inf
@@ -428,6 +458,9 @@ class Sites:
             if isinstance(message, Answered):
                 content = self._counted(waiting, client, message.answer)
                 self._receipts.keep(client, message.receipt)
+                if not waiting.again:  # else it may have computed the answer earlier
+                    took = time.monotonic() - waiting.asked[client]
+                    self._took[self._place(waiting, client)] = took
                 return content
         except WireError as error:
             waiting.unused.add(client)
@@ -502,7 +535,7 @@ class Sites:
                 what = "was not asked, because too few sites were present"
             why.append(f"{names[client]} {what}")
         must = "must" if self._agreement.config.committee is None else "of one committee must"
-        within = f" within {self._agreement.deadline_seconds:g} s" if waiting.open else ""
+        within = f" within {waiting.deadline:.3g} s" if waiting.open else ""
         what = (
             f"round {waiting.request.broadcast.round}: {len(waiting.reported)} of {asked} sites "
             f"took part{within}, and "

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
+import socket
 import threading
 import time
 from collections import Counter
@@ -50,8 +52,10 @@ _SECONDS, _IDLE_SECONDS = 1.0, 10.0
 """Seconds between two updates of the file: if something changed, and if nothing did."""
 _BEAT_SECONDS = 5.0
 """Seconds between two updates that a process that waits or computes tries."""
-SILENT_SECONDS = 60.0
-"""A process that has not updated its file for so long is silent."""
+SILENT_SECONDS = 45.0
+"""A process that has not updated its file for so long is silent: a frozen one within a minute."""
+_SLOW_TIMES, _SLOW_SECONDS = 3.0, 10.0
+"""The log names a round that takes so many times as long as the last one, and so many seconds."""
 _LARGEST_SHARE = 0.05
 """The largest share of time spent on writing the file, which takes long with many sites."""
 
@@ -118,6 +122,7 @@ class Watch:
         self._ended = False
         self._seconds: float | None = None
         self._began: float | None = None
+        self._told_slow = False
         self._next = "begins"
         self._changed = True
         self._rate_limited = RateLimitedLog(log)
@@ -229,7 +234,18 @@ class Watch:
             }
 
     def write(self, *, now: bool = False) -> None:
-        """Update the file if ``now`` is true or an update is due."""
+        """Update the file if ``now`` is true or an update is due; log once that a round is slow."""
+        with self._lock:
+            took = 0.0 if self._began is None else time.monotonic() - self._began
+            slow = took > max(_SLOW_TIMES * (self._seconds or math.inf), _SLOW_SECONDS)
+            tell, self._told_slow = slow and not self._told_slow, slow
+        if tell:
+            log.warning(
+                "%s, already for %.0f s; the last round took %.0f s",
+                self._next,
+                took,
+                self._seconds,
+            )
         changed, self._changed = self._changed, False
         if not self._file.write(self.document, changed=changed, now=now):
             self._changed |= changed
@@ -331,13 +347,20 @@ class _File:
 def beating(watch: Watch | SiteWatch) -> Iterator[None]:
     """Update a status file while the context lasts, and note the end of the process in it.
 
-    So the age of the file tells whether a process is frozen.
+    So the age of the file tells whether a process is frozen. systemd, if it started the process, is
+    told the same, and kills a frozen one.
     """
     over = threading.Event()
+    _tell_systemd(b"READY=1")
 
     def beat() -> None:
+        before = time.monotonic()
         while not over.wait(_BEAT_SECONDS):
+            still, before = time.monotonic() - before, time.monotonic()
+            if still > SILENT_SECONDS:
+                log.warning("this process stood still for %.0f s: something froze it", still)
             watch.write()
+            _tell_systemd(b"WATCHDOG=1")
 
     thread = threading.Thread(target=beat, name="status", daemon=True)
     thread.start()
@@ -347,6 +370,14 @@ def beating(watch: Watch | SiteWatch) -> Iterator[None]:
         over.set()
         thread.join()
         watch.ends()
+
+
+def _tell_systemd(what: bytes) -> None:
+    """Send a line to systemd's socket, if systemd started this process; see sd_notify(3)."""
+    place = os.environ.get("NOTIFY_SOCKET", "")
+    if place:
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
+            to.sendto(what, f"\0{place[1:]}" if place.startswith("@") else place)
 
 
 def read_status(folder: Path) -> dict[str, Any] | None:

@@ -34,6 +34,10 @@ _HELLO = struct.Struct(
 )
 LONGEST = _HELLO.size + LONGEST_VERSION
 """The largest hello, in bytes."""
+BEAT_SECONDS = 20.0
+"""Seconds between two signs of life of a site, which say nothing else: from the beginning of a
+session to its end they have the same bytes, and follow the clock alone, whether or not the site
+computes an answer."""
 TAG = "fedldp-question"
 """The name of the HTTP header that holds the number of a round request."""
 TOKEN_BYTES = 32

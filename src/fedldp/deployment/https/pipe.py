@@ -14,14 +14,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from fedldp.deployment.https.hello import BEAT_SECONDS
 from fedldp.deployment.messages import NO_RECEIPT, End, pack
 from fedldp.deployment.watch import Presence
 
 POLL_SECONDS = 20.0
 """How long a site's poll for a round request waits, in seconds."""
-_ALIVE_SECONDS = 60.0
-"""A site counts as absent if it has been silent for more than this many seconds and is not working
-on a round request."""
+_ALIVE_SECONDS = 2.5 * BEAT_SECONDS
+"""A site counts as absent if it has been silent for more than this many seconds: no request and no
+sign of life came from it. So a frozen site is noticed within a minute."""
 _HEAD = 256
 """How many bytes at the beginning of a round request may differ between sites. In a secure sum,
 further bytes differ: the boxes that other sites sealed for this site. The weights come last."""
@@ -66,7 +67,6 @@ class SiteSession:
     receipt: bytes = NO_RECEIPT
     receiving: bool = False
     heard: float = -_ALIVE_SECONDS
-    at_work: bool = False
     polls: int = 0
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     pending: deque[PendingRequest] = field(default_factory=deque)
@@ -75,12 +75,12 @@ class SiteSession:
         """Begin a session, which ends the previous one."""
         self.token, self.version, self.receipt = token, version, receipt
         self.number += 1
-        self.heard, self.at_work, self.receiving = time.monotonic(), False, False
+        self.heard, self.receiving = time.monotonic(), False
         self.wake.set()  # ends a poll of the previous session that still waits
 
     def is_there(self, now: float) -> bool:
-        """Return whether the site has a session and was heard from recently or is at work."""
-        return self.token is not None and (self.at_work or now - self.heard < _ALIVE_SECONDS)
+        """Return whether the site has a session and was heard from recently."""
+        return self.token is not None and now - self.heard < _ALIVE_SECONDS
 
 
 class RunPipe:
@@ -238,7 +238,6 @@ class RunPipe:
     async def next_for(self, site: SiteSession) -> PendingRequest | None:
         """Return the request that a site's poll is answered with; None if there is none in time."""
         site.polls += 1
-        site.at_work = False  # a site that is working on a request does not poll
         poll, token, until = site.polls, site.token, time.monotonic() + POLL_SECONDS
         site.wake.set()  # ends an earlier poll of the site, whose reply nobody awaits any more
         while not self._over and poll == site.polls and token == site.token:
@@ -246,14 +245,12 @@ class RunPipe:
             with self._changed:
                 pending = site.pending[0] if site.pending else None
             if pending is not None:
-                site.at_work = True
                 return pending
             try:
                 async with asyncio.timeout(until - time.monotonic()):
                     await site.wake.wait()
             except TimeoutError:
                 break
-        site.heard = time.monotonic()
         return None
 
     def awaits(self, site: SiteSession, number: int) -> bool:
@@ -263,7 +260,7 @@ class RunPipe:
 
     def answered(self, site: SiteSession, number: int, body: bytes) -> None:
         """Take a site's answer to the request with a number."""
-        site.heard, site.at_work = time.monotonic(), False
+        site.heard = time.monotonic()
         with self._changed:
             for pending in [each for each in site.pending if each.number == number]:
                 site.pending.remove(pending)

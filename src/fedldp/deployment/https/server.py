@@ -199,6 +199,7 @@ class Listener:
                 Route("/v1/nonce", self._nonce, methods=["GET"]),
                 Route("/v1/hello", self._hello, methods=["POST"]),
                 Route("/v1/agreement", self._hand_agreement, methods=["POST"]),
+                Route("/v1/alive", self._alive, methods=["POST"]),
                 Route("/v1/question", self._next_request, methods=["POST"]),
                 Route("/v1/answer/{number:int}", self._answer, methods=["POST"]),
             ],
@@ -300,6 +301,12 @@ class Listener:
                 request.state.connection.is_of((run.digest, index))
                 return run, run.sites[index]
         return None
+
+    async def _alive(self, request: Request) -> Response:
+        """Take a site's sign of life, which extends no deadline."""
+        if self._session_of(request) is None:
+            return _refused(401)
+        return Response(status_code=204) if _length(request) == 0 else _refused(413)
 
     async def _next_request(self, request: Request) -> Response:
         found = self._session_of(request)

@@ -11,7 +11,9 @@ import logging
 import random
 import ssl
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version
@@ -21,7 +23,14 @@ import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedldp.core.errors import ConfigError, WireError
-from fedldp.deployment.https.hello import NO_DIGEST, NONCE_BYTES, TAG, TOKEN_BYTES, SignedHello
+from fedldp.deployment.https.hello import (
+    BEAT_SECONDS,
+    NO_DIGEST,
+    NONCE_BYTES,
+    TAG,
+    TOKEN_BYTES,
+    SignedHello,
+)
 from fedldp.deployment.logs import RateLimitedLog
 from fedldp.deployment.messages import DIGEST_BYTES, NO_RECEIPT
 
@@ -113,10 +122,11 @@ class HttpsLink:
                     said = self._digest, self._receipt()
                     token = _said_who(client, self._key, "/v1/hello", TOKEN_BYTES, *said)
                     self._tell(f"is connected to {self._url}", logging.INFO)
-                    while not self._stop.is_set():
-                        self._told(None)
-                        self._one(client, token)
-                        pause = _FIRST_PAUSE
+                    with self._beating(token):
+                        while not self._stop.is_set():
+                            self._told(None)
+                            self._one(client, token)
+                            pause = _FIRST_PAUSE
             except NotServed:
                 self._told(None)
                 what = "is connected to"
@@ -130,9 +140,33 @@ class HttpsLink:
             self._stop.wait(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
+    @contextmanager
+    def _beating(self, token: bytes) -> Iterator[None]:
+        """Send signs of life while the context lasts, in another thread and connection."""
+        over = threading.Event()
+
+        def beat() -> None:
+            due = time.monotonic()
+            with _client(self._url, tls_of_site(self._ca), BEAT_SECONDS) as client:
+                while True:
+                    now = time.monotonic()
+                    while due <= now:
+                        due += BEAT_SECONDS
+                    if over.wait(due - now) or self._stop.is_set():
+                        return
+                    with suppress(httpx.HTTPError, OSError):  # the polls tell what is wrong
+                        client.post("/v1/alive", headers=_shown(token)).raise_for_status()
+                        self._told(None)
+
+        threading.Thread(target=beat, name="sign of life", daemon=True).start()
+        try:
+            yield
+        finally:
+            over.set()
+
     def _one(self, client: httpx.Client, token: bytes) -> None:
         """Wait for a round request, and answer it."""
-        shown = {"authorization": f"Bearer {token.hex()}"}
+        shown = _shown(token)
         with client.stream("POST", "/v1/question", headers=shown) as response:
             if response.status_code == httpx.codes.NO_CONTENT:
                 response.read()  # an unread response would close its connection
@@ -245,9 +279,15 @@ def seconds_ahead(url: str, ca: Path) -> float | None:
         return None
 
 
-def _client(url: str, context: ssl.SSLContext) -> httpx.Client:
+def _client(
+    url: str, context: ssl.SSLContext, timeout: httpx.Timeout | float = _SECONDS
+) -> httpx.Client:
     own = {"accept-encoding": "identity", "user-agent": "fedldp"}
-    return httpx.Client(base_url=url, verify=context, timeout=_SECONDS, limits=_KEPT, headers=own)
+    return httpx.Client(base_url=url, verify=context, timeout=timeout, limits=_KEPT, headers=own)
+
+
+def _shown(token: bytes) -> dict[str, str]:
+    return {"authorization": f"Bearer {token.hex()}"}
 
 
 def _said_who(
