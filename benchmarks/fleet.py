@@ -89,11 +89,11 @@ def host(folder: Path, sites: Sequence[int], work: float) -> None:
     links = []
     for site in sites:
         policy = read_policy(folder / f"site-{site}" / "site.toml")
-        assert policy.server is not None
+        (server,) = policy.server
         agent = Agent(policy, test_keys=True)
         link = HttpsLink(
-            policy.server.url,
-            policy.server.ca,
+            server.url,
+            server.ca,
             agent.key,
             agreement.digest,
             partial(answered, site, agent),
