@@ -3,7 +3,7 @@
 A command imports what it needs inside its function, so that help and error messages appear at once.
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, algorithms, reporting,
-simulation, experiments, audit, deployment.
+simulation, experiments, audit, testing, deployment.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fedldp.cli import (
     ask,
     audit,
     card,
+    check,
     compare,
     data,
     deploy,
@@ -83,6 +84,7 @@ app.command()(run.run)
 app.command()(account.account)
 app.command()(advise.advise)
 app.command()(ask.ask)
+app.command()(check.check)
 app.command()(audit.audit)
 app.command()(reproduce.reproduce)
 app.command()(sweep.sweep)
