@@ -2,15 +2,20 @@
 
     FEDLDP_DATA=... python benchmarks/priority_maps.py OUT [RUN_DIR]     (about a minute)
 
-It writes sensitivity.png and variance.png to the folder OUT, the features that the first client
-finds important in a run without noise; and mean.png, the mean of that client's images. All this is
-private to the client, and no run keeps it: the script looks over the client's shoulder. Dark
-features are unimportant. With RUN_DIR, the run folder of a priority-public recipe on images, it
-also writes public.png: the importance that the server of that run published.
+It prints numbers on these maps as JSON, which are committed as importance.json in the paper's
+folder: the rank correlation between the two methods in each round, of all pixels and of those
+inside alone; and each method's mean rank of the outer region's pixels and of those inside, from 0
+(least important) to 1. And it writes sensitivity.png and variance.png to the folder OUT, the
+features that the first client finds important in a run without noise; and mean.png, the mean of
+that client's images. All this is private to the client, and no run keeps it: the script looks over
+the client's shoulder. Dark features are unimportant. With RUN_DIR, the run folder of a
+priority-public recipe on images, it also writes public.png: the importance that the server of that
+run published.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +25,7 @@ import numpy as np
 import torch
 from matplotlib import pyplot
 from numpy.typing import NDArray
+from scipy.stats import rankdata, spearmanr
 
 import fedldp
 from fedldp.algorithms.composition import Algorithm, Composition, Sgd
@@ -82,6 +88,31 @@ class WatchedConfig(fedavg):
         return replace(super().composition, local=WatchedSgd())
 
 
+OUTER = 4
+"""The width of the outer region, in pixels: MNIST's digits are scaled into the middle 20 by 20."""
+
+
+def numbers() -> dict[str, Any]:
+    """Return what the maps say in numbers; see above."""
+    side = round(MEAN[0].size ** 0.5)
+    outer = np.ones((side, side), bool)
+    outer[OUTER:-OUTER, OUTER:-OUTER] = False
+    of_pixels, ranks = outer.ravel(), {}
+    for name, maps in MAPS.items():
+        each = [(rankdata(maps[r], "average") - 1) / (maps[r].size - 1) for r in ROUNDS]
+        ranks[name] = [[float(e[part].mean()) for e in each] for part in (of_pixels, ~of_pixels)]
+    everywhere, inside = (
+        [float(spearmanr(*(m[r][part] for m in MAPS.values())).statistic) for r in ROUNDS]
+        for part in (slice(None), ~of_pixels)
+    )
+    return {
+        "rounds": list(ROUNDS),
+        "rank_correlation": everywhere,
+        "rank_correlation_inside": inside,
+        "mean_ranks_outside_and_inside": ranks,
+    }
+
+
 def draw(path: Path, maps: dict[str, NDArray[np.float64]]) -> None:
     """Draw square maps side by side, each from its least to its greatest value."""
     figure, panels = pyplot.subplots(1, len(maps), figsize=(2.4 * len(maps), 2.6), squeeze=False)
@@ -98,6 +129,7 @@ def main(out: Path, run_dir: Path | None) -> None:
     out.mkdir(parents=True, exist_ok=True)
     config = fedldp.recipe("fedavg-mnist-fig5", rounds=max(ROUNDS))
     fedldp.run(WatchedConfig(**config.model_dump()), workers=1)
+    print(json.dumps(numbers(), indent=1))
     draw(out / "mean.png", {"mean of the first client's images": MEAN[0]})
     for name, maps in MAPS.items():
         draw(out / f"{name}.png", {f"round {round}": maps[round] for round in ROUNDS})
