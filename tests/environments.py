@@ -62,10 +62,10 @@ SMALL = ("num_examples=150", "local_epochs=1")
 HOST = "127.0.0.1"
 
 
-def new_tls(host: str = HOST) -> dict[str, bytes]:
+def new_tls(host: str = HOST, days: int = 60) -> dict[str, bytes]:
     """Return the files of a new authority and of a server whose certificate it signed."""
-    signer = authority("test", 2)
-    own = server_certificate(signer, [host], 2)
+    signer = authority("test", days)
+    own = server_certificate(signer, [host], days)
     return {"ca.pem": signer.certificate, "server.pem": own.certificate, "server.key": own.key}
 
 

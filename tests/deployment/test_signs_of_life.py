@@ -11,16 +11,19 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from environments import Body, make_environment, write_tls
+from environments import Body, make_environment, new_tls, write_tls
 from https_ends import Ends, all_taken, eventually
 from starlette.requests import Request
 
+from fedldp.core.kinds import SITE_AMISS
 from fedldp.deployment import sites, watch
 from fedldp.deployment.https import pipe as pipe_module
-from fedldp.deployment.https import site
+from fedldp.deployment.https import server, site
 from fedldp.deployment.https.server import Listener
 from fedldp.deployment.watch import SiteWatch, Watch, beating
 from fedldp.protocol.server_loop import Round
+from fedldp.protocol.wire import Reason
+from fedldp.reporting import words
 
 slow = pytest.mark.slow
 
@@ -119,6 +122,29 @@ def test_signs_of_life_without_answers_extend_no_deadline(ends: Ends) -> None:
         assert client.post("/v1/alive", headers={"authorization": "Bearer 00"}).status_code == 401
         ends.token(client)  # a new session
         assert client.post("/v1/alive", headers=shown).status_code == 401
+
+
+# Causes that the server's operator is told
+
+
+def test_a_server_logs_once_that_its_certificate_will_expire(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_LOOK_AT_TLS_SECONDS", 0.02)
+    for days, told in ((31, 0), (29, 1)):
+        folder = tmp_path / str(days)
+        write_tls(folder, new_tls(days=days))
+        ends = Ends(folder, [Ed25519PrivateKey.generate() for _ in range(2)])
+        with ends.pipe():
+            time.sleep(0.3)
+        assert caplog.text.count("server.pem expires on") == told
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_each_reason_of_a_refusal_has_words(reason: Reason) -> None:
+    found = words.line(SITE_AMISS(site="near", state="refused", detail=reason.value))
+    assert found.startswith("near refuses: ")
+    assert len(found.split()) > 7
 
 
 # Rounds that take long

@@ -119,6 +119,25 @@ logging.getLogger("fedldp.site").info("takes part")"""
     assert json.loads(line)["message"] == "takes part"
 
 
+def test_sigterm_ends_each_side_with_a_line_and_status_0(tmp_path: Path) -> None:
+    with playing(tmp_path, "named") as stage:
+        folder = tmp_path / "server"
+        stage.agents[0].start()
+        stage.server.start()
+        eventually(lambda: (folder / "agreement").exists())
+        eventually(lambda: status_of_server(folder)["sites"][0]["state"] == "ready")
+        stage.server.end()  # which checks the exit status
+        assert stage.server.text().count("told to stop; started again, it goes on") == 1
+        assert "Traceback" not in stage.server.text()
+        assert status_of_server(folder)["warnings"][0]["kind"] == NOT_RUNNING.name
+        for party in (*stage.agents[1:], stage.server):
+            party.start()
+        assert stage.server.wait() == 0
+        stage.assert_whole()
+        stage.close()
+        assert stage.agents[0].text().count("told to stop") == 1
+
+
 FROZEN = 75.0
 
 

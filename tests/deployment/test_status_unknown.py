@@ -18,8 +18,8 @@ import pytest
 from environments import Environment, changes_database, make_environment
 
 from fedldp.cli.deploy_status import lines_of
-from fedldp.core.facts import Status
-from fedldp.core.kinds import CANNOT_BE_READ, EXPIRED, NOT_RUNNING, SILENT, UNREACHABLE
+from fedldp.core.facts import Kind, Status
+from fedldp.core.kinds import CANNOT_BE_READ, EXPIRED, EXPIRES, NOT_RUNNING, SILENT, UNREACHABLE
 from fedldp.core.locks import alone
 from fedldp.deployment.certificates import authority, server_certificate
 from fedldp.deployment.checks import Found, check_server, check_site
@@ -331,12 +331,15 @@ def test_a_server_that_is_frozen_is_silent(serving: Serving) -> None:
     assert after.changes(before) == {"state": "silent"}
 
 
-def test_a_servers_certificate_that_expired_is_named(serving: Serving) -> None:
+@pytest.mark.parametrize(("days", "kind"), [(-0.5, EXPIRED), (29, EXPIRES)])
+def test_a_servers_certificate_that_expires_is_named(
+    serving: Serving, days: float, kind: Kind[Status]
+) -> None:
     before = serving.look()
-    signer = authority("test", 2)
-    expired = server_certificate(signer, ["127.0.0.1"], -0.5)  # type: ignore[arg-type]
-    (serving.tls / "server.pem").write_bytes(expired.certificate)
+    signer = authority("test", 60)
+    made = server_certificate(signer, ["127.0.0.1"], days)  # type: ignore[arg-type]
+    (serving.tls / "server.pem").write_bytes(made.certificate)
     after = serving.look()
-    (found,) = EXPIRED.among(after.facts)
+    (found,) = kind.among(after.facts)
     assert found.values["what"] == str(serving.tls / "server.pem")
     assert after.changes(before) == {}

@@ -224,3 +224,4 @@ FEWER_ROUNDS_LEFT = Kind(
 NOT_SERVED = Kind("not-served", Status, {"run": str, "why": str})
 CANNOT_BE_READ = Kind("cannot-be-read", Status, {"what": str, "why": str})
 EXPIRED = Kind("expired", Status, {"what": str, "on": str})
+EXPIRES = Kind("expires", Status, {"what": str, "on": str, "days": int})

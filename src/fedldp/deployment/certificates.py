@@ -31,7 +31,7 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Status
-from fedldp.core.kinds import EXPIRED
+from fedldp.core.kinds import EXPIRED, EXPIRES
 from fedldp.deployment.identity import new_file, replace_secret
 from fedldp.reporting.record import replace_file
 
@@ -276,6 +276,19 @@ def authority_expires(authorities: Path) -> datetime.datetime:
     return max(each.not_valid_after_utc for each in found)
 
 
+_WARNS_DAYS = 30
+
+
+def validity(what: str, ends: datetime.datetime) -> Status | None:
+    """Return the fact that a certificate has expired or will expire within 30 days, or None."""
+    left = ends - datetime.datetime.now(datetime.UTC)
+    if left.total_seconds() < 0:
+        return EXPIRED(what=what, on=f"{ends:%Y-%m-%d}")
+    if left.days < _WARNS_DAYS:
+        return EXPIRES(what=what, on=f"{ends:%Y-%m-%d}", days=left.days)
+    return None
+
+
 class ServerTls:
     """A server's certificate and key, in files that may be renewed while the server runs.
 
@@ -311,12 +324,10 @@ class ServerTls:
         self._seen, self.certificate = written, certificate
         return True
 
-    def expired(self) -> Status | None:
-        """Return the fact that the certificate in use has expired; None if it has not."""
+    def validity(self) -> Status | None:
+        """Return what needs attention about the certificate in use; see ``validity``."""
         at = x509.load_der_x509_certificate(self.certificate).not_valid_after_utc
-        if at >= datetime.datetime.now(datetime.UTC):
-            return None
-        return EXPIRED(what=str(self._files[0]), on=f"{at:%Y-%m-%d}")
+        return validity(str(self._files[0]), at)
 
     def sign(self, content: bytes) -> tuple[bytes, bytes]:
         """Sign with the server's key; return the signature and the certificates (PEM).

@@ -84,6 +84,7 @@ def _serve(agent: Agent, metrics: str | None) -> None:
     watched = serving(metrics, lambda: of_agent(agent), lambda: page_of_site(agent))
     with watched, _until_told() as stop, agent.ledger.database.held():
         serve_links(agent, stop)
+        logging.getLogger("fedldp.site").info("told to stop")
 
 
 def serve_links(agent: Agent, stop: threading.Event) -> None:
@@ -199,6 +200,7 @@ def run_server(
                 _log_round(record, found.config.rounds)
 
         with (
+            _ending_at_sigterm(),
             beating(server.watch),
             serving(metrics, lambda: of_server([server]), lambda: page_of_servers([server])),
             listener,
@@ -235,6 +237,24 @@ def _log_to_stderr(as_json: bool) -> None:
     logging.basicConfig(handlers=[handler], level=logging.INFO)
     logging.getLogger("fedldp").setLevel(logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs a line for every request
+
+
+@contextmanager
+def _ending_at_sigterm() -> Iterator[None]:
+    """End a server at SIGTERM with exit status 0: started again, it goes on where it was."""
+
+    def told(number: int, frame: FrameType | None) -> None:
+        raise SystemExit
+
+    before = signal.signal(signal.SIGTERM, told)
+    try:
+        yield
+    except SystemExit:
+        log = logging.getLogger("fedldp.server")
+        log.info("told to stop; started again, it goes on after the last complete round")
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

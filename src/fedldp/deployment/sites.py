@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fedldp.core.errors import EndedForGood, RunError, WireError
+from fedldp.core.kinds import SITE_AMISS
 from fedldp.deployment.agreement import Agreement, fits_version
 from fedldp.deployment.journal import Journal
 from fedldp.deployment.logs import RateLimitedLog
@@ -48,6 +49,7 @@ from fedldp.protocol.wire import (
     pack_request,
     read_reply_to,
 )
+from fedldp.reporting import words
 
 log = logging.getLogger("fedldp.server")
 
@@ -508,11 +510,9 @@ class Sites:
         if isinstance(content, Refusal):
             waiting.refused[client] = content
             self._watch.is_now(client, "refused", content.reason.value)
-            if content.reason == Reason.LEDGER:
-                self._rate_limited(
-                    f"site {self._agreement.sites[client].name} refuses: its ledger cannot be "
-                    "used, or is an older copy; the site's log says what to do"
-                )
+            name, reason = self._agreement.sites[client].name, content.reason.value
+            why = SITE_AMISS(site=name, state="refused", detail=reason)
+            self._rate_limited(f"site {words.line(why)}")
             if content.reason in _NOTHING_RELEASED:
                 self._released[waiting.request.phase].discard(client)
         else:

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +21,6 @@ from fedldp.core.kinds import (
     CANNOT_BE_READ,
     CANNOT_PAY,
     ENDED,
-    EXPIRED,
     NOT_RUNNING,
     NOT_SERVED,
     QUORUM_MISSED,
@@ -33,7 +32,7 @@ from fedldp.core.kinds import (
 from fedldp.core.locks import is_held
 from fedldp.deployment.acceptance import Acceptance, Acceptances
 from fedldp.deployment.agreement import Agreement
-from fedldp.deployment.certificates import authority_expires, expires
+from fedldp.deployment.certificates import authority_expires, expires, validity
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.policy import SitePolicy, rounds_answered
 from fedldp.deployment.site_ledger import NO_RELEASE, SiteLedger
@@ -196,8 +195,9 @@ def _validity(certificate: Path, ends: Callable[[Path], datetime]) -> Iterator[S
     except (OSError, ValueError) as error:
         yield _unread("certificate", f"{certificate}: {error}")
         return
-    if at < datetime.now(UTC):
-        yield EXPIRED(what=str(certificate), on=f"{at:%Y-%m-%d}")
+    found = validity(str(certificate), at)
+    if found is not None:
+        yield found
 
 
 def _next_of_server(

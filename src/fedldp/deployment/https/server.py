@@ -27,6 +27,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from fedldp.core.errors import ConfigError, RunError, WireError
+from fedldp.core.kinds import EXPIRED
 from fedldp.deployment.agreement import fits_version
 from fedldp.deployment.certificates import ServerTls
 from fedldp.deployment.https.connections import Connections
@@ -43,6 +44,7 @@ _TLS_BUFFER = 1 << 14
 """The size of a connection's buffer in bytes: one TLS record."""
 _HELLO_SECONDS = 10.0
 _IDLE_SECONDS = 75
+_SECONDS_OF_A_DAY = 86_400.0
 _LOOK_AT_TLS_SECONDS = 2.0
 """Seconds between two checks for a renewed certificate."""
 NEAR_SECONDS = 60.0
@@ -164,8 +166,8 @@ class Listener:
         )
 
     def _expired(self) -> str | None:
-        expired = self._tls.expired()
-        return None if expired is None else words.line(expired)
+        found = self._tls.validity()
+        return words.line(found) if found is not None and found.kind == EXPIRED.name else None
 
     # For the sites: the HTTP server, in a separate thread
 
@@ -184,8 +186,16 @@ class Listener:
         asyncio.run(serve())
 
     async def _look_at_tls(self) -> None:
-        """Use a renewed certificate for new connections; existing connections are not affected."""
+        """Use a renewed certificate for new connections; existing connections are not affected.
+
+        Once a day, log that the certificate will expire soon.
+        """
+        told = -_SECONDS_OF_A_DAY
         while True:
+            ends = self._tls.validity()
+            if ends is not None and time.monotonic() - told >= _SECONDS_OF_A_DAY:
+                told = time.monotonic()
+                log.warning("%s", words.line(ends))
             await asyncio.sleep(_LOOK_AT_TLS_SECONDS)
             try:
                 if self._tls.look():
