@@ -256,3 +256,46 @@ def test_a_seed_that_is_kept_is_found_in_two_rounds() -> None:
 def test_the_correct_twin_with_drawn_seeds_passes() -> None:
     row = found(planted.shuffled(rounds=2))
     assert (row.verdict, row.lower) == ("ok", 0)
+
+
+# Runs with questions
+
+
+ASKS: dict[str, dict[str, Any]] = {
+    "evaluation": {"evaluation_share": 0.3},
+    "counts": {"class_count_rounds": 1},
+    "counts of samples": {"class_count_rounds": 1, "sample_rate": 0.5},
+    "shares": {"ask": ["shares"], "rounds": 1, "features": "none"},
+}
+
+
+def asking(**more: Any) -> RunConfig:
+    given = {"channel": "named", "num_clients": 3, "model": "linear", "rounds": 6, **more}
+    return fedldp.recipe("person-dp-sgd-digits", **given)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", ASKS.values(), ids=ASKS)
+def test_every_round_of_a_run_with_questions_can_be_attacked(more: dict[str, Any]) -> None:
+    """The server tells equal weights and one edge before it has computed others."""
+    config = asking(**more)
+    attacked = harness.AttackedClient(config, problem_of(config, None), 0)
+    cells = {attacked.sent_size}
+    for round in range(1, config.rounds + 1):
+        sums = attacked.sent(attacked.trained(attacked.unchanged, round))
+        assert sums is not None
+        cells.add(sums.size)
+    assert len(cells) <= 2
+    variances = [event[0].person.variance if hasattr(event[0], "person") else event[0].record
+                 for event in attacked.events]  # fmt: skip
+    assert len(variances) == len(config.composition.stages_of(config.rounds))
+    if "evaluation_share" in more:
+        assert len(set(variances)) == 3  # training, look and question have noise of their own
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [ASKS[name] for name in ("evaluation", "counts", "shares")])
+def test_games_on_a_run_with_questions_play_every_stage(more: dict[str, Any]) -> None:
+    (game, *_) = games_of(asking(**more), small("record"))
+    stages = game.config.composition.stages_of(game.config.rounds)
+    assert all(set(stage) & set(game.rounds) for stage in stages)

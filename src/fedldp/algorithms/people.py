@@ -869,16 +869,20 @@ def _noise_of_counts(
 
 
 def _first_arrays(settings: Settings, release: Release, problem: Problem) -> FirstArrays:
-    """Return the arrays before the first round, when nobody has been asked yet."""
+    """Return the arrays before the first round: equal class weights, and bands with an edge at 0.
+
+    A server may tell these in any round, so an attack can ask for any round, too.
+    """
     found: dict[str, NDArray[Any]] = {}
     if settings.measure_share:
         shares = shares_of(settings, problem.num_classes)
         found |= nothing_measured(shares, release.size // shares.size - 1)
     if settings.class_count_rounds:
         counts = np.zeros(problem.num_classes)
-        found |= {_COUNTS: counts, _VARIANCE: np.zeros(1), CLASS_WEIGHTS: np.zeros(0)}
+        found |= {_COUNTS: counts, _VARIANCE: np.zeros(1), CLASS_WEIGHTS: counts + 1}
     if rounds_of(settings, "look"):
-        found |= {EDGES: np.zeros(0), _LOOK: np.zeros(0), _LOOK_NOISE: np.zeros(1)}
+        rows = max(2, problem.num_classes)
+        found |= {EDGES: np.zeros((rows, 1)), _LOOK: np.zeros(0), _LOOK_NOISE: np.zeros(1)}
     return lambda draw: found
 
 

@@ -88,8 +88,6 @@ _FEW_CLASSES = 10
 _SHORTEST = 0.05
 """The least mean square of mapped rows that is made 1, since a measured one may be 0 by noise."""
 
-_NOTHING = np.zeros(0)
-
 _CURVATURE = 0.7
 """What is left of p (1 - p) once a model separates the classes, roughly."""
 
@@ -320,7 +318,7 @@ def tell(state: State) -> Broadcast:
     if SHIFT in state.arrays:
         told |= column_map(state.arrays).public()
     for name in (CLASS_WEIGHTS, EDGES):
-        if state.arrays.get(name, _NOTHING).size:
+        if name in state.arrays:
             told[name] = state.arrays[name].astype(np.float32)
     return Broadcast(round=state.round, weights=state.weights, public=told)
 

@@ -11,6 +11,7 @@ that knows this order learns no less.
 from __future__ import annotations
 
 import copy
+import itertools
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -130,14 +131,17 @@ class AttackedClient:
         return policy_of(self.config, self.problem, phases=role.phases, trains_in=role.trains_in)
 
     @cached_property
-    def events(self) -> tuple[Event, ...]:
-        """What the client's answers in a round release, by phase."""
-        return tuple(self.role.encoder.event(at) for at in range(self.role.phases))
+    def events(self) -> tuple[tuple[Event, ...], ...]:
+        """What the client's answers release, by phase, in the first round of each stage."""
+        return tuple(
+            tuple(self.role.encoder.event(at, stage[0]) for at in range(self.role.phases))
+            for stage in self.config.composition.stages_of(self.config.rounds)
+        )
 
     @cached_property
     def real_arithmetic_only(self) -> bool:
         """Whether the client's mechanisms accept only the streams of simulations."""
-        return any(map(real_arithmetic_only, self.events))
+        return any(map(real_arithmetic_only, itertools.chain(*self.events)))
 
     @property
     def reporting(self) -> int:
@@ -210,7 +214,9 @@ class AttackedClient:
     @cached_property
     def takes_updates(self) -> bool:
         """Whether an update can replace the trained one: True if protection follows training."""
-        if not self.trains_once and protects_in_training(self.events[self.reporting]):
+        if not self.trains_once and any(
+            protects_in_training(events[self.reporting]) for events in self.events
+        ):
             return False
         sent = self.sent(self.trained(Canary(self._one_example), 1))
         return sent is not None and sent.shape == (self.sent_size,)

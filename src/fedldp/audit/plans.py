@@ -163,7 +163,7 @@ def _setting(name: str, config: RunConfig, problem: Problem) -> AuditedSetting:
             if each.endswith("epochs") and getattr(config, each) != 1
         }  # fmt: skip
         if not name.startswith("small") and config.rounds > 1:
-            changes["rounds"] = 1
+            changes["rounds"] = _rounds(config, 1)
         if changes:
             told = " and ".join(f"{key} = {value}" for key, value in changes.items())
             name += f", but with {told}"
@@ -243,8 +243,7 @@ def _small_changes(config: RunConfig, rounds: int) -> dict[str, Any]:
 
     If the run has several stages, one round trains, and the others stay.
     """
-    trained = config.composition.trained
-    rounds = min(rounds, config.rounds) if trained is None else config.rounds - len(trained) + 1
+    trained, rounds = config.composition.trained, _rounds(config, rounds)
     changes: dict[str, Any] = {
         "rounds": rounds, "num_clients": 2 * rounds if config.answers_once else 2,
         "clients_per_round": None, "local_epochs": 1, "batch_size": 10,
@@ -256,6 +255,17 @@ def _small_changes(config: RunConfig, rounds: int) -> dict[str, Any]:
         if isinstance(value, Sequence):
             changes[name] = value[0]
     return changes
+
+
+def _rounds(config: RunConfig, most: int) -> int:
+    """Return at most so many rounds; or one that trains, with all stages or counts beside it.
+
+    Without one that trains, such a run would be refused, unless it only asks.
+    """
+    trained = config.composition.trained
+    if trained is not None:
+        return config.rounds - max(0, len(trained) - 1)
+    return min(max(most, 1 + getattr(config, "class_count_rounds", 0)), config.rounds)
 
 
 def _planned(setting: AuditedSetting, effort: Effort) -> Iterator[SystemGame]:
@@ -334,6 +344,8 @@ def _game(
     drawn_once = once and config.composition.local.drawn_once
     many = unit == "client-run" or (unit in ("record", "person") and not drawn_once)
     rounds = min(ROUNDS, config.rounds) if many else 1
+    if many and setting.name.startswith("small") and config.composition.trained is not None:
+        rounds = config.rounds  # every stage is played
     count = max(1, problem.num_examples // config.num_clients)
     if once:
         claim = config.claim()
