@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from fedldp.cli._common import one_place, print_json
-from fedldp.cli.deploy_status import Log, Metrics, finish, logged, restored, retire, status
+from fedldp.cli.deploy_status import (
+    Log,
+    Metrics,
+    finish,
+    list_runs,
+    logged,
+    queue,
+    restored,
+    retire,
+    status,
+    stop,
+)
 from fedldp.cli.options import DataDir, Json, Settings, taking
 from fedldp.core.errors import ConfigError
 
@@ -603,6 +614,9 @@ def site(
         run_site(terms, test_keys=test_keys, metrics=metrics, json_log=as_json)
 
 
+deploy_app.command()(queue)
+deploy_app.command("list")(list_runs)
+deploy_app.command()(stop)
 deploy_app.command()(finish)
 deploy_app.command()(restored)
 deploy_app.command()(retire)
@@ -612,9 +626,15 @@ deploy_app.command()(status)
 @deploy_app.command()
 def server(
     folder: Annotated[
-        Path, typer.Argument(help="the run's folder; an unfinished run in it is continued")
+        Path,
+        typer.Argument(
+            help="the run's folder, in which an unfinished run is continued; without an agreement: "
+            "the folder of a server of several runs"
+        ),
     ],
-    agreement: AgreementFile,
+    agreement: Annotated[
+        Path | None, typer.Argument(help="the agreement's file [default: what is queued]")
+    ] = None,
     listen: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="the address to listen on")
     ] = "0.0.0.0:8443",
@@ -643,12 +663,30 @@ def server(
             "until enough sites answer]",
         ),
     ] = None,
+    runs: Annotated[
+        int, typer.Option(min=1, help="without an agreement: serve this many runs at once")
+    ] = 8,
     metrics: Metrics = None,
     log: Log = "text",
     check: Check = False,
     as_json: Json = False,
 ) -> None:
-    """Run the server's rounds; run it again to continue after the last complete one."""
+    """Run the server's rounds; run it again to continue after the last complete one.
+
+    Without an agreement, serve the runs that `fedldp deploy queue` queued in the folder, until the
+    process is stopped.
+    """
+    if agreement is None:
+        from fedldp.deployment.running import OverHttps, run_servers
+
+        if check or as_json or test is not None or tries is not None:
+            raise ConfigError(
+                "check, json, test, tries: these options are for one run; give its agreement"
+            )
+        reached = OverHttps(listen, *_tls_files(folder / "any", certificate, key))
+        with logged(log) as json_log:
+            run_servers(folder, reached, runs, data_dir, metrics, json_log)
+        return
     if check:
         from fedldp.deployment.checks import check_server
 

@@ -172,6 +172,54 @@ def finish(
     typer.echo(f"the run in {folder} ends{when}; its sites are told")
 
 
+Home = Annotated[Path, typer.Argument(help="the folder of a server of several runs")]
+
+
+def queue(
+    home: Home,
+    agreement: Annotated[Path, typer.Argument(help="the agreement of the run")],
+    test: Annotated[
+        str | None,
+        typer.Option(help="examples to test the model on: .npz, .csv, or a data set's name"),
+    ] = None,
+) -> None:
+    """Queue a run at a server of several runs, or continue a stopped one."""
+    from fedldp.deployment.runs import Queue
+
+    run = Queue(home).add(agreement, test)
+    typer.echo(f"queued     run {run}; fedldp deploy server {home} serves it")
+
+
+def stop(
+    home: Home, run: Annotated[str, typer.Argument(help="the run, or its first digits")]
+) -> None:
+    """Stop a run of a server of several runs; queue it again to continue it."""
+    from fedldp.deployment.runs import Queue
+
+    Queue(home).stop(run)
+    typer.echo("stopped    the run; nothing is lost: queue it again to continue it")
+
+
+def list_runs(home: Home, as_json: Json = False) -> None:
+    """List the runs of a server of several runs, in the order in which they were queued."""
+    from fedldp.deployment.runs import Queue
+
+    found = Queue(home).all()
+    if as_json:
+        print_json(
+            [
+                {"run": each.run, "state": each.state, "rounds": each.rounds(), "why": each.why}
+                for each in found
+            ]
+        )
+        return
+    for each in found:
+        rounds = each.rounds()
+        done = "" if rounds is None else f"  {rounds[0]} of {rounds[1]} rounds"
+        why = "" if each.why is None else f"  {each.why}"
+        typer.echo(f"{each.run}  {each.state:<8}{done}{why}")
+
+
 def restored(
     policy: Annotated[Path, typer.Argument(help="this site's policy")],
     since: Annotated[

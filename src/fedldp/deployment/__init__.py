@@ -28,7 +28,7 @@ A site
 A server
     ``server``           the round loop's server: its folder, and what it may state
     ``sites``            the transport to the sites, with ``messages`` and the ``journal``
-    ``runs``             what an operator asks of its runs: finish
+    ``runs``             its queue of runs, and what their operator asks: stop, finish
     ``channels``         the two roles as the channel uses them; a check of what sites send
 
 Their link

@@ -8,7 +8,8 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from fedldp.core.errors import ConfigError, EndedForGood, LedgerLost
+from fedldp.core.errors import ConfigError, EndedForGood, FedldpError, LedgerLost
 from fedldp.core.locks import alone
 from fedldp.core.registry import check_extra
 from fedldp.data import Examples, is_own_file, load_dataset, load_examples
@@ -29,8 +30,10 @@ from fedldp.deployment.initial import beside
 from fedldp.deployment.key_changes import next_key_of
 from fedldp.deployment.logs import JsonLines
 from fedldp.deployment.policy import ServerTable, SitePolicy
+from fedldp.deployment.runs import Queue, QueuedRun
 from fedldp.deployment.server import Served, Server
 from fedldp.deployment.site import Agent, largest_message
+from fedldp.deployment.sites import Stopped
 from fedldp.deployment.watch import SiteWatch, beating
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting import text
@@ -40,8 +43,14 @@ if TYPE_CHECKING:
     from fedldp.deployment.https.pipe import RunPipe
     from fedldp.deployment.https.server import Listener
 
+log = logging.getLogger("fedldp.server")
+
 _LOOK_SECONDS = 2.0
 """Seconds between two looks of an agent at what was accepted."""
+_AGAIN_SECONDS = 60.0
+"""Seconds after which a run that failed is tried again, if its server has others."""
+_STOP_SECONDS = 10.0
+"""How long to wait for a run that is told to stop, in seconds."""
 _FILES, _FILES_OF_SITE = 512, 3
 """How many open files a server may need: for strangers and itself together, and for each site,
 which has one connection for requests and answers and one for its signs of life."""
@@ -210,10 +219,122 @@ def run_server(
             return server.serve(pipe, after_round, tries)
 
 
+def run_servers(
+    home: Path,
+    reached: OverHttps,
+    most: int,
+    data_dir: Path | None,
+    metrics: str | None = None,
+    json_log: bool = False,
+) -> None:
+    """Serve the runs that are queued in a server's home until SIGTERM or Ctrl-C.
+
+    Each run has a thread, so a slow one holds up no other.
+
+    Args:
+        home: see ``runs``.
+        reached: where the server listens, for all runs.
+        most: how many runs are served at once; the others wait.
+        data_dir: the data folder.
+        metrics: see ``metrics.serving``.
+        json_log: whether the log has one JSON object per line.
+
+    Raises:
+        FedldpError: the server cannot start.
+    """
+    check_extra("deploy", "a server of real sites")
+    from fedldp.deployment.metrics import of_server, serving
+    from fedldp.deployment.pages import page_of_servers
+
+    _log_to_stderr(json_log)
+    os.umask(0o077)
+    servers: dict[str, Server] = {}
+    shown = serving(
+        *(metrics, lambda: of_server(servers.values()), lambda: page_of_servers(servers.values()))
+    )
+    logging.getLogger().handlers[-1].addFilter(_name_run)
+    with (
+        alone(home / "lock", "server"),
+        reached.listener(home, 0) as listener,
+        shown,
+        _until_told() as stop,
+    ):
+        _serve_queue(Queue(home), listener, servers, most, data_dir, stop)
+
+
+def _name_run(record: logging.LogRecord) -> bool:
+    """Let a line of the log begin with the run whose thread writes it."""
+    if (record.threadName or "").startswith("run "):
+        record.msg = f"{record.threadName}: {record.msg}"
+    return True
+
+
+def _serve_queue(
+    queue: Queue,
+    listener: Listener,
+    servers: dict[str, Server],
+    most: int,
+    data_dir: Path | None,
+    stop: threading.Event,
+) -> None:
+    """Serve a queue's runs, each in a thread, until ``stop`` is set; keep their servers."""
+    threads: dict[str, threading.Thread] = {}
+    again: dict[str, float] = {}
+    """When to try each run again that failed."""
+
+    def serve(each: QueuedRun) -> None:
+        def stopped() -> bool:
+            return stop.is_set() or queue.is_stopped(each.run)
+
+        try:
+            found = Agreement.read(each.agreement, own=None)
+            test = None if each.test is None else _test(each.test, found, data_dir)
+            with alone(each.folder.with_name(f"{each.run}.lock"), "server"):
+                file = each.agreement
+                server = Server(each.folder, file.read_bytes(), test, beside(file))
+                servers[each.run] = server
+                _allow_files(_FILES + _FILES_OF_SITE * _sites_of(servers))
+                of = found.config.rounds
+                with beating(server.watch), listener.serving(pipe_of(found)) as pipe:
+                    server.serve(pipe, lambda record: _log_round(record, of), None, stopped)
+                queue.end(each.run, "complete")
+        except Stopped:
+            log.info("stopped")
+        except EndedForGood as error:
+            queue.end(each.run, str(error))
+            log.error("ended: %s", error)
+        except Exception as error:  # the other runs go on
+            again[each.run] = time.monotonic() + _AGAIN_SECONDS
+            why = str(error) if isinstance(error, FedldpError) else type(error).__name__
+            log.error("tried again in %g s: %s", _AGAIN_SECONDS, why)
+        finally:
+            servers.pop(each.run, None)
+
+    while not stop.is_set():
+        threads = {run: thread for run, thread in threads.items() if thread.is_alive()}
+        now = time.monotonic()
+        for each in queue.due():
+            if len(threads) >= most:
+                break
+            waits = each.run in threads or queue.is_stopped(each.run)
+            if not waits and again.get(each.run, now) <= now:
+                name = f"run {each.run[:8]}"
+                thread = threading.Thread(target=serve, args=(each,), name=name, daemon=True)
+                threads[each.run] = thread
+                thread.start()
+        stop.wait(_LOOK_SECONDS)
+    for thread in threads.values():
+        thread.join(_STOP_SECONDS)
+
+
+def _sites_of(servers: Mapping[str, Server]) -> int:
+    return sum(len(server.agreement.sites) for server in list(servers.values()))
+
+
 def _log_round(record: Round, rounds: int) -> None:
     tested = "" if record.accuracy is None else f", accuracy {record.accuracy:.4f}"
     tested += f", R2 {record.metrics['r2']:.4f}" if "r2" in record.metrics else ""
-    logging.getLogger("fedldp.server").info(
+    log.info(
         "round %d of %d: %d sites%s, %.1f s after %.1f s of waiting for enough sites",
         *(record.round, rounds, record.clients, tested, record.seconds, record.waited),
     )

@@ -1,11 +1,30 @@
-"""What an operator asks of a server's runs, in files that the server looks for."""
+"""What an operator asks of a server's runs, in files that the server looks for.
+
+A server of several runs has a folder of its own, its home:
+
+queue/RUN.agreement    a run's agreement, with its initial weights beside it; the oldest comes first
+queue/RUN.json         on what the run's model is tested
+queue/RUN.stopped      its operator stopped the run, which may continue
+queue/RUN.ended        the run has ended for good, and why
+RUN/                   the run's folder, which may have ``finish``: its operator ends it where it is
+receipts/              the last receipt of each site in any run
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.locks import is_held
+from fedldp.deployment.agreement import Agreement
+from fedldp.deployment.certificates import fingerprints
+from fedldp.deployment.identity import new_file
+from fedldp.deployment.initial import beside
+from fedldp.deployment.watch import read_status
 from fedldp.reporting.record import replace_file
 from fedldp.simulation.recorded import is_finished
 
@@ -44,3 +63,137 @@ def asked_to_finish(folder: Path) -> bool | None:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(f"{folder / _FINISH} is damaged: run fedldp deploy finish again") from error
+
+
+@dataclass(frozen=True)
+class QueuedRun:
+    """A run of a server of several runs.
+
+    Attributes:
+        run: the run's name.
+        agreement: the file of its agreement.
+        folder: the run's folder, which the server makes.
+        state: ``queued``: it waits until a server begins it.
+        why: why it has ended.
+    """
+
+    run: str
+    agreement: Path
+    folder: Path
+    state: Literal["queued", "running", "stopped", "ended"]
+    why: str | None
+
+    @property
+    def test(self) -> str | None:
+        """On what its model is tested: a file, or the name of a data set."""
+        found: str | None = json.loads(self.agreement.with_suffix(".json").read_text())["test"]
+        return found
+
+    def rounds(self) -> tuple[int, int] | None:
+        """Return how many rounds are complete, and of how many; None before it began."""
+        known = read_status(self.folder)
+        return None if known is None else (known["rounds"]["done"], known["rounds"]["of"])
+
+
+class Queue:
+    """The runs of a server of several runs.
+
+    Args:
+        home: the server's folder, which has its ca.pem, server.pem and server.key.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.home, self._place = home, home / "queue"
+
+    def add(self, agreement: Path, test: str | None = None) -> str:
+        """Queue a run, or continue a stopped one; return the run's name.
+
+        Args:
+            agreement: the agreement's file, with the initial weights beside it, if it has any.
+            test: on what the model is tested: a file, or the name of a data set.
+
+        Raises:
+            FedldpError: the agreement is not valid, names another authority than the home's, or its
+                run is known already.
+        """
+        found = Agreement.read(agreement, own=None)
+        found.check()
+        own = self._place / f"{found.run}.agreement"
+        if own.exists():
+            if Agreement.read(own, own=None).digest != found.digest:
+                raise ConfigError(
+                    f"agreement {agreement}: its run {found.run} is in the queue with another "
+                    "agreement; sites answer only one: ask for an agreement for a new run"
+                )
+            if not own.with_suffix(".stopped").exists():
+                raise ConfigError(f"agreement {agreement}: its run {found.run} is queued already")
+            own.with_suffix(".stopped").unlink()
+            return found.run
+        if found.server_ca and not {*found.server_ca} & {*fingerprints(self.home / "ca.pem")}:
+            raise ConfigError(
+                f"agreement {agreement}: it names another authority than {self.home / 'ca.pem'}, "
+                "so no site would accept this server"
+            )
+        self._place.mkdir(exist_ok=True, parents=True)
+        if found.initial is not None:
+            shutil.copy(beside(agreement), beside(own))
+        known = (
+            None if test is None else str(Path(test).absolute() if Path(test).exists() else test)
+        )
+        replace_file(own.with_suffix(".json"), json.dumps({"test": known}).encode())
+        new_file(own, found.to_bytes(), 0o600)
+        return found.run
+
+    def stop(self, run: str) -> None:
+        """Stop a run; it continues when it is queued again.
+
+        Raises:
+            ConfigError: there is no such run, or it has ended.
+        """
+        found = self.run(run)
+        if found.state == "ended":
+            raise ConfigError(f"run {found.run}: it has ended already")
+        found.agreement.with_suffix(".stopped").touch()
+
+    def end(self, run: str, why: str) -> None:
+        """Note that a run has ended for good."""
+        replace_file(self._place / f"{run}.ended", why.encode())
+
+    def is_stopped(self, run: str) -> bool:
+        """Return whether a run's operator stopped it."""
+        return (self._place / f"{run}.stopped").exists()
+
+    def run(self, name: str) -> QueuedRun:
+        """Return the run whose name begins with ``name``.
+
+        Raises:
+            ConfigError: there is none, or there are several.
+        """
+        found = [each for each in self.all() if name and each.run.startswith(name)]
+        if len(found) != 1:
+            raise ConfigError(
+                f"run {name}: {len(found)} runs in {self.home} have a name that begins like this; "
+                "fedldp deploy list names all"
+            )
+        return found[0]
+
+    def all(self) -> list[QueuedRun]:
+        """Return all runs, in the order in which they were queued."""
+        files = self._place.glob("*.agreement")
+        return [self._of(file) for file in sorted(files, key=lambda file: file.stat().st_mtime_ns)]
+
+    def due(self) -> list[QueuedRun]:
+        """Return the runs that are not stopped and have not ended."""
+        return [each for each in self.all() if each.state in ("queued", "running")]
+
+    def _of(self, agreement: Path) -> QueuedRun:
+        folder, ended = self.home / agreement.stem, agreement.with_suffix(".ended")
+        state: Literal["queued", "running", "stopped", "ended"] = "queued"
+        if ended.exists():
+            state = "ended"
+        elif is_held(folder.with_name(f"{folder.name}.lock")):
+            state = "running"
+        elif self.is_stopped(agreement.stem):
+            state = "stopped"
+        why = ended.read_text() if state == "ended" else None
+        return QueuedRun(agreement.stem, agreement, folder, state, why)

@@ -25,6 +25,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ from fedldp.deployment.initial import agreed_initial
 from fedldp.deployment.journal import Journal
 from fedldp.deployment.messages import KeptReceipts
 from fedldp.deployment.runs import asked_to_finish
-from fedldp.deployment.sites import Finishes, Pipe, QuorumMissed, Sites
+from fedldp.deployment.sites import Finishes, Pipe, QuorumMissed, Sites, Stopped
 from fedldp.deployment.statement import stated
 from fedldp.deployment.watch import Watch
 from fedldp.ledgers.columns import MemoryLedger
@@ -228,7 +229,11 @@ class Server:
         )
 
     def serve(
-        self, pipe: Pipe, after_round: Callable[[Round], None], tries: int | None = 1
+        self,
+        pipe: Pipe,
+        after_round: Callable[[Round], None],
+        tries: int | None = 1,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> Served:
         """Run the remaining rounds.
 
@@ -240,7 +245,10 @@ class Server:
                 until enough sites answer; the deadline then runs only while the quorum is present
                 and has accepted the agreement.
 
+            stopped: returns whether to stop where the run is.
+
         Raises:
+            Stopped: ``stopped`` says so; the next server on the folder continues.
             EndedForGood: sites refuse and would refuse again, all ``tries`` failed, or the weights
                 are unusable. Complete rounds are kept.
             RunError: something else ended the run.
@@ -255,6 +263,13 @@ class Server:
             after_round(record)
         self.watch.complete(len(self.rounds))
         reports = ReportChecker(self.agreement, self._role, self._draws, self._state)
+
+        def interrupt(unasked: bool) -> None:
+            if stopped():
+                raise Stopped("the server is stopped, and continues when it is started again")
+            if self._finishes(unasked):
+                raise Finishes("the operator ends the run")
+
         sites = Sites(
             self.agreement,
             pipe,
@@ -262,7 +277,7 @@ class Server:
             self._receipts,
             reports.check,
             self.watch,
-            self._finishes,
+            interrupt,
             patient=tries is None,
         )
         loop = Loop(
@@ -291,11 +306,10 @@ class Server:
             self._journal.forget()
             self.watch.complete(record.round, record.seconds, reported)
             after_round(record)
-            if self._finishes(True):
-                raise Finishes("the operator ends the run")
+            interrupt(True)
 
         try:
-            self._go(loop, keep, tries)
+            self._go(loop, keep, interrupt, tries)
             served = self._finished()
             pipe.end(len(self.rounds))
             left_out = len(self.rounds) < config.rounds
@@ -309,7 +323,13 @@ class Server:
             raise
         return served
 
-    def _go(self, loop: Loop, keep: Callable[[State, Round], None], tries: int | None) -> None:
+    def _go(
+        self,
+        loop: Loop,
+        keep: Callable[[State, Round], None],
+        interrupt: Callable[[bool], None],
+        tries: int | None,
+    ) -> None:
         """Run to the end; repeat rounds that too few sites answered."""
         round, missed = 0, 0
         while True:
@@ -330,8 +350,10 @@ class Server:
                 self.watch.goes_on(f"tries again soon: {error.what}")
                 self.watch.write(now=True)
                 until = time.monotonic() + pause
-                while time.monotonic() < until and not self._finishes(True):
-                    time.sleep(min(pause, 1.0))
+                with suppress(Finishes):
+                    while time.monotonic() < until:
+                        interrupt(True)
+                        time.sleep(min(pause, 1.0))
             except Diverged as error:  # trying again would give the same answers and weights
                 raise EndedForGood(str(error)) from error
 

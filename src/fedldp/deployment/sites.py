@@ -113,6 +113,10 @@ class Finishes(RunError):
     """The operator ends the run, so the round under way is not waited for."""
 
 
+class Stopped(RunError):
+    """The operator stops the server, which may continue the run later."""
+
+
 class Pipe(Protocol):
     """Carries bytes to the sites of a run and back; see ``https.pipe.RunPipe``."""
 
@@ -180,8 +184,8 @@ class Sites:
         receipts: the last receipt of each site, which this class keeps up to date.
         check: raises WireError for a report that no site would send.
         watch: records what happens.
-        finishes: returns whether the operator ends the run at once; or, if its argument is true,
-            before any site is asked.
+        interrupt: raises Stopped or Finishes if the operator says so; its argument says whether no
+            site is asked yet.
         patient: whether, in the first round and after a round that missed the quorum, the deadline
             starts only once the quorum is present. Otherwise, the deadline starts at once.
     """
@@ -194,12 +198,12 @@ class Sites:
         receipts: KeptReceipts,
         check: Callable[[RoundRequest, Report, int], None],
         watch: Watch,
-        finishes: Callable[[bool], bool] = lambda unasked: False,
+        interrupt: Callable[[bool], None] = lambda unasked: None,
         *,
         patient: bool = False,
     ) -> None:
         self._check, self._watch, self._patient = check, watch, patient
-        self._finishes = finishes
+        self._interrupt = interrupt
         self._agreement, self._pipe, self._journal = agreement, pipe, journal
         self._receipts = receipts
         self._there: set[int] = set()
@@ -300,8 +304,7 @@ class Sites:
                 waiting.told = now
                 self._watch.goes_on(self._waits_for(waiting))
                 self._watch.write()
-                if self._finishes(self._gathers):
-                    raise Finishes("the operator ends the run")
+                self._interrupt(self._gathers)
             for tag, body in self._pipe.take(min(0.5, max(left, 0.01))):
                 if tag in self._late:
                     self._came_late(self._late.pop(tag), body)

@@ -1,0 +1,197 @@
+"""Several runs on one server: a queue, a limit, and one port."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from environments import HOST, Environment, make_environment, new_tls, write_tls
+from real_processes import Party, eventually
+from safetensors.numpy import load_file
+
+from fedldp.core.errors import ConfigError
+from fedldp.deployment import running
+from fedldp.deployment.acceptance import accept
+from fedldp.deployment.agreeing import agree
+from fedldp.deployment.agreement import Agreement
+from fedldp.deployment.parties import free_ports
+from fedldp.deployment.runs import Queue, ask_to_finish
+from fedldp.simulation.engine import simulate
+
+
+def queued(home: Path, agreement: Agreement, name: str = "run.agreement") -> str:
+    (home.parent / name).write_bytes(agreement.to_bytes())
+    return Queue(home).add(home.parent / name)
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> Environment:
+    env = make_environment(tmp_path)
+    write_tls(tmp_path / "home")
+    return env
+
+
+def states(home: Path) -> list[str]:
+    return [each.state for each in Queue(home).all()]
+
+
+def test_a_run_is_queued_once_and_only_for_the_servers_authority(
+    env: Environment, fedldp_command: Any
+) -> None:
+    home = env.folder / "home"
+    run = queued(home, env.agreement)
+    assert run == env.agreement.run
+    with pytest.raises(ConfigError, match=f"its run {run} is queued already"):
+        queued(home, env.agreement)
+    with pytest.raises(ConfigError, match="in the queue with another agreement"):
+        queued(home, env.agreement.changed(deadline_seconds=6.0))
+    line = fedldp_command("deploy", "queue", home, env.folder / "run.agreement").assert_refused()
+    assert "with another agreement" in line
+    write_tls(home, new_tls())
+    with pytest.raises(ConfigError, match="names another authority"):
+        queued(home, env.agreement.changed(run="f" * 32))
+    with pytest.raises(ConfigError, match="run 00ff: 0 runs"):
+        Queue(home).stop("00ff")
+    assert states(home) == ["queued"]
+    assert fedldp_command("deploy", "stop", home, run[:6]).status == 0
+    assert states(home) == ["stopped"]
+    assert Queue(home).due() == []
+    assert run in fedldp_command("deploy", "list", home).out
+    (env.folder / "run.agreement").write_bytes(env.agreement.to_bytes())
+    assert fedldp_command("deploy", "queue", home, env.folder / "run.agreement").status == 0
+    assert states(home) == ["queued"]
+
+
+def test_a_queue_with_a_thousand_runs_begins_as_many_as_it_may(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "_LOOK_SECONDS", 0.05)
+    home, own = env.folder / "home", env.agreement
+    first = queued(home, own)
+    content = own.to_bytes()
+    for number in range(999):
+        name = f"{number:032x}"
+        (home / "queue" / f"{name}.agreement").write_bytes(
+            content.replace(own.run.encode(), name.encode())
+        )
+        (home / "queue" / f"{name}.json").write_text('{"test": null}')
+    queue = Queue(home)
+    start = time.monotonic()
+    assert len(queue.due()) == 1000
+    assert time.monotonic() - start < 5
+    reached = running.OverHttps(f"{HOST}:0", home / "server.pem", home / "server.key")
+    servers: dict[str, Any] = {}
+    stop = threading.Event()
+    with reached.listener(home, 0) as listener:
+        given = (queue, listener, servers, 3, None, stop)
+        thread = threading.Thread(target=running._serve_queue, args=given)
+        thread.start()
+        try:
+            eventually(lambda: len(servers) == 3)
+            time.sleep(0.5)
+            assert len(servers) == 3
+            assert first in servers
+            assert states(home).count("running") == 3
+            queue.stop(first)
+            eventually(lambda: first not in servers and len(servers) == 3)
+            assert queue.run(first).state == "stopped"
+        finally:
+            stop.set()
+            thread.join()
+    assert states(home).count("running") == 0
+
+
+@pytest.mark.slow
+def test_a_server_serves_two_runs_on_one_port_and_a_slow_one_holds_up_no_other(
+    tmp_path: Path,
+) -> None:
+    """One run waits for a site that has not accepted it, while the other is completed."""
+    (port,) = free_ports(1)
+    table = {"url": f"https://{HOST}:{port}", "ca": "../tls/ca.pem"}
+    env = make_environment(tmp_path, policy={"server": [table]}, deadline=300.0)
+    home = tmp_path / "home"
+    write_tls(home)
+    config = env.config.changed(epsilon=2.0, channel="sum")
+    other = agree(
+        config,
+        env.inputs.problem,
+        {site.name: site.key for site in env.agreement.sites},
+        channel="sum",
+        quorum=3,
+        deadline_seconds=300.0,
+        test_seed=config.seed,
+        server_ca=env.agreement.server_ca,
+    )
+    for policy in env.policies[:2]:
+        accept(policy, other)
+    runs = [queued(home, env.agreement), queued(home, other, "other.agreement")]
+    server = Party(tmp_path / "server.log", "deploy", "server", home, "--listen", f"{HOST}:{port}")
+    keys = [policy.key.parent / "site.toml" for policy in env.policies]
+    agents = [
+        Party(tmp_path / f"agent-{index}.log", "deploy", "site", file, "--test-keys")
+        for index, file in enumerate(keys)
+    ]
+    parties = [server, *agents]
+    try:
+        for party in parties:
+            party.start()
+        eventually(lambda: states(home)[0] == "ended", "the first run")
+        assert states(home)[1] == "running"
+        assert Queue(home).run(runs[1]).rounds() == (0, 2)
+        server.kill()  # both continue after a restart, and what has ended asks nothing more
+        server.start()
+        accept(env.policies[2], other)
+        eventually(lambda: states(home) == ["ended", "ended"], "the second run")
+        assert [each.why for each in Queue(home).all()] == ["complete"] * 2
+        for run, of in zip(runs, (env.config, config), strict=True):
+            found = load_file(home / run / "model.safetensors")
+            simulated = simulate(of).weights
+            assert {n: w.tobytes() for n, w in found.items()} == {
+                n: w.tobytes() for n, w in simulated.items()
+            }
+        eventually(lambda: all(a.text().count("is over after 2 rounds") == 2 for a in agents))
+        server.end()
+        for agent in agents:
+            agent.end()
+    finally:
+        for party in parties:
+            party.stop()
+    for index in range(3):
+        places = [(e.run, e.round, e.phase) for e in env.ledger(index).verify()]
+        assert len(places) == len(set(places)) == 2 + 2 * 4
+
+
+@pytest.mark.slow
+def test_one_of_two_runs_is_finished_and_the_other_goes_on(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    table = {"url": f"https://{HOST}:{port}", "ca": "../tls/ca.pem"}
+    env = make_environment(tmp_path, "rounds=2000", policy={"server": [table]}, deadline=300.0)
+    home = tmp_path / "home"
+    write_tls(home)
+    run = queued(home, env.agreement)
+    server = Party(tmp_path / "server.log", "deploy", "server", home, "--listen", f"{HOST}:{port}")
+    agents = [
+        Party(
+            *(tmp_path / f"agent-{index}.log", "deploy", "site"),
+            *(policy.key.parent / "site.toml", "--test-keys"),
+        )
+        for index, policy in enumerate(env.policies)
+    ]
+    try:
+        for party in (server, *agents):
+            party.start()
+        eventually(lambda: (Queue(home).run(run).rounds() or (0, 0))[0] > 2)
+        ask_to_finish(home / run, now=False)
+        eventually(lambda: states(home) == ["ended"])
+        eventually(lambda: all("is over after" in agent.text() for agent in agents))
+        server.end()
+        for agent in agents:
+            agent.end()
+    finally:
+        for party in (server, *agents):
+            party.stop()
+    done = len((home / run / "metrics.jsonl").read_text().splitlines())
+    assert {len(env.releases(index)) for index in range(3)} == {done}
