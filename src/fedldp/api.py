@@ -58,6 +58,7 @@ def run(
     workers: int | None = 1,
     cluster: str | None = None,
     out: str | Path | None = None,
+    evaluate_every: int = 1,
     say: Callable[[str], None] = lambda line: None,
     after_round: Callable[[Round], None] | None = None,
     **settings: Any,
@@ -83,6 +84,8 @@ def run(
         cluster: "auto" or the address of a Ray cluster that does the clients' work, instead of
             ``workers``; see docs/cluster.md.
         out: the run folder to create; with None, nothing is written.
+        evaluate_every: the model is tested after every so many rounds, and after the last one. A
+            large number saves time, and changes nothing in the model.
         say: called with a line about every round.
         after_round: called with the record of each round: its number, accuracy, loss, seconds.
         settings: changes to the recipe's settings, by name; None unsets one.
@@ -107,6 +110,7 @@ def run(
         alone_if_small=workers is None,
         cluster=cluster,
         out=path_of("out", out),
+        evaluate_every=evaluate_every,
         after_round=_telling(say, config.rounds, after),
     )
 
@@ -121,6 +125,7 @@ def resume(
     device: str = "cpu",
     workers: int | None = 1,
     cluster: str | None = None,
+    evaluate_every: int = 1,
     say: Callable[[str], None] = lambda line: None,
     after_round: Callable[[Round], None] | None = None,
 ) -> Result:
@@ -149,6 +154,7 @@ def resume(
         alone_if_small=workers is None,
         cluster=cluster,
         resume=folder,
+        evaluate_every=evaluate_every,
         after_round=_telling(say, config.rounds, _callback(after_round)),
     )
 

@@ -17,6 +17,7 @@ from folders import FILES, assert_same_run, cut, metrics, quick
 from safetensors.numpy import save
 
 import fedldp
+from fedldp.core.errors import ConfigError
 from fedldp.core.locks import Held
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import State
@@ -126,6 +127,34 @@ def test_a_checkpoint_stores_arrays_of_any_memory_layout(tmp_path: Path) -> None
     assert saved[0].arrays.keys() == arrays.keys()
     for name, value in arrays.items():
         np.testing.assert_array_equal(saved[0].arrays[name], value)
+
+
+def test_a_model_that_is_tested_less_often_has_the_same_weights(
+    tmp_path: Path, finished: Path
+) -> None:
+    tested = list[bool]()
+
+    def note(record: Round) -> None:
+        tested.append(record.accuracy is not None and record.auc is not None)
+        if tested == [False, False]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(quick(), out=tmp_path / "run", evaluate_every=3, after_round=note)
+    result = fedldp.resume(tmp_path / "run", evaluate_every=3, after_round=note)
+    assert tested == [False, False, False, False, True, True]  # two rounds are told twice
+    whole = fedldp.load(finished)
+    assert result.accuracy == whole.accuracy
+    for name, weights in whole.weights.items():
+        np.testing.assert_array_equal(result.weights[name], weights)
+    assert "AUC" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_a_model_cannot_be_tested_after_no_round(fedldp_command: Any) -> None:
+    line = fedldp_command("run", "--evaluate-every", 0, "--workers", 1).assert_refused()
+    assert "--evaluate-every" in line
+    with pytest.raises(ConfigError, match=r"^evaluate_every = 0: give 1 or more$"):
+        fedldp.run(evaluate_every=0)
 
 
 # Files that each client keeps for later rounds

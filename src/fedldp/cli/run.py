@@ -52,6 +52,9 @@ def run(
     out: Annotated[Path | None, folder_option("the run folder to create")] = None,
     resume: Annotated[Path | None, folder_option("continue the run in this folder")] = None,
     data_dir: DataDir = None,
+    evaluate_every: Annotated[
+        int, typer.Option(min=1, help="test the model after every so many rounds and the last")
+    ] = 1,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="print the configuration as TOML, and stop")
     ] = False,
@@ -81,7 +84,17 @@ def run(
     with nullcontext() if begun else _new_folder(out, title) as own:
         table = not as_json and one_place()
         result = _simulate(
-            config, name, device, workers, cluster, own, begun, data_dir, shown, table
+            config,
+            name,
+            device,
+            workers,
+            cluster,
+            own,
+            begun,
+            data_dir,
+            evaluate_every,
+            shown,
+            table,
         )
     if as_json:
         from fedldp.reporting import words
@@ -137,6 +150,7 @@ def _simulate(
     out: OwnedFolder | None,
     folder: RunFolder | None,
     data_dir: Path | None,
+    evaluate_every: int,
     shown: list[Statement],
     table: bool,
 ) -> Result:
@@ -181,6 +195,7 @@ def _simulate(
                 resume=folder,
                 data_dir=data_dir,
                 planned=planned,
+                evaluate_every=evaluate_every,
                 before=show,
                 after_round=progress.show,
             )

@@ -130,6 +130,7 @@ class Loop:
         transport: carries requests to them and their answers back.
         draws: the server's randomness.
         evaluate: see ``Evaluator``.
+        evaluate_every: the model is tested after every so many rounds, and after the last one.
         quorum: how many clients must take part in a round, at least 1.
         arrivals: returns the shuffler's times in the latest phase, if there is a shuffler.
         waited: returns the total time, in seconds, for which all rounds so far waited for enough
@@ -143,6 +144,7 @@ class Loop:
     transport: Transport
     draws: Draws
     evaluate: Evaluator
+    evaluate_every: int = 1
     quorum: int = 1
     arrivals: Callable[[], dict[str, float] | None] = lambda: None
     waited: Callable[[], float] = lambda: 0.0
@@ -178,7 +180,9 @@ class Loop:
                 f"round {state.round}: a number to publish is larger than {LARGEST_WEIGHT:g}, so "
                 "no client would answer; lower learning_rate"
             )
-        tested = self.evaluate(replace(broadcast, weights=self.server.result(following)))
+        tested = None
+        if state.round % self.evaluate_every == 0 or state.round == self.rounds:
+            tested = self.evaluate(replace(broadcast, weights=self.server.result(following)))
         if tested is not None and not np.isfinite(tested.loss):
             raise Diverged(f"round {state.round}: the loss is {tested.loss}; lower learning_rate")
         waited = self.waited() - waited_before

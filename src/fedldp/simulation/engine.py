@@ -60,6 +60,7 @@ def simulate(
     resume: RunFolder | None = None,
     inputs: Inputs | None = None,
     planned: Plan | None = None,
+    evaluate_every: int = 1,
     before: Callable[[Plan], None] = lambda plan: None,
     after_round: Callable[[Round], None] = lambda record: None,
 ) -> Result:
@@ -80,6 +81,8 @@ def simulate(
         resume: the folder of an interrupted run of this configuration, to continue.
         inputs: the run's data, if they are already partitioned.
         planned: the plan, if it was made before the data were read.
+        evaluate_every: the model is tested after every so many rounds, and after the last one; the
+            weights do not depend on it.
         before: called with the plan before training starts, unless ``planned`` is given.
         after_round: called with every round's record, including the earlier rounds of a resumed
             run.
@@ -91,6 +94,8 @@ def simulate(
     """
     if workers > 1:
         check_can_start()
+    if evaluate_every < 1:
+        raise ConfigError(f"evaluate_every = {evaluate_every}: give 1 or more")
     check_installed(config)
     chosen = _device(device, workers, cluster)
     if workers > 1 or cluster is not None:
@@ -169,7 +174,9 @@ def simulate(
                 for record in start.rounds:
                     after_round(record)
                 test = _Test(executor, population.num_tests > 0, config.columns.label_range)
-                end = _rounds(planned, server, executor, test, start, folder, run, after_round)
+                end = _rounds(
+                    planned, server, executor, test, evaluate_every, start, folder, run, after_round
+                )
                 confusion = test.confusion(server.tested(end))
             except BaseException as error:
                 if out is not None and folder is not None and not start.rounds:
@@ -231,6 +238,7 @@ def _rounds(
     server: ServerRole,
     executor: Executor,
     test: _Test,
+    evaluate_every: int,
     start: Saved,
     folder: RunFolder | None,
     run: str,
@@ -247,6 +255,7 @@ def _rounds(
         transport=transport,
         draws=draws,
         evaluate=test,
+        evaluate_every=evaluate_every,
         arrivals=arrivals,
     )
 
