@@ -352,7 +352,7 @@ def _agreement(config: RunConfig, channel: Any) -> dict[str, str] | None:
         except ConfigError:
             return None
     rest = {**found.document, "statement": {}}
-    del rest["fedldp"]  # records must hold for all versions
+    del rest["version"]  # records must hold for all versions
     return {
         "statement": digest(json.dumps(found.statement).encode()),
         "rest": digest_of(rest).hex(),

@@ -139,7 +139,7 @@ class Dropout(Layer):
 
         if not self.in_tests:
             return nn.Dropout(self.share)
-        from fedldp.models._modules import DropoutInTests
+        from fedldp.models._dropout import DropoutInTests
 
         return DropoutInTests(self.share)
 

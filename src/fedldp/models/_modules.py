@@ -22,21 +22,6 @@ from fedldp.core.errors import ConfigError, first_line
 from fedldp.models._layers import ALL, REQUIRES_GRAD, trained_of
 
 
-class DropoutInTests(nn.Dropout):
-    """Dropout that also drops values in tests, from a generator of its own with a fixed seed.
-
-    So a score depends on no other draw, whichever process tests which part of the examples.
-    """
-
-    def forward(self, values: Tensor) -> Tensor:
-        """Return the values that are kept, divided by the probability to be kept."""
-        if self.training:
-            return super().forward(values)
-        generator = torch.Generator(values.device).manual_seed(0)
-        kept = torch.rand(values.shape, generator=generator, device=values.device) >= self.p
-        return values * kept / (1 - self.p)
-
-
 def freeze(model: nn.Module, trained: Collection[str]) -> None:
     """Turn every parameter except the ``trained`` ones into a buffer of the same name and value.
 
