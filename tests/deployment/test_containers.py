@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from test_docs import check_command
+
+from fedldp.deployment.watch import SiteWatch, beating
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "containers"
@@ -26,7 +30,10 @@ def compose() -> dict[str, Any]:
 
 def test_compose_starts_a_server_and_three_sites_with_commands_that_exist() -> None:
     services = compose()["services"]
-    assert sorted(services) == ["north", "server", "south", "west"]
+    assert sorted(services) == ["north", "server", "site", "south", "west"]
+    assert {
+        name: each.get("profiles") for name, each in services.items() if "profiles" in each
+    } == {"site": ["site"]}
     for name, service in services.items():
         check_command(service["command"], name)
         build = service["build"]
@@ -40,10 +47,27 @@ def test_compose_starts_a_server_and_three_sites_with_commands_that_exist() -> N
         assert all(each.startswith((OUTSIDE, "/etc/")) for each in service["volumes"])
         if name != "server":
             assert service["restart"] == "unless-stopped"
-            probe = service["healthcheck"]["test"]
-            assert probe[:2] == ["CMD", "fedldp"]
-            check_command(probe[2:], name)
             assert "ports" not in service
+
+
+def test_a_service_is_healthy_while_its_process_gives_signs_of_life(tmp_path: Path) -> None:
+    for name, service in compose()["services"].items():
+        kind, probe = service["healthcheck"]["test"]
+        assert kind == "CMD-SHELL"
+
+        def is_healthy(probe: str = probe) -> bool:
+            command = ["sh", "-c", probe.replace("$$", "$")]
+            return subprocess.run(command, cwd=tmp_path, capture_output=True).returncode == 0
+
+        folder = tmp_path / ("run" if name == "server" else "state")
+        shutil.rmtree(folder, ignore_errors=True)
+        assert not is_healthy()
+        folder.mkdir()
+        with beating(SiteWatch(folder)):
+            assert is_healthy()
+        minute_ago = time.time() - 61
+        os.utime(folder / "status.json", (minute_ago, minute_ago))
+        assert not is_healthy()
 
 
 # What a build is sent
