@@ -16,6 +16,7 @@ from ledger_helpers import apart, forks
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.acceptance import Acceptances, accept, payable
 from fedldp.deployment.agreement import Agreement
+from fedldp.ledgers.budget import Budget
 from fedldp.protocol.wire import Reason, Refusal, Report, read_reply
 
 
@@ -88,6 +89,30 @@ def test_a_ledger_without_a_limit_promises_whatever_a_run_costs(tmp_path: Path) 
     for number in range(3):
         accept(env.policies[0], another(env, number))
     assert len(Acceptances(env.policies[0]).current()) == 4
+    told = payable(env.policies[0], another(env, 3)).others
+    cost = env.policies[0].costs(env.agreement)[1]
+    assert len(told) == 5
+    assert told[-1] == f"together {Budget('zcdp', math.inf).amount(4 * cost)}"
+
+
+def test_a_run_that_its_server_ended_frees_the_rest_and_stays_in_the_ledger(tmp_path: Path) -> None:
+    env = limited(tmp_path, 2)
+    policy, digest = env.policies[0], env.agreement.digest
+    agent = env.agent(0)
+    assert isinstance(content(ask(agent, env, request_of(env))), Report)
+    run = agent._run(digest)
+    assert run is not None
+    Acceptances(policy).finish(digest)
+    assert read_reply(run.runtime.answer(request_of(env, 2)))[2] == Refusal(2, Reason.POLICY)
+    assert agent.served() == {}
+    Acceptances(policy).finish(digest)  # told again: it is noted once
+    acts = [act["what"] for act in env.ledger(0).database.history()]
+    assert acts.count("finished") == 1
+    assert payable(policy, another(env, 1)).paid == 1
+    Acceptances(policy).retire(digest)
+    Acceptances(policy).finish(digest)
+    (accepted,) = Acceptances(policy).all()
+    assert accepted.state == "retired"
 
 
 @pytest.mark.slow

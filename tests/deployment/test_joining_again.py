@@ -94,8 +94,9 @@ def deploy(
     return run
 
 
-def admit(deploy: Callable[..., Any], place: str) -> Agreement:
-    outcome = deploy("admit", f"{place}/run.invite", f"{SITE}/{SITE}.join", "--yes")
+def admit(deploy: Callable[..., Any], place: str, *others: str) -> Agreement:
+    files = [f"{site}/{site}.join" for site in (SITE, *others)]
+    outcome = deploy("admit", f"{place}/run.invite", *files, "--yes")
     assert outcome.status == 0, outcome.err
     return Agreement.read(Path(place, "run.agreement"))
 
@@ -156,6 +157,49 @@ def test_a_second_study_adds_what_the_policy_lacks_when_that_is_confirmed(
     labels = [each.examples.labels.tolist() for each in members]
     assert labels[0] == [int(i % 3 > 0) for i in range(30)]
     assert labels[1] == [i % 2 for i in range(30)]
+
+
+def test_each_study_has_the_epsilon_that_the_site_chose_for_it(deploy: Callable[..., Any]) -> None:
+    """Nobody is told which; the first study has one that the invite sets for all sites."""
+    first = admit(deploy, "one")
+    assert accept(deploy, "one/run.agreement").status == 0
+    own = SECOND.replace("rounds", 'channel = "sum"\nlargest_epsilon = 8.0\nrounds')
+    own = own.replace("num_clients = 1", "num_clients = 2")
+    Path("two.toml").write_text(own)
+    for number, epsilon in enumerate((2.0, 3.0)):
+        Path("two/run.invite").unlink()
+        Path("two/run.agreement").unlink(missing_ok=True)
+        outcome = deploy(
+            *("invite", "two.toml", "-o", "two/run.invite", "--channel", "sum"),
+            *("--examples", "60", "--url", "https://localhost:8444"),
+        )
+        assert outcome.status == 0, outcome.err
+        west = ("join", "two/run.invite", "--site", "west", "--epsilon", "5", "--yes")
+        data = () if number else ("--data", "two/patients.csv", "--budget", "100")
+        outcome = deploy(*west, *data)
+        assert outcome.status == 0, outcome.err
+        again = ("join", "two/run.invite", "--site", SITE, "--yes")
+        assert "epsilon is not set" in deploy(*again).assert_refused()
+        outcome = deploy(*again, "--epsilon", str(epsilon))
+        assert outcome.status == 0, outcome.err
+        assert f"own        epsilon {epsilon:g} per client-run" in outcome.out
+        assert ("channels: sum" in outcome.out) == (number == 0)
+        assert deploy(*again, "--epsilon", str(epsilon)).status == 0  # it adds nothing twice
+        admit(deploy, "two", "west")
+        outcome = accept(deploy, "two/run.agreement")
+        assert outcome.status == 0, outcome.err
+    policy = read_policy(POLICY)
+    assert policy.own is None
+    assert len(policy.study) == len(policy.server) == 2
+    accepted = Acceptances(policy).current()
+    owns = [each.own and each.own.epsilon for each in accepted]
+    assert owns == [None, 2.0, 3.0]
+    assert accepted[1].promised[0] < accepted[2].promised[0]
+    assert len(Agent(policy).served()) == 3
+    # The operator takes the table of a study away: what was accepted stays as it was.
+    for each in accepted:
+        each.allowed(policy.changed(study=()))
+    assert accepted[0].agreement(policy).digest == first.digest
 
 
 def test_a_second_study_cannot_take_what_the_budget_lacks(deploy: Callable[..., Any]) -> None:

@@ -117,10 +117,12 @@ def _budget(budget: dict[str, Any]) -> str:
         math.inf if budget[name] is None else budget[name] for name in ("limit", "spent", "left")
     )
     own = Budget(budget["kind"], limit, budget["unit"])
-    since = ""
+    since = more = ""
     if budget["renewals"]:
         since = f" since the beginning (renewed {times(budget['renewals'])})"
-    return f"{own}: {number(spent)} spent{since}, {number(left, up=False)} left"
+    if budget["promised"]:
+        more = f", {number(budget['promised'])} of it promised to accepted runs"
+    return f"{own}: {number(spent)} spent{since}, {number(left, up=False)} left{more}"
 
 
 def retire(

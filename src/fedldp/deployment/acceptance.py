@@ -343,7 +343,7 @@ class Payable:
         of: in how many rounds the site takes part.
         left: what each budget has left beside what other accepted runs may still spend; negative if
             they may spend more than is left.
-        others: in words, what each of the other runs may still spend.
+        others: in words, what each of the other runs may still spend, and all together.
     """
 
     paid: int
@@ -375,11 +375,14 @@ def payable(policy: SitePolicy, agreement: Agreement, kept: SiteLedger | None = 
         spent = total_of(entry.costs[at] for entry in since_renewal(entries))
         rests = [each.rest(at, entries) for each in others]
         lefts.append(budget.remaining([spent, *rests]))
-        words += [
+        told = [
             f"run {each.run[:8]} may still spend {budget.amount(budget.spent([rest]))}"
             for each, rest in zip(others, rests, strict=True)
             if rest
         ]
+        if len(told) > 1:
+            told.append(f"together {budget.amount(budget.spent(rests))}")
+        words += told
         if budget.limit == math.inf:
             continue
         within = Fraction(budget.limit) - total_of([spent, *rests])

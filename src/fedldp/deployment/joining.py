@@ -429,11 +429,9 @@ def _joined_again(
         if lacks:
             text = with_values(text, setting, lacks)
             added.append(f"{setting}: {', '.join(lacks)}")
-    study: StudyTable | None = _study(invite, terms, policy)
-    assert study is not None
-    if (study.label_column, study.own) == (policy.label_column, policy.own):
-        study = None
-    elif study not in policy.study:
+    study = _study(invite, terms, policy)
+    as_others = (study.label_column, study.own) == (policy.label_column, policy.own)
+    if not as_others and study not in policy.study:
         table = study.model_dump(exclude_none=True)
         text = with_table(text, "study", table)
         del table["invite"]
@@ -447,8 +445,8 @@ def _joined_again(
         text = with_table(text, "server", {"url": invite.url, "ca": new_ca.name})
         added.append(f"server: {invite.url}, by the authorities of the invite")
     authorities = "known" if new_ca else _authorities_for(policy, server, invite)
-    expected = invite.expected(None if study is None else study.own)
-    here = parse_policy(text, place).for_run(server, study)
+    expected = invite.expected(study.own)
+    here = parse_policy(text, place).for_run(server, None if as_others else study)
     fresh = new_ca is not None or authorities == "taken"
     here.check(expected.changed(server_ca=()) if fresh else expected)
     _check_private(policy.data)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
@@ -142,7 +141,7 @@ class Agent:
         self._runs: dict[bytes, ServedRun] = {}
         self._refused: dict[bytes, Acceptance] = {}
         self._left: dict[bytes, bytes] = {}  # the receipt of each agreement's latest answer
-        self._beginning, self._leaving = defaultdict[bytes, Lock](Lock), Lock()
+        self._beginning, self._leaving = dict[bytes, Lock](), Lock()
         self._rate_limited = RateLimitedLog(log)
         self.largest_message = _LEAST_BYTES
         self.shown: list[Release] | None = None
@@ -255,7 +254,8 @@ class Agent:
 
         An agreement is opened only once.
         """
-        with self._beginning[digest]:  # a slow beginning holds up no other run
+        # A slow beginning holds up no other run.
+        with self._beginning.setdefault(digest, Lock()):
             try:
                 try:
                     accepted = self._accepted.of(digest)

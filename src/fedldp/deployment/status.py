@@ -282,6 +282,11 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
         if ledger is not None and entries is not None and places:
             here = own_policy.as_here(agreement)
             warnings += cannot_pay(ledger, accepted, here, places[0], entries)
+    for at, budget in enumerate(budgets or ()):
+        budget["promised"] = None
+        if all_accepted is not None and entries is not None:
+            rests = [accepted.rest(at, entries) for accepted in all_accepted]
+            budget["promised"] = _finite(float(total_of(rests)))
     refuses = "refused" if known.get("refuses") else "ready" if connected else "away"
     return {
         "rounds": {
