@@ -120,7 +120,7 @@ def test_a_lost_renewal_can_be_restored_and_hides_no_release(tmp_path: Path) -> 
     with pytest.raises(ConfigError, match="proves 2 more releases than"):
         charge_lost(policy, [])
     # If the mark counted no renewal, each entry would be a release.
-    write_mark(policy.mark, replace(mark, renewals=0))
+    write_mark(policy.mark, mark.changed(renewals=0))
     with pytest.raises(ConfigError, match=r"proves 1 more release than .* --restores 2"):
         charge_lost(policy, [env.agreement])
     write_mark(policy.mark, mark)

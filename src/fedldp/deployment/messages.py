@@ -221,7 +221,7 @@ class Receipts:
         for seal in self._seals:
             with suppress(InvalidTag):
                 restores, number, start = _CONTENT.unpack(seal.decrypt(receipt, None))
-                return Seen(restores, number, start.hex())
+                return Seen(restores=restores, number=number, hash=start.hex())
         return None
 
 

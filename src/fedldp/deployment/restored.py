@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fedldp.accounting.accountants import releases_nothing
 from fedldp.core.errors import ConfigError
@@ -96,7 +96,7 @@ def charge_lost(
             db.execute("INSERT INTO charged VALUES (?, ?)", row)
         kept.ledger.database.note("restored")
     before = mark.restores if mark.seen is None else max(mark.restores, mark.seen.restores)
-    kept.restored(replace(mark, restores=before + restores))
+    kept.restored(mark.changed(restores=before + restores))
     return found
 
 

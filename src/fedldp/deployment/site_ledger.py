@@ -17,17 +17,18 @@ from __future__ import annotations
 import ctypes
 import errno
 import hashlib
-import json
 import logging
 import os
 import re
 import struct
 import threading
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Annotated, NoReturn, Self
+
+from pydantic import ConfigDict, Field
 
 from fedldp.core.errors import LedgerLost, LedgerUnusable
+from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.locks import sync
 from fedldp.deployment.policy import SitePolicy
 from fedldp.ledgers.database import now
@@ -50,8 +51,11 @@ _RESTORED = (
 )
 
 
-@dataclass(frozen=True)
-class Seen:
+_Count = Annotated[int, Field(ge=0)]
+_Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{16,64}$")]
+
+
+class Seen(FrozenConfig):
     """A release that a receipt of this site proves but its ledger lacks.
 
     Attributes:
@@ -60,17 +64,18 @@ class Seen:
         hash: the first digits of its hash.
     """
 
-    restores: int
-    number: int
-    hash: str
+    model_config = ConfigDict(strict=True)
+
+    restores: _Count
+    number: _Count
+    hash: _Hash
 
     def known_in(self, entries: list[Release]) -> bool:
         """Return whether a ledger has this release."""
         return has_release(entries, self.number, self.hash)
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(FrozenConfig):
     """The content of a mark.
 
     Attributes:
@@ -82,12 +87,22 @@ class Mark:
         renewals: how many of the entries up to the last release only renewed the budget.
     """
 
-    restores: int = 0
-    number: int = 0
-    hash: str = NOTHING
+    model_config = ConfigDict(strict=True)
+
+    restores: _Count = 0
+    number: _Count = 0
+    hash: _Hash = NOTHING
     date: str | None = None
     seen: Seen | None = None
-    renewals: int = 0
+    renewals: _Count = 0
+
+
+class _Bound(Mark):
+    """A mark with the machine and the file that it is bound to; each is None if it is unknown."""
+
+    machine: str | None
+    inode: int
+    born: str | None
 
 
 def has_release(entries: list[Release], number: int, hash: str) -> bool:
@@ -236,7 +251,7 @@ class SiteLedger:
         mark = Mark() if mark is None else mark
         noted = mark.seen
         if noted is None or (noted.restores, noted.number) < (seen.restores, seen.number):
-            write_mark(self._policy.mark, replace(mark, seen=seen))
+            write_mark(self._policy.mark, mark.changed(seen=seen))
         raise self._lacks(seen)
 
     @property
@@ -267,8 +282,8 @@ class SiteLedger:
         date = entries[-1].date if entries else now()
         if self._witness is not None and self._witness.last() != (number, hash):
             self._witness.add(date, number, hash)
-        last = replace(mark, number=number, hash=hash, date=date, seen=None)
-        write_mark(self._policy.mark, replace(last, renewals=renewals(entries)))
+        last = mark.changed(number=number, hash=hash, date=date, seen=None)
+        write_mark(self._policy.mark, last.changed(renewals=renewals(entries)))
 
     def _lacks(self, seen: Seen) -> LedgerUnusable:
         return self._older(
@@ -288,27 +303,20 @@ class SiteLedger:
 def read_mark(path: Path) -> tuple[Mark | None, str | None]:
     """Return a mark's content, and in words what is wrong with its file; each may be None."""
     try:
-        found = json.loads(path.read_text())
-        seen = found["seen"]
-        mark = Mark(
-            restores=_count(found["restores"]),
-            number=_count(found["number"]),
-            hash=_hash(found["hash"]),
-            date=None if found["date"] is None else str(found["date"]),
-            seen=None if seen is None else _seen(**seen),
-            renewals=_count(found["renewals"]),
-        )
-        bound = found["machine"], found["inode"], found["born"]
+        found = _Bound.model_validate_json(path.read_bytes())
+        if found.model_fields_set != _Bound.model_fields.keys():
+            raise ValueError("not whole")
     except FileNotFoundError:
         return None, "it is gone"
     except OSError as error:
         return None, f"it cannot be read: {error.strerror}"
-    except (ValueError, KeyError, TypeError):
+    except ValueError:
         return None, "it is damaged"
-    machine, inode, born = _machine(), path.stat().st_ino, _born(path)
-    if bound[0] != machine:
+    mark = Mark(**{name: getattr(found, name) for name in Mark.model_fields})
+    born = _born(path)
+    if found.machine != _machine():
         return mark, "it was made on another machine"
-    if bound[1] != inode or (None not in (bound[2], born) and bound[2] != born):
+    if found.inode != path.stat().st_ino or (None not in (found.born, born) and found.born != born):
         return mark, "it is a copy"
     return mark, None
 
@@ -323,12 +331,9 @@ def write_mark(path: Path, mark: Mark) -> None:
     try:
         with partial.open("wb") as file:
             os.fchmod(file.fileno(), 0o600)
-            bound = {
-                "machine": _machine(),
-                "inode": os.fstat(file.fileno()).st_ino,
-                "born": _born(partial),
-            }
-            file.write(json.dumps({**asdict(mark), **bound}, indent=1).encode() + b"\n")
+            inode, born = os.fstat(file.fileno()).st_ino, _born(partial)
+            bound = _Bound(**mark.model_dump(), machine=_machine(), inode=inode, born=born)
+            file.write(bound.model_dump_json(indent=1).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
@@ -338,22 +343,6 @@ def write_mark(path: Path, mark: Mark) -> None:
             f"mark {path}: it cannot be written: {error.strerror}; the agent's user must be able "
             "to write in the folder of the key"
         ) from error
-
-
-def _seen(restores: Any, number: Any, hash: Any) -> Seen:
-    return Seen(_count(restores), _count(number), _hash(hash))
-
-
-def _count(found: Any) -> int:
-    if type(found) is not int or found < 0:
-        raise ValueError("no count")
-    return found
-
-
-def _hash(found: Any) -> str:
-    if not re.fullmatch(r"[0-9a-f]{16,64}", found):
-        raise ValueError("no hash")
-    return str(found)
 
 
 def _machine() -> str | None:
