@@ -111,3 +111,17 @@ class Scattered(Blurred):
     not consecutive."""
 
     kind = _Scattered
+
+
+class BetterSeed(PublicK):
+    """Draws two seeds, and keeps the one whose directions suit the values better."""
+
+    def encode_many(self, values: np.ndarray, streams: Sequence[Stream]) -> np.ndarray:
+        choice, reports = self.choice(values.shape[1]), []
+        for row, stream in zip(values, streams, strict=True):
+            unit = _units(row[None], self.clip)
+            seeds = [self.seed(stream) for _ in range(2)]
+            along = [choice.frames.along(unit, [seed]).copy() for seed in seeds]
+            best = int(np.abs(along[1]).max() > np.abs(along[0]).max())
+            reports.append(seeds[best] + choice.draw(along[best], [stream])[0].tobytes())
+        return np.frombuffer(b"".join(reports), np.uint8).reshape(len(streams), -1)

@@ -38,6 +38,17 @@ def test_a_weight_that_is_off_by_one_is_found(cls: Any) -> None:
     assert counted(cls).verdict == "bug"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_the_better_of_two_seeds_is_found_whatever_the_audits_seed_is(seed: int) -> None:
+    checks = [
+        each for each in planned_games(planted.BetterSeed, AT) if isinstance(each, WeightCheck)
+    ]
+    (row,) = checks[0].play(AuditKeys(seed), 0.999)
+    assert row.verdict == "bug"
+    assert "some reports come from only one" in row.attack
+
+
 def test_weights_that_agree_with_the_statement_pass() -> None:
     row = counted(planted.Blurred)
     assert (row.verdict, row.note) == ("ok", "exact: the weights are as stated")

@@ -12,6 +12,7 @@ __all__ = [
     "game",
     "mechanisms",
     "observations",
+    "order",
     "page",
     "plans",
     "playing",

@@ -33,6 +33,9 @@ WORDS = 1 << 64
 _TOGETHER = 512
 _MOST_HALVINGS = 100
 """The most words tried for each category; it takes 64 words to find each of its two ends."""
+_RANDOM = 6
+"""The number of random inputs. A choice that depends on the values, such as the better of two
+seeds, may be the same for a few inputs."""
 _AGAIN = b""
 """Stands in for the report of a word that is drawn again."""
 
@@ -72,7 +75,10 @@ class WeightCheck(Planned):
                 laws.append(law_of(self.mechanism, values, key, self.stated))
             except Exception:  # refusing a finite vector is an outcome that the games observe
                 laws.append(Counter())
-            if told := unlike(laws[-1], self.stated):
+            told = unlike(laws[-1], self.stated)
+            if not told and laws[-1].keys() != laws[0].keys():
+                told = "some reports come from only one of it and a corner"
+            if told:
                 wrong = f"{name}: {told}"
                 break
         ratio = _largest_ratio(laws)
@@ -100,8 +106,10 @@ class WeightCheck(Planned):
 
     def _inputs(self, keys: AuditKeys) -> dict[str, NDArray[np.float64]]:
         """Return the inputs whose laws are compared, by name."""
-        ones = np.ones(self.lines[0].size)
-        return {"a corner": ones, "the opposite corner": -ones, "zero": 0 * ones}
+        ones, generator = np.ones(self.lines[0].size), keys.generator(self.title)
+        found = {"a corner": ones, "the opposite corner": -ones, "zero": 0 * ones}
+        random = generator.normal(size=(_RANDOM, len(ones)))
+        return found | {f"random input {at}": each for at, each in enumerate(random, 1)}
 
 
 def law_of(

@@ -56,7 +56,7 @@ class MapCheck(Planned):
             neighbours="one example is replaced; the adversary sees the features of the others",
             proven=0.0,
         )
-        return cls(lines=(line,), mapping=mapping, input_shape=problem.input_shape)
+        return cls(lines=(line,), mapping=mapping, input_shape=problem.input_shape, key="exact")
 
     @property
     def title(self) -> str:

@@ -10,6 +10,7 @@ numbers may tell what is seen apart. What an audit plays, games and others, is `
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fedldp.audit.bounds import epsilon_lower
 from fedldp.audit.efforts import Effort
 from fedldp.audit.events import Distinguisher, Score, best, lower_bound
 from fedldp.audit.observations import AuditKeys
@@ -32,12 +34,14 @@ class Planned(ABC):
 
     Attributes:
         lines: what is tested, with one result for each line.
+        key: what is played, in words that ``order.FIRST`` knows.
     """
 
     certain: ClassVar[bool] = False
     """Whether what is found is certain, and needs no share of the probability of error."""
 
     lines: tuple[Line, ...]
+    key: str = ""
 
     @property
     def bounds(self) -> int:
@@ -48,6 +52,27 @@ class Planned(ABC):
     @abstractmethod
     def title(self) -> str:
         """A description for a progress line."""
+
+    @property
+    def subject(self) -> str:
+        """The name of what is audited, without parameters."""
+        return self.lines[0].subject.partition("(")[0]
+
+    def can_refute(self, confidence: float, trials: int | None = None) -> bool:
+        """Return whether any outcome could refute a line, which is known before anything is played.
+
+        A line without a claimed and a proven epsilon has nothing to refute: it is played to show
+        what is revealed.
+        """
+        figures = [line.smallest for line in self.lines]
+        return any(
+            figure is None or self.most(line, confidence, trials) > figure
+            for line, figure in zip(self.lines, figures, strict=True)
+        )
+
+    def most(self, line: Line, confidence: float, trials: int | None) -> float:
+        """Return the largest bound that any outcome gives for a line."""
+        return math.inf
 
     @abstractmethod
     def play(
@@ -117,6 +142,12 @@ class Game(Planned):
         seen = [next(self.observe(pair, side, count, keys, "explore")) for side in (0, 1)]
         half = count // 2
         return [each.part(0, half) for each in seen], [each.part(half, None) for each in seen]
+
+    def most(self, line: Line, confidence: float, trials: int | None) -> float:
+        """Return the bound if one input always shows the event, and the other never does."""
+        count, both = self.trials(trials).count, 2  # two events share the probability of error
+        each = 1 - (1 - confidence) / both
+        return epsilon_lower(count, count, 0, count, delta=line.delta, confidence=each)
 
     def counted(self, pair: Any, trials: Trials) -> int:
         """Return how many trials with each input of a pair are counted."""

@@ -91,10 +91,11 @@ def planned_games(cls: type[Mechanism], effort: Effort) -> list[Planned]:
         if (epsilon, size) == least:
             last = _deltas(mechanism, size)[-1:]  # only where the game reveals most
             lines = lines_of(mechanism, size, "client-run", last)
-            found.append(ReportGame(mechanism=mechanism, lines=lines, effort=effort))
+            key = f"client-run at {epsilon:g}, {size}"
+            found.append(ReportGame(mechanism=mechanism, lines=lines, effort=effort, key=key))
         checks += _weights_of(mechanism, size, epsilon, effort)
         duties = lines_of(mechanism, size, "client-round", _deltas(mechanism, size)[:1])
-        checks.append(ContractCheck(mechanism=mechanism, lines=duties))
+        checks.append(ContractCheck(mechanism=mechanism, lines=duties, key="exact"))
     for epsilon in dict.fromkeys(epsilon for epsilon, _ in tried):
         try:
             found += _coordinates_of(cls, epsilon, effort)
@@ -128,7 +129,8 @@ def _reports_of(
     for unit in units:
         claimed = epsilon if unit == claims or size == 1 else None  # one weight is a whole report
         lines = lines_of(mechanism, size, unit, _deltas(mechanism, size), claimed)
-        yield ReportGame(mechanism=mechanism, lines=lines, effort=effort)
+        key = f"{unit} at {epsilon:g}, {size}"
+        yield ReportGame(mechanism=mechanism, lines=lines, effort=effort, key=key)
 
 
 def _coordinates_of(
@@ -144,11 +146,13 @@ def _coordinates_of(
     if cls.epsilon_unit != "weight" or not has_identical_coordinates(event):
         return
     lines = lines_of(mechanism, BLOCK, "weight", claimed=epsilon)
-    yield CoordinateGame(mechanism=mechanism, lines=lines, effort=effort)
+    key = f"coordinates at {epsilon:g}"
+    yield CoordinateGame(mechanism=mechanism, lines=lines, effort=effort, key=key)
     long = replace(settings, size=effort.mechanism_long)
     mechanism = cls.from_settings(long)
     lines = lines_of(mechanism, long.size, "weight", claimed=epsilon)
-    yield RepetitionGame(mechanism=mechanism, lines=lines, effort=effort)
+    key = f"repetitions at {epsilon:g}"
+    yield RepetitionGame(mechanism=mechanism, lines=lines, effort=effort, key=key)
 
 
 def _weights_of(
@@ -164,4 +168,4 @@ def _weights_of(
         return
     claims = size == 1 or mechanism.epsilon_unit == "client-round"
     lines = lines_of(mechanism, size, "client-round", claimed=epsilon if claims else None)
-    yield WeightCheck(mechanism=mechanism, stated=stated, lines=lines)
+    yield WeightCheck(mechanism=mechanism, stated=stated, lines=lines, key="exact")

@@ -81,7 +81,7 @@ class PeopleCheck(Planned):
             neighbours="one person of a client is replaced; the adversary sees what the others add",
             proven=0.0,
         )
-        found = cls(lines=(line,), config=config, problem=problem)
+        found = cls(lines=(line,), config=config, problem=problem, key="exact")
         return found if isinstance(found._update, PersonGradients | NoisySteps) else None
 
     @property

@@ -129,7 +129,9 @@ def _of_senders(small: Plan, effort: Effort) -> SenderGame:
         proven=0.0,
         stated_by=whose_word(config),
     )
-    return SenderGame(lines=(line,), effort=effort, config=config, problem=small.problem)
+    return SenderGame(
+        lines=(line,), effort=effort, config=config, problem=small.problem, key="senders"
+    )
 
 
 def representatives() -> list[RunConfig]:
@@ -313,11 +315,13 @@ def _planned(setting: AuditedSetting, effort: Effort) -> Iterator[SystemGame]:
             games = [replace(game, rounds=(config.rounds,)) for game in games]
         elif small and (unit, adversary) == (of_a_round, "server"):
             games += _dishonest(games) if setting.attacked.role.phases == 1 else []
+        kind = "late" if setting.late else setting.name.partition(" ")[0]
         for game in games:
+            key = f"{kind}: {unit}, {adversary}{game.suffix}"
             if not game.suffix:
-                yield game
+                yield replace(game, key=key)
             elif any(line.proven is not None for line in lines):  # else there is nothing to refute
-                yield replace(game, lines=lines[-1:])
+                yield replace(game, key=key, lines=lines[-1:])
 
 
 def _dishonest(games: Sequence[SystemGame]) -> list[SystemGame]:

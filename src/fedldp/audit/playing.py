@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
+import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 from fedldp.audit.bounds import check_confidence
 from fedldp.audit.game import Planned
 from fedldp.audit.observations import AuditKeys
+from fedldp.audit.order import rank
 from fedldp.audit.results import Audit, GameResult
 from fedldp.core.errors import ConfigError
 
@@ -24,6 +29,8 @@ def play(
     trials: int | None,
     seed: int,
     workers: int = 1,
+    futile: bool = True,
+    seconds: float = math.inf,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Audit[GameResult]:
     """Play all games.
@@ -36,31 +43,67 @@ def play(
         trials: the number of trials of each input, for counting; None: as many as seem worthwhile.
         seed: the seed of all randomness.
         workers: the number of processes; any number gives the same bounds.
-        tell: called with a progress line before each game, or after the game if there are several
-            processes.
+        futile: whether to play games, too, of which no outcome can refute a line.
+        seconds: no game of a subject starts after its earlier ones took as many CPU seconds.
+        tell: called with a progress line before each game, or, with several processes, before its
+            result is awaited.
 
     Raises:
         ConfigError: an argument is out of range.
     """
     check_arguments(confidence, trials)
     each = 1 - (1 - confidence) / max(1, sum(planned.bounds for planned in games))
+    rows: dict[int, list[GameResult]] = {}
+    if not futile:
+        for at, planned in enumerate(games):
+            if not planned.can_refute(each, trials):
+                rows[at] = _unplayed(planned, "no outcome of so few trials could refute it")
+        played = [planned for at, planned in enumerate(games) if at not in rows]
+        each = 1 - (1 - confidence) / max(1, sum(planned.bounds for planned in played))
+    order = sorted(set(range(len(games))) - set(rows), key=lambda at: rank(games[at]))
     answer = partial(_rows, keys=AuditKeys(seed), confidence=each, trials=trials)
-    workers = min(workers, len(games))
-    pool = (
-        nullcontext()
-        if workers < 2
-        else ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
-    )
-    rows: list[GameResult] = []
-    with pool as processes:
-        found = map(answer, games) if processes is None else processes.map(answer, games)
-        for number, planned in enumerate(games, 1):
-            if processes is None:
-                tell(f"{number}/{len(games)} {planned.title}")
-            rows += next(found)
-            if processes is not None:
-                tell(f"{number}/{len(games)} {planned.title}")
-    return Audit(subject=subject, confidence=confidence, seed=seed, rows=tuple(rows))
+    spent: Counter[str] = Counter()
+    with _calls(min(workers, len(order))) as call:
+        answers = [call(answer, games[at]) for at in order]
+        for number, (at, found) in enumerate(zip(order, answers, strict=True), 1):
+            planned = games[at]
+            if spent[planned.subject] >= seconds:
+                found.cancel()
+                rows[at] = _unplayed(planned, f"the {seconds:g} CPU seconds are over")
+                continue
+            tell(f"{number}/{len(order)} {planned.title}")
+            rows[at], took = found.result()
+            spent[planned.subject] += took
+    in_turn = tuple(row for at in range(len(games)) for row in rows[at])
+    return Audit(subject=subject, confidence=confidence, seed=seed, rows=in_turn)
+
+
+Answer = tuple[list[GameResult], float]
+"""The rows of a game, and the CPU seconds that it took."""
+
+
+class _Later:
+    """A call in this process, which is made when its result is asked for."""
+
+    def __init__(self, call: Callable[[Planned], Answer], planned: Planned) -> None:
+        self.result = partial(call, planned)
+
+    def cancel(self) -> None:
+        pass
+
+
+@contextmanager
+def _calls(workers: int) -> Iterator[Callable[..., Any]]:
+    """Yield what calls a function in one of several processes, or later in this one."""
+    if workers < 2:
+        yield _Later
+        return
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as processes:
+        yield processes.submit
+
+
+def _unplayed(planned: Planned, why: str) -> list[GameResult]:
+    return [line.result(attack="not played", note=f"not played: {why}") for line in planned.lines]
 
 
 def check_arguments(confidence: float, trials: int | None) -> None:
@@ -74,9 +117,9 @@ def check_arguments(confidence: float, trials: int | None) -> None:
         raise ConfigError(f"trials = {trials}: give 1 or more")
 
 
-def _rows(
-    planned: Planned, keys: AuditKeys, confidence: float, trials: int | None
-) -> list[GameResult]:
+def _rows(planned: Planned, keys: AuditKeys, confidence: float, trials: int | None) -> Answer:
+    start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a mechanism's warnings of overflow are not refusals
-        return planned.play(keys, confidence, trials)
+        found = planned.play(keys, confidence, trials)
+    return found, time.process_time() - start

@@ -343,7 +343,7 @@ class RepetitionGame(_OfCoordinates):
     trial = "repetitions"
 
     def trials(self, asked: int | None) -> Trials:
-        """Return the number of pairs in a report, which is counted by ``counted``."""
+        """Return at least the number of pairs in a report; ``counted`` returns this number."""
         return Trials(self.size, self.size)
 
     def pairs(self, keys: AuditKeys) -> list[_Lag]:

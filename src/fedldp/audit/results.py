@@ -211,6 +211,11 @@ class GameResult(Line):
     finds: float | None = None
 
     @property
+    def is_unplayed(self) -> bool:
+        """Whether the game was not played; ``note`` says why."""
+        return self.note.startswith("not played")
+
+    @property
     def title(self) -> str:
         """The title of the result's table: a mechanism, or a setting of a system."""
         return f"{self.subject}: {self.setting}" if self.of_system else self.subject

@@ -18,7 +18,7 @@ from fedldp.audit.canaries import Canary
 from fedldp.audit.game import Planned
 from fedldp.audit.harness import RUN, AttackedClient
 from fedldp.audit.observations import AuditKeys, Floats
-from fedldp.audit.results import GameResult, note_of, verdict_of
+from fedldp.audit.results import GameResult, Line, note_of, verdict_of
 from fedldp.core.randomness import KEY_BYTES
 from fedldp.data.examples import Examples
 from fedldp.protocol.client_runtime import ClientRuntime
@@ -87,6 +87,12 @@ class WholeRun(Planned):
         if self.unit == "client-run":
             return self.config.num_clients
         return int(np.prod(self.problem.input_shape))
+
+    def most(self, line: Line, confidence: float, trials: int | None) -> float:
+        """Return the bound if all guesses are right."""
+        sure = np.ones(self.canaries)
+        lower, _ = best_one_run_lower(sure, sure > 0, delta=line.delta, confidence=confidence)
+        return lower
 
     def scores(self, keys: AuditKeys) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the adversary's score for every canary, and the coins."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from fedldp.audit.page import ExtraAttacks
     from fedldp.audit.results import Audit, GameResult
 
+_QUICK_SECONDS = 120.0
+"""After so many CPU seconds, the quick mode starts no more games of a subject."""
 _COLOURS = {
     "bug": "bold red", "fails its contract": "bold red", "claim-broken": "red", "ok": "green",
 }  # fmt: skip
@@ -59,7 +62,17 @@ def audit(
         typer.Option(metavar="AxB", help="the shape of an array to pass to the client; repeatable"),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="try few settings with few trials")
+        bool,
+        typer.Option(
+            "--quick", help="try few settings with few trials: at most two CPU minutes a subject"
+        ),
+    ] = False,
+    brief: Annotated[
+        bool,
+        typer.Option(
+            "--brief",
+            help="of the quick games, play only the few that find most: seconds a subject",
+        ),
     ] = False,
     trials: Annotated[
         int | None,
@@ -86,6 +99,7 @@ def audit(
     """Attack mechanisms and systems; show lower bounds on epsilon next to claims and proofs."""
     from rich.console import Console
 
+    from fedldp.audit.order import cover
     from fedldp.audit.playing import check_arguments, play
     from fedldp.core.locks import alone
     from fedldp.reporting.html import BEGINS
@@ -97,6 +111,7 @@ def audit(
             f"mechanism = {mechanism}: give either --mechanism or the recipe {recipe}"
         )
     check_arguments(confidence, trials)
+    quick |= brief
     with ExitStack() as stack:
         if page is not None:
             check_replaceable(page, BEGINS.encode(), option="page")
@@ -115,11 +130,13 @@ def audit(
             more = _extra_attacks(recipe, quick=quick, seed=seed)
         found = play(
             recipe or mechanism or client or "all mechanisms and systems",
-            games,
+            cover(games) if brief else games,
             confidence=confidence,
             trials=trials,
             seed=seed,
             workers=at_most_cores(workers, Console(stderr=True)) or cores(),
+            futile=not quick,
+            seconds=_QUICK_SECONDS if quick else math.inf,
             tell=lambda line: typer.echo(line, err=True),
         )
         if page is not None:
@@ -279,8 +296,8 @@ def _show_rows(console: Console, title: str, rows: list[GameResult]) -> None:
             f"{row.delta:g}",
             "-" if row.claimed is None else f"{row.claimed:g}",
             "none" if row.proven is None else f"{row.proven:.4f}",
-            f"{row.lower:.4f}",
-            row.note.split()[0],
+            "-" if row.is_unplayed else f"{row.lower:.4f}",
+            "not played" if row.is_unplayed else row.note.split()[0],
             f"[{_COLOURS[row.verdict or 'ok']}]{row.verdict or '-'}[/]",
         ]
         if of_system:
@@ -289,7 +306,7 @@ def _show_rows(console: Console, title: str, rows: list[GameResult]) -> None:
             cells.insert(0, row.setting)
             del cells[columns.index("delta") + 1]
         table.add_row(*cells)
-        if row.verdict != "ok":
+        if row.verdict != "ok" and not row.is_unplayed:
             attacks.append(_told(row))
     console.print(table)
     if any(row.verdict != "bug" for row in rows):
