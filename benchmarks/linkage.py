@@ -18,8 +18,8 @@ from typing import Any
 import fedldp
 from benchmarks.blocks import from_template, table
 from fedldp.algorithms.config import RunConfig
-from fedldp.audit.arrivals import CLOCKS
 from fedldp.audit.efforts import QUICK
+from fedldp.audit.link_attacks import CLOCKS
 from fedldp.audit.linkage import content, linkage, timing, what
 from fedldp.audit.results import AttackResult
 from fedldp.simulation.inputs import Inputs

@@ -15,8 +15,8 @@ from fedldp.algorithms.bounds import InContrasts, InNorm, Rotated
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import find_system
-from fedldp.audit.canaries import Canary
 from fedldp.audit.harness import AttackedClient
+from fedldp.audit.inputs import Canary
 from fedldp.core import kinds
 from fedldp.core.facts import Unprotected
 from fedldp.data import Examples

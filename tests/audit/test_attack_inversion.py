@@ -12,12 +12,13 @@ from fedldp.algorithms.recipes import find_recipe
 from fedldp.audit.attacks.inversion import (
     FEATURES,
     OF_SUMS,
+    Prior,
+    Shrinking,
     first_dense,
     first_layer,
     is_images,
     of_reports,
 )
-from fedldp.audit.attacks.recovering import Prior, Shrinking
 from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.audit.efforts import QUICK
 from fedldp.data import Dataset

@@ -10,12 +10,20 @@ import planted_layouts
 import pytest
 
 from fedldp.accounting.accountants import has_identical_coordinates
-from fedldp.audit.coordinate_codes import Estimates, FoundCodes, Pieces, coordinate_codes
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.mechanisms import planned_games
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.playing import play
-from fedldp.audit.report_games import BLOCK, CoordinateGame, RepetitionGame, lines_of
+from fedldp.audit.report_games import (
+    BLOCK,
+    CoordinateGame,
+    Estimates,
+    FoundCodes,
+    Pieces,
+    RepetitionGame,
+    coordinate_codes,
+    lines_of,
+)
 from fedldp.audit.results import Audit, GameResult
 from fedldp.cli.audit import _show
 from fedldp.mechanisms import Mechanism, mechanisms

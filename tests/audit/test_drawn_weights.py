@@ -9,8 +9,8 @@ from typing import Any
 import planted_categories as planted
 import pytest
 
-from fedldp.audit.drawn_weights import WeightCheck
 from fedldp.audit.efforts import QUICK
+from fedldp.audit.mechanism_checks import WeightCheck
 from fedldp.audit.mechanisms import audit, planned_games
 from fedldp.audit.observations import AuditKeys
 from fedldp.mechanisms import find_mechanism

@@ -12,9 +12,9 @@ import fedldp
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import KINDS
 from fedldp.audit.efforts import QUICK
-from fedldp.audit.example_maps import MapCheck
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.plans import planned_games
+from fedldp.audit.system_checks import MapCheck
 from fedldp.simulation.plan import problem_of
 
 

@@ -8,8 +8,17 @@ import numpy as np
 import pytest
 
 from fedldp.algorithms.settings import Delays
-from fedldp.audit.arrivals import CLOCKS, Clocks, Habits, by_rank, draw_windows
-from fedldp.audit.content_linkage import TrainedValues, content_hits, masked_hits, masked_vectors
+from fedldp.audit.link_attacks import (
+    CLOCKS,
+    Clocks,
+    Habits,
+    TrainedValues,
+    by_rank,
+    content_hits,
+    draw_windows,
+    masked_hits,
+    masked_vectors,
+)
 from fedldp.audit.linkage import timing
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.results import AttackResult, Estimate

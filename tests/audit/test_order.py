@@ -19,9 +19,8 @@ from fedldp.audit.efforts import QUICK
 from fedldp.audit.game import Planned
 from fedldp.audit.mechanisms import planned_games as games_of_mechanism
 from fedldp.audit.observations import AuditKeys
-from fedldp.audit.order import FIRST, cover, rank
 from fedldp.audit.plans import planned_games as games_of_system
-from fedldp.audit.playing import play
+from fedldp.audit.playing import FIRST, cover, play, rank
 from fedldp.audit.report_games import ReportGame, lines_of
 from fedldp.audit.results import GameResult, Line
 from fedldp.mechanisms.two_point import TwoPoint

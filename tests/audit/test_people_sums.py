@@ -13,9 +13,9 @@ import fedldp
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.observations import AuditKeys
-from fedldp.audit.people_sums import PeopleCheck
 from fedldp.audit.plans import planned_games
 from fedldp.audit.playing import play
+from fedldp.audit.system_checks import PeopleCheck
 from fedldp.audit.systems import SystemGame
 from fedldp.data.examples import Examples
 from fedldp.simulation.plan import problem_of

@@ -13,9 +13,8 @@ import fedldp
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.central_dp import central_dp
 from fedldp.algorithms.problem import Problem
-from fedldp.audit.byzantine_run import accepts_report, accuracy_of
-from fedldp.audit.forged_reports import Forger, made_of
-from fedldp.audit.influence import FirstStep, influence
+from fedldp.audit.lying_clients import Forger, accepts_report, accuracy_of, made_of
+from fedldp.audit.poisoning import FirstStep, influence
 from fedldp.core.bounding import LARGEST_WEIGHT
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.channels import ReportChecker

@@ -6,13 +6,12 @@ reporting, simulation.
 
 __all__ = [
     "attacks",
-    "drawn_weights",
     "efforts",
     "foreign",
     "game",
+    "mechanism_checks",
     "mechanisms",
     "observations",
-    "order",
     "page",
     "plans",
     "playing",

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.guarantees import Adversary
-from fedldp.audit.canaries import Canary, CanaryPair
 from fedldp.audit.harness import RUN, AttackedClient
+from fedldp.audit.inputs import Canary, CanaryPair
 from fedldp.audit.observations import TrialStreams
 from fedldp.core.errors import FedldpError, RunError, first_line
 from fedldp.core.randomness import KEY_BYTES, Source, Stream, check_purpose

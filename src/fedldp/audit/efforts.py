@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedldp.audit.forged_reports import Lie
+    from fedldp.audit.lying_clients import Lie
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,9 +20,9 @@ import numpy as np
 
 from fedldp.audit.bounds import epsilon_lower
 from fedldp.audit.efforts import Effort
-from fedldp.audit.events import Distinguisher, Score, best, lower_bound
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.results import GameResult, Line
+from fedldp.audit.scores import Distinguisher, Score, best, lower_bound
 
 _LEFT, _AGAIN = 3, 2
 """How many pairs are explored again, and the factor by which their trials increase."""
@@ -34,7 +34,7 @@ class Planned(ABC):
 
     Attributes:
         lines: what is tested, with one result for each line.
-        key: what is played, in words that ``order.FIRST`` knows.
+        key: what is played, in words that ``playing.FIRST`` knows.
     """
 
     certain: ClassVar[bool] = False

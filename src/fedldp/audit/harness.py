@@ -26,7 +26,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.server_update import Estimate
-from fedldp.audit.canaries import Canary
+from fedldp.audit.inputs import Canary
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.data.examples import Examples
 from fedldp.ledgers.columns import MemoryLedger

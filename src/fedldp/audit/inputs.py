@@ -1,20 +1,28 @@
-"""Neighbouring inputs: pairs on which a mechanism most likely reveals too much."""
+"""Neighbouring inputs: pairs on which a mechanism, or a client, most likely reveals too much.
+
+A canary is the input of a client: its examples and, if training draws no noise, perhaps an update
+that replaces the trained one. Such an update is worse than any that training on examples could
+give, and an encoder's guarantee holds for every update.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
+from fedldp.data.examples import Examples
 
 LARGEST_SINGLE = float(np.finfo(np.float32).max)
 LARGEST_DOUBLE = float(np.finfo(np.float64).max)
 FAR = 1e3
-"""Far outside the normalised range, but not so far that floats lose all digits."""
+"""Far outside the normalised range of a coordinate, and the range of a feature, which no client
+checks; but not so far that floats lose all digits."""
 _STEP = 0.01
 """The width of the intervals of a coordinate; the middle of each interval is tried."""
 _GROWTH = 1.25
@@ -147,3 +155,258 @@ def _changed(name: str, base: NDArray[Any], first: float, second: float) -> Inpu
     pair = InputPair(name, base.copy(), base.copy())
     pair.first[0], pair.second[0] = first, second
     return pair
+
+
+Swap = Literal["client", "person", "record", "label", "weight"]
+"""What differs between two canaries: everything that a client has; all rows of one person, and
+their number; the features of one example; the label of one example; one coordinate of the
+update."""
+
+LARGE = 1e6
+"""A change of weights that every bound clips."""
+FEW, MANY = 3, 40
+"""Few and many rows, for the swapped person in games that swap one person."""
+
+Floats = NDArray[np.float64]
+Features = NDArray[np.float32]
+Change = Callable[[int, int], Floats]
+"""A change of the weights, shape (d,), as a function of the size d and the round."""
+
+
+@dataclass(frozen=True, eq=False)
+class Canary:
+    """One of two inputs.
+
+    Attributes:
+        examples: the examples of the client.
+        change: what is sent in place of the trained change of the weights; None: the client
+            trains.
+    """
+
+    examples: Examples
+    change: Change | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class CanaryPair:
+    """Two neighbouring canaries; ``name`` describes what was swapped."""
+
+    name: str
+    first: Canary
+    second: Canary
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleShape:
+    """What is public about a client's examples.
+
+    Attributes:
+        input_shape: the shape of one example.
+        num_classes: labels are 0 to num_classes - 1.
+        count: the number of the client's examples or, where a person is swapped, of people in its
+            data.
+    """
+
+    input_shape: tuple[int, ...]
+    num_classes: int
+    count: int
+
+    def examples(self, features: Features, label: int) -> Examples:
+        """Return ``count`` examples with the same features and label."""
+        return Examples(
+            np.repeat(features[None], self.count, 0), np.full(self.count, label, np.int64)
+        )
+
+    def lit(self, value: float = 1.0) -> Features:
+        """Return features that all have the same value."""
+        return np.full(self.input_shape, value, np.float32)
+
+    def half(self, *, upper: bool) -> Features:
+        """Return features with one half lit: the first half if ``upper``, else the second."""
+        found = np.zeros(int(np.prod(self.input_shape)), np.float32)
+        middle = -(-found.size // 2)
+        found[:middle] = 1 if upper else 0
+        found[middle:] = 0 if upper else 1
+        return found.reshape(self.input_shape)
+
+
+def pairs(swap: Swap, shape: ExampleShape, *, updates: bool, lengths: bool) -> list[CanaryPair]:
+    """Return the pairs of a game.
+
+    Args:
+        swap: what differs.
+        shape: the shape of the client's examples.
+        updates: whether updates may replace the trained ones.
+        lengths: whether clients may have different numbers of examples.
+    """
+    if swap == "weight":
+        return list(_weights(shape))
+    if swap == "person":
+        return list(_persons(shape))
+    if swap == "client":
+        found = list(_clients(shape))
+        if lengths and shape.count > 1:
+            one = ExampleShape(
+                input_shape=shape.input_shape, num_classes=shape.num_classes, count=1
+            )
+            found.append(
+                CanaryPair(
+                    f"client swapped: {shape.count} examples against one of the same",
+                    Canary(shape.examples(shape.lit(), 0)),
+                    Canary(one.examples(shape.lit(), 0)),
+                )
+            )
+        return found + (list(_updates(shape)) if updates else [])
+    return list(_records(shape, swap))
+
+
+def _clients(shape: ExampleShape) -> Iterator[CanaryPair]:
+    last = shape.num_classes - 1
+    upper, lower = shape.half(upper=True), shape.half(upper=False)
+    told = (
+        ("all features 1, labels 0 against labels {last}", shape.lit(), 0, shape.lit(), last),
+        ("one half of the features lit against the other, labels 0", upper, 0, lower, 0),
+        ("one half lit and labels 0, against the other and {last}", upper, 0, lower, last),
+        ("features of {far:g}, labels 0 against {last}", shape.lit(FAR), 0, shape.lit(FAR), last),
+        ("one half of {far:g} against the other, labels 0", FAR * upper, 0, FAR * lower, 0),
+    )
+    for text, x, a, y, b in told:
+        yield CanaryPair(
+            "client swapped: " + text.format(last=last, far=FAR),
+            Canary(shape.examples(x, a)),
+            Canary(shape.examples(y, b)),
+        )
+
+
+def _records(shape: ExampleShape, swap: Swap) -> Iterator[CanaryPair]:
+    """Yield pairs that differ only in the first example; all other features are 0.5."""
+    last = shape.num_classes - 1
+    lit, upper, lower = shape.lit(), shape.half(upper=True), shape.half(upper=False)
+    told: tuple[tuple[str, Features, int, Features, int], ...]
+    if swap == "label":
+        told = (
+            ("features 1", lit, 0, lit, last),
+            ("features of 1000", FAR * lit, 0, FAR * lit, last),
+        )
+        head = f"label swapped, 0 against {last}: "
+    else:
+        told = (
+            ("all 1 against all 0", lit, 0, shape.lit(0.0), 0),
+            ("one half lit against the other", upper, 0, lower, 0),
+            ("all 1000 against all -1000", FAR * lit, 0, -FAR * lit, 0),
+            ("one half of 1000 against the other", FAR * upper, 0, FAR * lower, 0),
+        )
+        head = "features of a record swapped: "
+    for text, x, a, y, b in told:
+        yield CanaryPair(head + text, _with_first(shape, x, a), _with_first(shape, y, b))
+
+
+def _with_first(shape: ExampleShape, features: Features, label: int) -> Canary:
+    found = shape.examples(shape.lit(0.5), shape.num_classes - 1)
+    found.features[0], found.labels[0] = features, label
+    return Canary(found)
+
+
+def _persons(shape: ExampleShape) -> Iterator[CanaryPair]:
+    """Yield pairs that differ only in one person's rows; the others have one or two rows each."""
+    last = shape.num_classes - 1
+    lit, upper, lower = shape.lit(), shape.half(upper=True), shape.half(upper=False)
+
+    def rows(count: int, features: Features, *labels: int) -> Examples:
+        found = replace(shape, count=count).examples(features, 0)
+        return replace(found, labels=np.resize(np.array(labels, np.int64), count))
+
+    told = (
+        ("{few} rows of ones, labels 0 against {last}", rows(FEW, lit, 0), rows(FEW, lit, last)),
+        ("{many} rows of ones, labels 0 against {last}", rows(MANY, lit, 0), rows(MANY, lit, last)),
+        ("one row of ones against {many} of the same", rows(1, lit, 0), rows(MANY, lit, 0)),
+        ("{few} rows with one half lit against the other", rows(FEW, upper, 0),
+         rows(FEW, lower, 0)),
+        ("{many} rows of 1000, labels 0 against {last}", rows(MANY, FAR * lit, 0),
+         rows(MANY, FAR * lit, last)),
+        ("{many} rows that cancel each other against {few} that do not",
+         rows(MANY, lit, 0, last), rows(FEW, lit, 0)),
+    )  # fmt: skip
+    for text, one, other in told:
+        name = "person swapped: " + text.format(few=FEW, many=MANY, last=last)
+        yield CanaryPair(name, _with_person(shape, one), _with_person(shape, other))
+
+
+def _with_person(shape: ExampleShape, own: Examples) -> Canary:
+    """Return a client whose first person has the given rows, half of them after all other rows."""
+    count = shape.count - 1
+    others = replace(shape, count=count + count // 2).examples(
+        shape.lit(0.5), shape.num_classes - 1
+    )
+    middle = len(own) // 2
+    return Canary(
+        Examples(
+            np.concatenate([own.features[:middle], others.features, own.features[middle:]]),
+            np.concatenate([own.labels[:middle], others.labels, own.labels[middle:]]),
+            np.concatenate(
+                [
+                    np.zeros(middle, np.int64),
+                    1 + np.arange(len(others)) % max(1, count),
+                    np.zeros(len(own) - middle, np.int64),
+                ]
+            ),
+        )
+    )
+
+
+def _updates(shape: ExampleShape) -> Iterator[CanaryPair]:
+    examples = shape.examples(shape.lit(), 0)
+
+    def canary(change: Change) -> Canary:
+        return Canary(examples, change)
+
+    def up(size: int, round: int) -> Floats:
+        return LARGE * np.ones(size)
+
+    def down(size: int, round: int) -> Floats:
+        return -LARGE * np.ones(size)
+
+    def one_up(size: int, round: int) -> Floats:
+        return _first(size, LARGE)
+
+    def one_down(size: int, round: int) -> Floats:
+        return _first(size, -LARGE)
+
+    def turning(size: int, round: int) -> Floats:
+        return LARGE * (-1.0) ** round * np.ones(size)
+
+    def nothing(size: int, round: int) -> Floats:
+        return np.full(size, np.nan)
+
+    name = "client swapped, by its update: "
+    yield CanaryPair(name + "opposite corners", canary(up), canary(down))
+    yield CanaryPair(name + "opposite ends of one coordinate", canary(one_up), canary(one_down))
+    yield CanaryPair(
+        name + "a corner in every round, against corners in turn", canary(up), canary(turning)
+    )
+    yield CanaryPair(name + "training gives NaN, against a corner", canary(nothing), canary(up))
+
+
+def _first(size: int, value: float) -> Floats:
+    found = np.zeros(size)
+    found[0] = value
+    return found
+
+
+def _weights(shape: ExampleShape) -> Iterator[CanaryPair]:
+    examples = shape.examples(shape.lit(), 0)
+
+    def changing(others: float, own: float) -> Change:
+        def change(size: int, round: int) -> Floats:
+            found = np.full(size, others)
+            found[0] = own
+            return found
+
+        return change
+
+    for text, others in (("at 0", 0.0), ("at an end", LARGE)):
+        yield CanaryPair(
+            f"one weight of the update swapped, from end to end, the others {text}",
+            Canary(examples, changing(others, LARGE)),
+            Canary(examples, changing(others, -LARGE)),
+        )

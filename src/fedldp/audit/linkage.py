@@ -2,7 +2,7 @@
 
 LDP-FL's claim of epsilon per weight assumes that the server cannot (Sun, Qian, Chen 2021, Section
 4, Parameter Shuffling). The server sees (position, bits, arrival) of every message, but no sender.
-The games and the attacks are in ``arrivals`` and ``content_linkage``. This module computes the
+The games and the attacks are in ``link_attacks``. This module computes the
 probability of a correct link, with an exact interval, and compares it with guessing.
 
 With a secure sum (``secure_sum``) there is nothing to link, although the server knows which client
@@ -20,16 +20,20 @@ from typing import Any
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.settings import Delays, is_own
-from fedldp.audit.arrivals import CLOCKS, Clocks, Span, TargetClient, timing_hits
 from fedldp.audit.bounds import check_confidence, probability_at_least, probability_at_most
-from fedldp.audit.content_linkage import (
+from fedldp.audit.efforts import QUICK, Effort
+from fedldp.audit.link_attacks import (
+    CLOCKS,
     BitReports,
+    Clocks,
+    Span,
+    TargetClient,
     TrainedValues,
     content_hits,
     masked_hits,
+    timing_hits,
     train_values,
 )
-from fedldp.audit.efforts import QUICK, Effort
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.results import AttackResult, Audit, Estimate
 from fedldp.core.errors import ConfigError

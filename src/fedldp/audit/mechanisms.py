@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from fedldp.accounting.accountants import coordinate_of, has_identical_coordinates, is_pure, on_side
 from fedldp.accounting.guarantees import Unit
-from fedldp.audit.contract import ContractCheck
-from fedldp.audit.drawn_weights import WeightCheck
 from fedldp.audit.efforts import FULL, Effort
 from fedldp.audit.game import Planned
+from fedldp.audit.mechanism_checks import ContractCheck, WeightCheck
 from fedldp.audit.observations import needs_simulated
 from fedldp.audit.playing import play
 from fedldp.audit.report_games import (

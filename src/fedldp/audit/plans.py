@@ -18,15 +18,13 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import PrivacyTarget
 from fedldp.algorithms.systems import whose_word
-from fedldp.audit.canaries import Swap
 from fedldp.audit.efforts import Effort
-from fedldp.audit.example_maps import MapCheck
 from fedldp.audit.game import Planned
 from fedldp.audit.harness import AttackedClient
-from fedldp.audit.people_sums import PeopleCheck
+from fedldp.audit.inputs import Swap
 from fedldp.audit.results import Line
-from fedldp.audit.systems import SenderGame, SystemGame
-from fedldp.audit.whole_runs import WholeRun, rounds_in_words
+from fedldp.audit.system_checks import MapCheck, PeopleCheck
+from fedldp.audit.systems import SenderGame, SystemGame, WholeRun, rounds_in_words
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.registry import is_address, is_installed
 from fedldp.simulation.plan import Plan, check_installed, plan, problem_of, state

@@ -99,8 +99,7 @@ def audit(
     """Attack mechanisms and systems; show lower bounds on epsilon next to claims and proofs."""
     from rich.console import Console
 
-    from fedldp.audit.order import cover
-    from fedldp.audit.playing import check_arguments, play
+    from fedldp.audit.playing import check_arguments, cover, play
     from fedldp.core.locks import alone
     from fedldp.reporting.html import BEGINS
     from fedldp.reporting.record import check_replaceable

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from fedldp.accounting.guarantees import proven_epsilon
-from fedldp.audit import drawn_weights, efforts, report_games
+from fedldp.audit import efforts, mechanism_checks, report_games
 from fedldp.audit.observations import AuditKeys, needs_simulated
 from fedldp.core.errors import ConfigError, FedldpError, PrivacyError, RunError
 from fedldp.core.randomness import Stream
@@ -413,11 +413,11 @@ def category(at: Instance) -> Iterator[str]:
     inputs = [np.random.default_rng(n).normal(size=at.size) for n in range(6)]
     reports: set[bytes] = set()
     for each in inputs:
-        found = drawn_weights.law_of(at.mechanism, each, keys, stated)
+        found = mechanism_checks.law_of(at.mechanism, each, keys, stated)
         if reports and reports != set(found):
             yield "with one stream, some reports come from one input only: the seed depends on it"
         reports = set(found)
-        if told := drawn_weights.unlike(found, stated):
+        if told := mechanism_checks.unlike(found, stated):
             yield told
 
 

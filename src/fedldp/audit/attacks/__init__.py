@@ -39,7 +39,6 @@ from fedldp.data import Dataset
 __all__ = [
     "attack",
     "inversion",
-    "recovering",
     "scenario",
 ]
 

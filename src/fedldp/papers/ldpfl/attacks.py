@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 
-from fedldp.audit.attacks.inversion import is_images
-from fedldp.audit.attacks.recovering import Prior, Shrinking, measured
+from fedldp.audit.attacks.inversion import Prior, Shrinking, is_images, measured
 from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.audit.efforts import Effort
 from fedldp.audit.results import AttackResult

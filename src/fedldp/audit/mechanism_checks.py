@@ -1,20 +1,27 @@
-"""The exact check of a category's weights: it counts how many 64-bit words lead to each report.
+"""The certain checks of a mechanism: the weights of its category, and its duties.
 
-A mechanism that states a ``SubsetResponse`` draws its category with one word from the stream. Here
-the mechanism itself encodes with chosen words, while its seed stays the same, and we count the
-words that lead to each report. From these counts we compute the law and its epsilon again. This
-detects weights that are off by one, which no number of random trials would.
+The check of a category's weights counts how many 64-bit words lead to each report. A mechanism that
+states a ``SubsetResponse`` draws its category with one word from the stream. Here the mechanism
+itself encodes with chosen words, while its seed stays the same, and we count the words that lead to
+each report. From these counts we compute the law and its epsilon again. This detects weights that
+are off by one, which no number of random trials would.
 
 The check assumes that if two neighbouring words among those tried lead to the same report, then all
 words between them lead to it, too. It tries both ends of every run of words that follows from the
 stated weights, in the order of ``Window``. Where neighbouring words lead to different reports, it
 bisects the words between them.
+
+A mechanism's duties, whatever its epsilon, are to refuse non-numbers, and to write readable
+reports. An encoder never gives a mechanism NaN or infinity, so no epsilon is false because a
+mechanism accepts them. But such a mechanism breaks its contract, and does not protect those who
+call it directly. And if ``aggregate`` raises on an honest report, the games that use the server's
+estimate find nothing.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -23,8 +30,9 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.events import SubsetResponse
 from fedldp.audit.game import Planned
-from fedldp.audit.observations import AuditKeys
+from fedldp.audit.observations import AuditKeys, needs_simulated
 from fedldp.audit.results import GameResult
+from fedldp.core.errors import PrivacyError
 from fedldp.core.numbers import exp_below, log_up
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism
@@ -210,3 +218,83 @@ def _largest_ratio(laws: Sequence[Law]) -> Fraction | None:
         [Fraction(max(1, law[report]), law.total()) for law in laws] for report in sorted(reports)
     ]
     return max(max(each) / min(each) for each in shares)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContractCheck(Planned):
+    """A mechanism's duties besides its epsilon.
+
+    Attributes:
+        mechanism: the checked mechanism.
+    """
+
+    certain = True
+    mechanism: Mechanism
+
+    @property
+    def size(self) -> int:
+        """The number of coordinates of a report, d."""
+        return self.lines[0].size
+
+    @property
+    def title(self) -> str:
+        """A description of the check, for a progress line."""
+        return f"{self.mechanism!r}, d = {self.size}, its contract"
+
+    def play(
+        self, keys: AuditKeys, confidence: float, trials: int | None = None
+    ) -> list[GameResult]:
+        """Return a row for each broken duty; none if all are kept."""
+        (line,) = self.lines
+        simulated = needs_simulated(self.mechanism, self.size)
+        (stream,) = keys.draws(1, self.title, simulated=simulated).streams(0, 1)
+        return [
+            line.result(
+                attack=broken,
+                verdict="fails its contract",
+                note="certain: found without trials",
+            )
+            for broken in (*self._taken(stream), *self._unread(stream))
+        ]
+
+    def _taken(self, stream: Stream) -> Iterator[str]:
+        """Yield each non-number not refused properly, as the whole input or as one coordinate."""
+        for name, value in (("NaN", np.nan), ("infinity", np.inf), ("minus infinity", -np.inf)):
+            one = np.ones(self.size)
+            one[-1] = value
+            for values in (np.full(self.size, value), one):
+                try:
+                    self.mechanism.encode(values.copy(), stream)
+                except PrivacyError:
+                    continue
+                except Exception as error:
+                    yield f"encode of {name} raises {_named(error)} instead of a PrivacyError"
+                else:
+                    yield f"encode accepts {name}, which it must refuse with a PrivacyError"
+                break
+
+    def _unread(self, stream: Stream) -> Iterator[str]:
+        """Yield why the server cannot read an honest report."""
+        try:
+            payload = self.mechanism.encode(np.zeros(self.size), stream)
+        except Exception:  # refusing a finite vector is an outcome that the games observe
+            return
+        try:
+            aggregate = self.mechanism.aggregate(self.size)
+            aggregate.add(payload)
+            mean = np.asarray(aggregate.mean())
+        except Exception as error:
+            yield (
+                f"aggregate raises {_named(error)} on an honest report, so no attack used the "
+                "server's estimate"
+            )
+            return
+        if mean.shape != (self.size,):
+            yield f"aggregate returns a mean of shape {mean.shape}, not {(self.size,)}"
+        elif not np.isfinite(mean).all():
+            yield "aggregate returns NaN or infinity for an honest report"
+
+
+def _named(error: Exception) -> str:
+    said = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": ")
+    return said if len(said) <= 120 else f"{said[:117]}..."
