@@ -78,10 +78,7 @@ def check_server(
         file = folder / "agreement"
         if not file.exists():
             return f"{folder}: not created yet"
-        if (
-            Agreement.parse(file.read_bytes(), own=None).digest
-            != Agreement.read(agreement, own=None).digest
-        ):
+        if Agreement.read(file, own=None).digest != Agreement.read(agreement, own=None).digest:
             raise FedldpError(f"{folder}: it belongs to another agreement")
         if not private_to_owner(folder):
             raise FedldpError(f"{folder}: others may read it; run chmod 700 on it")

@@ -384,17 +384,15 @@ def join(
                 "another --folder"
             )
         expected, authorities = invite.expected(terms.own(invite)), "known"
-        written = _policy(invite, expected, name, terms, folder)
+        text = _policy(invite, expected, name, terms, folder)
+        policy = parse_policy(text, place)
         _check_private(terms.data)
-        check_data(SitePolicy.model_validate(written), expected)
+        check_data(policy, expected)
         check_only(terms.data, (), second=second_ledger)
         _make_folder(folder)
         make_identity(folder / f"{name}.key", folder / f"{name}.pub")
         new_file(folder / "ca.pem", invite.ca_pem, 0o644)
-        text = _relative(written, folder)
-        servers = text.pop("server")
-        new_file(place, with_table(tomli_w.dumps(text), "server", servers[0]).encode(), 0o600)
-        policy = read_policy(place)
+        new_file(place, text.encode(), 0o600)
     key = read_private(policy.key)
     noted = note_ledger(policy.data, key, keys_of(policy))
     own = None
@@ -579,28 +577,29 @@ def admit(invite: Invite, files: Sequence[Path]) -> list[Joining]:
     return found
 
 
-def _policy(
-    invite: Invite, expected: Agreement, name: str, terms: Terms, folder: Path
-) -> dict[str, Any]:
-    """Return a new site's policy, which allows only what the invite asks for."""
-    own = terms.own(invite)
-    here = expected
+def _policy(invite: Invite, expected: Agreement, name: str, terms: Terms, folder: Path) -> str:
+    """Return the text of a new site's policy, which allows only what the invite asks for.
+
+    Paths inside the site's folder are relative to it.
+    """
+    own, here = terms.own(invite), expected
     if own is not None and stay_at_sites(invite.config):
         here = expected.with_own(own.epsilon)
-    budget = _budget(here, terms.budget)
     assert terms.data is not None
-    return {
-        "data": terms.data.absolute(),
+    data, inside = terms.data.absolute(), folder.absolute()
+    table = {
+        "data": str(data.relative_to(inside) if data.is_relative_to(inside) else data),
         "label_column": terms.label_column or invite.config.label_column,
-        **({} if terms.person_column is None else {"person_column": terms.person_column}),
-        **({} if terms.people is None else {"people": terms.people}),
-        "key": folder.absolute() / f"{name}.key",
-        "state": folder.absolute() / "state",
+        "person_column": terms.person_column,
+        "people": terms.people,
+        "key": f"{name}.key",
+        "state": "state",
         **_needed(invite),
-        "server": [{"url": invite.url, "ca": folder.absolute() / "ca.pem"}],
-        **budget,
-        **({} if own is None else {"own": own.model_dump()}),
+        **_budget(here, terms.budget),
+        "own": None if own is None else own.model_dump(),
     }
+    text = tomli_w.dumps({name: value for name, value in table.items() if value is not None})
+    return with_table(text, "server", {"url": invite.url, "ca": "ca.pem"})
 
 
 def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any]]:
@@ -638,20 +637,6 @@ def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any
     if part is None:
         return {"budget": table}
     return {"person_budget": {**table, **({} if part == "person" else {"unit": part})}}
-
-
-def _relative(written: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return a policy as written to its file, with paths inside ``folder`` relative to it."""
-    here = folder.absolute()
-
-    def shown(value: Any) -> Any:
-        if isinstance(value, Path):
-            return str(value.relative_to(here) if value.is_relative_to(here) else value)
-        if isinstance(value, dict):
-            return {name: shown(each) for name, each in value.items()}
-        return [shown(each) for each in value] if isinstance(value, list) else value
-
-    return {name: shown(value) for name, value in written.items()}
 
 
 def _make_folder(folder: Path) -> None:
