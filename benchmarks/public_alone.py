@@ -1,7 +1,6 @@
 """Measures what public data alone achieve, beside clients, with each kind of public features.
 
-    python -m benchmarks.public_alone measure RESULTS.jsonl
-    python -m benchmarks.public_alone page RESULTS.jsonl docs/features.md
+    python -m benchmarks.public_alone RESULTS.jsonl
 
 The public data are scikit-learn's 1,797 digits of 8x8 pixels, with their labels, enlarged to
 MNIST's size; the writers are not MNIST's, and live in another country. The first column uses no
@@ -11,7 +10,6 @@ client and no training image of MNIST. It does not measure again what the file a
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -26,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fedldp
+from benchmarks.blocks import from_template
 from fedldp.algorithms.config import RunConfig
 from fedldp.data import Dataset, Examples, load_dataset
 from fedldp.data.public_features import finite_rows, with_constant
@@ -79,7 +78,7 @@ COLUMNS = {
     "epsilon 16": Column("mnist", 16.0, 3),
     "Fashion-MNIST, 1,000 clients, epsilon 4": Column("fmnist", 4.0, 3),
 }
-BEGIN, END = "<!-- public alone -->\n", "<!-- end of public alone -->\n"
+RESULTS = Path(__file__).parent / "results" / "2026-11-25-public-alone.jsonl"
 Floats = NDArray[np.float64]
 
 
@@ -200,36 +199,16 @@ def table(lines: list[dict[str, Any]]) -> str:
     return "\n".join(shown) + "\n"
 
 
-def updated(page: str, lines: list[dict[str, Any]], source: str) -> str:
-    """Return a page with a new table of some results between its marks.
-
-    Args:
-        page: its present text.
-        lines: of the results.
-        source: the name of their file.
-    """
-    before, rest = page.split(BEGIN)
-    after = rest.split(END)[1]
+def page() -> str:
+    """Return the page of the committed results."""
+    lines = read(RESULTS)
     last = lines[-1]
     note = (
         f"Measured on {last['date']} with numpy {last['numpy']} and torch {last['torch']}: "
-        f"`{source}`, made by `python -m benchmarks.public_alone`.\n"
+        f"`benchmarks/results/{RESULTS.name}`, made by `python -m benchmarks.public_alone`.\n"
     )
-    return f"{before}{BEGIN}\n{table(lines)}\n{note}\n{END}{after}"
-
-
-def main() -> None:
-    """Measure, or write the measurements into the page."""
-    match sys.argv[1:]:
-        case ["measure", path]:
-            measure(Path(path))
-        case ["page", path, page]:
-            written, source = Path(page), os.path.relpath(path)
-            text = written.read_text(encoding="utf-8")
-            written.write_text(updated(text, read(Path(path)), source), encoding="utf-8")
-        case _:
-            sys.exit(__doc__)
+    return from_template("public_alone", {"public-alone": f"{table(lines)}\n{note}"})
 
 
 if __name__ == "__main__":
-    main()
+    measure(Path(sys.argv[1]))

@@ -13,7 +13,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import attacks, audit_table, cifar_trials, linkage, many_clients, poisoning, study
+from benchmarks import (
+    attacks,
+    audit_table,
+    cifar_trials,
+    linkage,
+    many_clients,
+    poisoning,
+    public_alone,
+    study,
+)
 from benchmarks.blocks import from_template
 from fedldp.experiments.reproduction.pages import name_of_page, updated, write_page
 from fedldp.experiments.reproduction.targets import targets
@@ -40,8 +49,11 @@ OF_REPRODUCTION: dict[str, Callable[[], str]] = {
 
 OTHERS: dict[str, Callable[[], str]] = {
     "many_clients.md": many_clients.page,
-    "fleet.md": lambda: from_template("fleet", {}),
-    "distributed_noise.md": lambda: from_template("distributed_noise", {}),
+    "public_alone.md": public_alone.page,
+    **{
+        f"{name}.md": lambda name=name: from_template(name, {})
+        for name in ("distributed_noise", "fleet", "trained_subset")
+    },
 }
 """What makes the pages of single measurements, by file name."""
 

@@ -92,7 +92,7 @@ rule and the conclusion.
 
 ALONE = """\
 *Public data alone* is a ridge regression on the 8x8 digits of scikit-learn, with their labels; [no
-client takes part](../features.md#what-public-data-alone-give). `pose` uses knowledge of
+client takes part](public_alone.md). `pose` uses knowledge of
 handwriting."""
 
 BY_ITSELF_NOTE = """\
