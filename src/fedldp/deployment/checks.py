@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ from fedldp.deployment.source import (
     open_source,
 )
 from fedldp.deployment.status import Process, cannot_pay
-from fedldp.ledgers.sqlite import SqliteLedger, in_list, renewals
+from fedldp.ledgers.sqlite import in_list, renewals
 from fedldp.protocol.keys import SecretKeys
 from fedldp.reporting import words
 from fedldp.simulation.recorded import is_finished
@@ -52,6 +53,14 @@ class Found:
     what: str
 
 
+Check = tuple[str, Callable[[], str], str]
+"""What is checked; the test, which returns what is in order or raises an error; and what the
+operator can do, unless the error says so itself."""
+
+_WRITABLE = "check the folder's owner and the disk"
+_DATES = "correct this machine's clock, or make another certificate"
+
+
 def check_site(policy: SitePolicy) -> list[Found]:
     """Check a site's files, ledger and accepted agreements; this changes nothing.
 
@@ -59,122 +68,70 @@ def check_site(policy: SitePolicy) -> list[Found]:
     running. A ledger or secret that was never created is not an error, because the agent will
     create it.
     """
-    return [found for each in _site_checks(policy) for found in each]
+    data, state, ledger, mark = policy.data, policy.state, policy.ledger, policy.mark.parent
+    checks: list[Check] = [
+        ("agent", lambda: _agent(policy), ""),
+        ("data", lambda: f"{data}: {_source_of(policy)}", ""),
+        ("data", lambda: _private(data), f"run chmod 600 {data}"),
+        ("ledger", lambda: _ledger(policy), ""),
+        ("ledger", lambda: _private(ledger), f"run chmod 600 {ledger}"),
+        ("mark", lambda: _writable(mark), _WRITABLE),
+        ("key", lambda: _key(policy.key), ""),
+        ("state", lambda: _private(state), f"run chmod 700 {state}"),
+        ("state", lambda: _writable(state), _WRITABLE),
+    ]
+    for server in policy.server:
+        away = f"ask whether the server is running, or correct its url; else check {server.ca}"
+        checks += [
+            ("ca", partial(_valid_authority, server.ca), _DATES),
+            ("server", partial(_connect, server.url, server.ca), away),
+        ]
+    with suppress(LedgerUnusable):  # which the check of the ledger tells
+        accepted = Acceptances(policy).current()
+        checks += [("accepted", partial(_accepted, policy, each), "") for each in accepted]
+    return [_tried(*each) for each in checks]
 
 
 def check_server(
     folder: Path, agreement: Path, certificate: Path | None, key: Path | None
 ) -> list[Found]:
     """Check a server's agreement, folder, certificate and key."""
-
-    def agreed() -> str:
-        found = Agreement.read(agreement, own=None)
-        found.check()
-        check_stated(found)
-        parties = f"{len(found.sites)} sites, {found.channel}"
-        return f"{agreement}: {found.config.name()}, {parties}"
-
-    def run_folder() -> str:
-        file = folder / "agreement"
-        if not file.exists():
-            return f"{folder}: not created yet"
-        if Agreement.read(file, own=None).digest != Agreement.read(agreement, own=None).digest:
-            raise FedldpError(f"{folder}: it belongs to another agreement")
-        if not private_to_owner(folder):
-            raise FedldpError(f"{folder}: others may read it; run chmod 700 on it")
-        state = "is complete" if is_finished(folder) else "continues there"
-        return f"{folder}: belongs to this agreement; the run {state}"
-
-    def initial() -> str:
-        found = Agreement.read(agreement, own=None)
-        if found.initial is None:
-            return "drawn by the server"
-        agreed_initial(found, beside(agreement))
-        return f"{beside(agreement)}: as agreed"
-
-    def server() -> str:
-        process = Process.of_server(folder)
-        known = process.known or {}
-        return _not_running(process) or f"it runs: {known.get('next', 'unknown')}"
-
-    found = [*_one("server", server), *_one("agreement", agreed), *_one("folder", run_folder)]
-    found += _one("initial", initial)
+    checks: list[Check] = [
+        ("server", lambda: _server(folder), ""),
+        ("agreement", lambda: _agreed(agreement), ""),
+        ("folder", lambda: _run_folder(folder, agreement), "name its agreement, or another folder"),
+        ("folder", lambda: _private(folder), f"run chmod 700 {folder}"),
+        ("initial", lambda: _initial(agreement), ""),
+    ]
     if certificate is not None:
-        found += _one("certificate", lambda: _valid(certificate))
+        checks.append(("certificate", lambda: _valid(certificate), _DATES))
         if key is not None:
-            found += _one("key", lambda: _belongs(certificate, key))
-    return found
+            checks.append(("key", lambda: _belongs(certificate, key), ""))
+    return [_tried(*each) for each in checks]
 
 
-def _belongs(certificate: Path, key: Path) -> str:
-    tls_of_server(certificate, key)
-    return f"{key}: belongs to the certificate; readable by its owner only"
+def _tried(name: str, test: Callable[[], str], remedy: str) -> Found:
+    try:
+        return Found(True, f"{name:<10} {test()}")
+    except (FedldpError, ValueError, OSError) as error:
+        return Found(False, f"{name:<10} {error}{f'; {remedy}' if remedy else ''}")
 
 
-def _site_checks(policy: SitePolicy) -> Iterator[list[Found]]:
-    def data() -> str:
-        found = open_source(policy.data, policy.label_column, policy.person_column)
-        if not private_to_owner(policy.data):
-            raise FedldpError(f"{policy.data}: others may read it; run chmod 600 on it")
-        return f"{policy.data}: {found}"
+# Tests
 
-    def ledger() -> str:
-        kept = SiteLedger.existing(policy)
-        if kept is None:
-            return f"{policy.ledger}: not created yet; it will have a {in_list(policy.budgets)}"
-        if not private_to_owner(policy.ledger):
-            raise FedldpError(f"{policy.ledger}: others may read it; run chmod 600 on it")
-        found = kept.ledger
-        found.verify()
-        entries = kept.look()
-        _check_writable(policy.mark.parent)
-        amounts = []
-        for budget, left in zip(found.budgets, found.all_remaining(entries), strict=True):
-            if left < 0:
-                raise FedldpError(
-                    f"{policy.ledger}: with the releases that may be lost, it exceeds its "
-                    f"{budget} by {budget.amount(-left)}, so nothing more is released"
-                )
-            amounts.append(budget.amount(left, up=False))
-        return (
-            f"{policy.ledger}: {len(entries) - renewals(entries)} releases, "
-            f"{' and '.join(amounts)} is left; {kept.last_words(entries)}"
-        )
 
-    def key() -> str:
-        read_private(policy.key)
-        return f"{policy.key}: readable by its owner only"
+def _agent(policy: SitePolicy) -> str:
+    process = Process.of_agent(policy)
+    told, refuses = _not_running(process), (process.known or {}).get("refuses")
+    if told is None and refuses:
+        raise FedldpError(f"it is running, but refuses: {refuses}")
+    return told or "it runs"
 
-    def state() -> str:
-        if not policy.state.exists():
-            return f"{policy.state}: not created yet"
-        if not private_to_owner(policy.state):
-            raise FedldpError(f"{policy.state}: others may read it; run chmod 700 on it")
-        _check_writable(policy.state)
-        if policy.ledger.exists():
-            _ = SqliteLedger(policy.ledger).secret
-        return f"{policy.state}: readable by its owner only"
 
-    def agent() -> str:
-        process = Process.of_agent(policy)
-        told, refuses = _not_running(process), (process.known or {}).get("refuses")
-        if told is None and refuses:
-            raise FedldpError(f"it is running, but refuses: {refuses}")
-        return told or "it runs"
-
-    yield _one("agent", agent)
-    yield _one("data", data)
-    yield _one("ledger", ledger)
-    yield _one("key", key)
-    yield _one("state", state)
-    for server in policy.server:
-        yield _one("ca", lambda ca=server.ca: _valid_authority(ca))  # type: ignore[misc]
-        yield _one("server", lambda to=server: _connect(to.url, to.ca))  # type: ignore[misc]
-    open_ = list[Acceptance]()
-    with suppress(LedgerUnusable):  # which the check of the ledger tells
-        open_ = Acceptances(policy).current()
-    for each in open_:
-        yield _one("accepted", lambda each=each: _accepted(policy, each))  # type: ignore[misc]
+def _server(folder: Path) -> str:
+    process = Process.of_server(folder)
+    known = process.known or {}
+    return _not_running(process) or f"it runs: {known.get('next', 'unknown')}"
 
 
 def _not_running(process: Process) -> str | None:
@@ -189,6 +146,79 @@ def _not_running(process: Process) -> str | None:
     if process.runs is None:
         return amiss
     return None if process.runs else "it is not running now"
+
+
+def _private(path: Path) -> str:
+    if path.exists() and not private_to_owner(path):
+        raise FedldpError(f"{path}: others may read it")
+    return f"{path}: nobody but its owner may read it"
+
+
+def _writable(folder: Path) -> str:
+    if folder.exists() and not os.access(folder, os.W_OK):
+        raise FedldpError(f"{folder}: the agent cannot write there")
+    return f"{folder}: the agent can write there"
+
+
+def _source_of(policy: SitePolicy) -> SiteData:
+    return open_source(policy.data, policy.label_column, policy.person_column)
+
+
+def _ledger(policy: SitePolicy) -> str:
+    kept = SiteLedger.existing(policy)
+    if kept is None:
+        return f"{policy.ledger}: not created yet; it will have a {in_list(policy.budgets)}"
+    found = kept.ledger
+    found.verify()
+    _ = found.secret
+    entries = kept.look()
+    amounts = []
+    for budget, left in zip(found.budgets, found.all_remaining(entries), strict=True):
+        if left < 0:
+            raise FedldpError(
+                f"{policy.ledger}: with the releases that may be lost, it exceeds its {budget} by "
+                f"{budget.amount(-left)}, so nothing more is released"
+            )
+        amounts.append(budget.amount(left, up=False))
+    return (
+        f"{policy.ledger}: {len(entries) - renewals(entries)} releases, {' and '.join(amounts)} is "
+        f"left; {kept.last_words(entries)}"
+    )
+
+
+def _key(path: Path) -> str:
+    read_private(path)
+    return f"{path}: readable by its owner only"
+
+
+def _agreed(agreement: Path) -> str:
+    found = Agreement.read(agreement, own=None)
+    found.check()
+    check_stated(found)
+    return f"{agreement}: {found.config.name()}, {len(found.sites)} sites, {found.channel}"
+
+
+def _run_folder(folder: Path, agreement: Path) -> str:
+    file = folder / "agreement"
+    if not file.exists():
+        return f"{folder}: not created yet"
+    if Agreement.read(file, own=None).digest != Agreement.read(agreement, own=None).digest:
+        raise FedldpError(f"{folder}: it belongs to another agreement")
+    state = "is complete" if is_finished(folder) else "continues there"
+    return f"{folder}: belongs to this agreement; the run {state}"
+
+
+def _initial(agreement: Path) -> str:
+    found = Agreement.read(agreement, own=None)
+    if found.initial is None:
+        return "drawn by the server"
+    agreed_initial(found, beside(agreement))
+    return f"{beside(agreement)}: as agreed"
+
+
+def _belongs(certificate: Path, key: Path) -> str:
+    tls_of_server(certificate, key)
+    return f"{key}: belongs to the certificate; readable by its owner only"
 
 
 def check_people_of(policy: SitePolicy, agreement: Agreement) -> None:
@@ -303,7 +333,7 @@ def _in_time(path: Path, certificate: x509.Certificate) -> str:
     if not begins <= now <= ends:
         raise FedldpError(
             f"{path}: valid from {begins:%Y-%m-%d} to {ends:%Y-%m-%d}, but this machine's date is "
-            f"{now:%Y-%m-%d}; correct its clock, or make another certificate"
+            f"{now:%Y-%m-%d}"
         )
     return f"{path}: valid until {ends:%Y-%m-%d}"
 
@@ -313,24 +343,9 @@ def _connect(url: str, ca: Path) -> str:
     try:
         ahead = seconds_ahead(url, ca)
     except WireError as error:
-        raise FedldpError(
-            f"server.url = {url}: {error}; ask whether the server is running, or correct url in "
-            f"its [[server]] in the policy; otherwise, check the network and server.ca = {ca}"
-        ) from error
+        raise FedldpError(f"server.url = {url}: {error}") from error
     clock = ""
     if ahead is not None and abs(ahead) > _CLOCKS_AGREE:
         way = "ahead of" if ahead > 0 else "behind"
         clock = f"; its clock is about {abs(ahead):.0f} s {way} this one's"
     return f"{url}: answers, with a certificate of {ca.name}{clock}"
-
-
-def _check_writable(folder: Path) -> None:
-    if folder.exists() and not os.access(folder, os.W_OK):
-        raise FedldpError(f"{folder}: the agent cannot write there; check its owner and the disk")
-
-
-def _one(name: str, look: Callable[[], str]) -> list[Found]:
-    try:
-        return [Found(True, f"{name:<10} {look()}")]
-    except (FedldpError, ValueError, OSError) as error:
-        return [Found(False, f"{name:<10} {error}")]
