@@ -68,17 +68,14 @@ def check_site(policy: SitePolicy) -> list[Found]:
     running. A ledger or secret that was never created is not an error, because the agent will
     create it.
     """
-    data, state, ledger, mark = policy.data, policy.state, policy.ledger, policy.mark.parent
     checks: list[Check] = [
         ("agent", lambda: _agent(policy), ""),
-        ("data", lambda: f"{data}: {_source_of(policy)}", ""),
-        ("data", lambda: _private(data), f"run chmod 600 {data}"),
+        ("data", lambda: f"{policy.data}: {_source_of(policy)}", ""),
         ("ledger", lambda: _ledger(policy), ""),
-        ("ledger", lambda: _private(ledger), f"run chmod 600 {ledger}"),
-        ("mark", lambda: _writable(mark), _WRITABLE),
+        ("mark", lambda: _writable(policy.mark.parent), _WRITABLE),
         ("key", lambda: _key(policy.key), ""),
-        ("state", lambda: _private(state), f"run chmod 700 {state}"),
-        ("state", lambda: _writable(state), _WRITABLE),
+        ("state", lambda: _writable(policy.state), _WRITABLE),
+        *_private_ones(data=policy.data, ledger=policy.ledger, state=policy.state),
     ]
     for server in policy.server:
         away = f"ask whether the server is running, or correct its url; else check {server.ca}"
@@ -100,14 +97,23 @@ def check_server(
         ("server", lambda: _server(folder), ""),
         ("agreement", lambda: _agreed(agreement), ""),
         ("folder", lambda: _run_folder(folder, agreement), "name its agreement, or another folder"),
-        ("folder", lambda: _private(folder), f"run chmod 700 {folder}"),
         ("initial", lambda: _initial(agreement), ""),
+        *_private_ones(folder=folder),
     ]
     if certificate is not None:
         checks.append(("certificate", lambda: _valid(certificate), _DATES))
         if key is not None:
             checks.append(("key", lambda: _belongs(certificate, key), ""))
     return [_tried(*each) for each in checks]
+
+
+def _private_ones(**paths: Path) -> list[Check]:
+    """Return the checks that nobody else may read the paths that exist."""
+    return [
+        (name, partial(_private, path), f"run chmod {'700' if path.is_dir() else '600'} on it")
+        for name, path in paths.items()
+        if path.exists()
+    ]
 
 
 def _tried(name: str, test: Callable[[], str], remedy: str) -> Found:
@@ -149,9 +155,9 @@ def _not_running(process: Process) -> str | None:
 
 
 def _private(path: Path) -> str:
-    if path.exists() and not private_to_owner(path):
+    if not private_to_owner(path):
         raise FedldpError(f"{path}: others may read it")
-    return f"{path}: nobody but its owner may read it"
+    return f"{path}: readable by its owner only"
 
 
 def _writable(folder: Path) -> str:

@@ -253,6 +253,8 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
     own = _read(
         warnings, "key", lambda: read_private(policy.key).public_key().public_bytes_raw().hex()
     )
+    columns = policy.label_column, policy.person_column
+    data = _read(warnings, "data", lambda: digest_of_data(policy.data, *columns))
     found, names = list[dict[str, Any]](), list[str]()
     all_accepted: list[Acceptance] | None = None
     if policy.ledger.exists() or not policy.mark.exists():
@@ -274,8 +276,10 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
             continue
         try:
             own_policy = accepted.policy(policy)
-            columns = own_policy.label_column, own_policy.person_column
-            accepted.check_data(policy, digest_of_data(policy.data, *columns))
+            of_run = own_policy.label_column, own_policy.person_column
+            if data is not None:
+                same = of_run == columns
+                accepted.check_data(policy, data if same else digest_of_data(policy.data, *of_run))
         except FedldpError as error:
             warnings.append(NOT_SERVED(run=agreement.run, why=str(error)))
             continue
