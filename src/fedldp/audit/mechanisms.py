@@ -167,4 +167,5 @@ def _weights_of(
         return
     claims = size == 1 or mechanism.epsilon_unit == "client-round"
     lines = lines_of(mechanism, size, "client-round", claimed=epsilon if claims else None)
-    yield WeightCheck(mechanism=mechanism, stated=stated, lines=lines, key="exact")
+    key = f"weights at {epsilon:g}, {size}"
+    yield WeightCheck(mechanism=mechanism, stated=stated, lines=lines, key=key)

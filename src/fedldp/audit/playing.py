@@ -26,7 +26,9 @@ from fedldp.audit.results import Audit, GameResult
 from fedldp.core.errors import ConfigError
 
 FIRST: Sequence[tuple[str, str]] = (
-    ("exact", "weights of a category, sums over people, fitted features, broken contracts"),
+    ("exact", "sums over people that are no sums, fitted features, broken contracts"),
+    ("weights at 1, 1", "a category's weights that are off by one"),
+    ("weights at 4, 64", "the better of two seeds"),
     ("client-round at 1, 1", "a missing clip, half of the noise, a length or refusal that tells"),
     ("client-round at 4, 64", "a wrong norm"),
     ("weight at 4, 64", "a range that depends on the values, a stream that is used twice"),
@@ -51,16 +53,31 @@ def rank(planned: Planned) -> int:
     return next((at for at, key in enumerate(keys) if fnmatch(planned.key, key)), len(keys))
 
 
-def cover(games: Iterable[Planned]) -> list[Planned]:
-    """Return the games in ``FIRST`` whose lines have a figure; of a subject without, its first."""
+def cover(games: Sequence[Planned], confidence: float) -> list[Planned]:
+    """Return the few games of each subject that find most, of those that can refute a line.
+
+    These are the games in ``FIRST`` whose lines have a figure; of a subject without these, the
+    first that comes.
+
+    Args:
+        games: the games of all subjects.
+        confidence: the confidence level at which all bounds are to hold together.
+    """
     found: list[Planned] = []
     known: set[str] = set()
+    each = _share(games, confidence)
     for planned in sorted(games, key=rank):
         stated = any(line.smallest is not None for line in planned.lines)
-        if (rank(planned) < len(FIRST) and stated) or planned.subject not in known:
+        chosen = (rank(planned) < len(FIRST) and stated) or planned.subject not in known
+        if chosen and planned.can_refute(each):
             found.append(planned)
             known.add(planned.subject)
     return found
+
+
+def _share(games: Iterable[Planned], confidence: float) -> float:
+    """Return the confidence level of each bound, if all share the probability of error."""
+    return 1 - (1 - confidence) / max(1, sum(planned.bounds for planned in games))
 
 
 def play(
@@ -94,14 +111,14 @@ def play(
         ConfigError: an argument is out of range.
     """
     check_arguments(confidence, trials)
-    each = 1 - (1 - confidence) / max(1, sum(planned.bounds for planned in games))
+    each = _share(games, confidence)
     rows: dict[int, list[GameResult]] = {}
     if not futile:
         for at, planned in enumerate(games):
             if not planned.can_refute(each, trials):
                 rows[at] = _unplayed(planned, "no outcome of so few trials could refute it")
         played = [planned for at, planned in enumerate(games) if at not in rows]
-        each = 1 - (1 - confidence) / max(1, sum(planned.bounds for planned in played))
+        each = _share(played, confidence)
     order = sorted(set(range(len(games))) - set(rows), key=lambda at: rank(games[at]))
     answer = partial(_rows, keys=AuditKeys(seed), confidence=each, trials=trials)
     spent: Counter[str] = Counter()

@@ -129,7 +129,7 @@ def audit(
             more = _extra_attacks(recipe, quick=quick, seed=seed)
         found = play(
             recipe or mechanism or client or "all mechanisms and systems",
-            cover(games) if brief else games,
+            cover(games, confidence) if brief else games,
             confidence=confidence,
             trials=trials,
             seed=seed,
