@@ -74,6 +74,8 @@ def host(folder: Path, sites: Sequence[int], work: float) -> None:
     """The answers of each site to each request."""
 
     def answered(site: int, agent: Agent, body: bytes) -> bytes:
+        if not isinstance(read_by_site(body), Ask):
+            return agent.answer(body)  # the end of the run
         requests.append(time.monotonic())
         answer = agent.answer(body)
         time.sleep(work)
