@@ -50,7 +50,7 @@ from fedldp.data import load_examples
 from fedldp.deployment.agreement import Agreement, Channel
 from fedldp.deployment.https.site import HttpsLink
 from fedldp.deployment.identity import read_private
-from fedldp.deployment.messages import Receipts
+from fedldp.deployment.messages import Ask, Receipts, read_by_site
 from fedldp.deployment.parties import HOST, DemoEnvironment
 from fedldp.deployment.policy import read_policy
 from fedldp.deployment.site import Agent

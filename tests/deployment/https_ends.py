@@ -84,8 +84,8 @@ class Ends:
         return httpx.Client(base_url=self.url, verify=verify, trust_env=False)
 
     def hello(self, client: httpx.Client, key: Ed25519PrivateKey, **given: Any) -> SignedHello:
-        terms = {"nonce": client.get("/v1/nonce").content, "certificate": self.certificate, **given}
-        return SignedHello.signed(key, version="0.1.0", digest=DIGEST, **terms)
+        terms = {"nonce": client.get("/v1/nonce").content, "certificate": self.certificate}
+        return SignedHello.signed(key, version="0.1.0", **{"digest": DIGEST, **terms, **given})
 
     def token(self, client: httpx.Client, site: int = 0) -> dict[str, str]:
         """Return the headers of a new session."""
