@@ -293,6 +293,7 @@ class ServerTls:
     """A server's certificate and key, in files that may be renewed while the server runs.
 
     Attributes:
+        file: the certificate's file.
         context: the TLS settings; a new connection uses the files as the latest ``look`` read them.
         certificate: the server's own certificate (DER).
 
@@ -301,7 +302,7 @@ class ServerTls:
     """
 
     def __init__(self, certificate: Path, key: Path) -> None:
-        self._files = certificate, key
+        self.file, self._files = certificate.resolve(), (certificate, key)
         self._seen = self._written()
         self.context, self.certificate = tls_of_server(certificate, key)
 

@@ -93,7 +93,6 @@ def _serve(agent: Agent, metrics: str | None) -> None:
     watched = serving(metrics, lambda: of_agent(agent), lambda: page_of_site(agent))
     with watched, _until_told() as stop, agent.ledger.database.held():
         serve_links(agent, stop)
-        logging.getLogger("fedldp.site").info("told to stop")
 
 
 def serve_links(agent: Agent, stop: threading.Event) -> None:
@@ -197,7 +196,7 @@ def run_server(
         # reports errors before anything is created
         listener = reached.listener(folder.parent, len(found.sites))
         server = Server(folder, agreement.read_bytes(), examples, beside(agreement))
-        server.watch.certificate = reached.certificate.resolve()
+        server.watch.certificate = listener.certificate
         # Of the whole run, also after a restart: what was released so far has smaller figures.
         whole = server.agreement.planned
         text.print_statement(console, whole, found.epsilon_in_words())
@@ -250,12 +249,15 @@ def run_servers(
     os.umask(0o077)
     servers: dict[str, Server] = {}
     shown = serving(
-        *(metrics, lambda: of_server(servers.values()), lambda: page_of_servers(servers.values()))
+        metrics,
+        lambda: of_server(list(servers.values())),
+        lambda: page_of_servers(list(servers.values())),
     )
     logging.getLogger().handlers[-1].addFilter(_name_run)
     with (
         alone(home / "lock", "server"),
         reached.listener(home, 0) as listener,
+        beating(None),
         shown,
         _until_told() as stop,
     ):
@@ -292,6 +294,7 @@ def _serve_queue(
             with alone(each.folder.with_name(f"{each.run}.lock"), "server"):
                 file = each.agreement
                 server = Server(each.folder, file.read_bytes(), test, beside(file))
+                server.watch.certificate = listener.certificate
                 servers[each.run] = server
                 _allow_files(_FILES + _FILES_OF_SITE * _sites_of(servers))
                 of = found.config.rounds
@@ -392,3 +395,5 @@ def _until_told() -> Iterator[threading.Event]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+        if stop.is_set():
+            logging.getLogger("fedldp").info("told to stop")

@@ -344,11 +344,11 @@ class _File:
 
 
 @contextmanager
-def beating(watch: Watch | SiteWatch) -> Iterator[None]:
+def beating(watch: Watch | SiteWatch | None) -> Iterator[None]:
     """Update a status file while the context lasts, and note the end of the process in it.
 
     So the age of the file tells whether a process is frozen. systemd, if it started the process, is
-    told the same, and kills a frozen one.
+    told the same, and kills a frozen one; without a watch, that is all.
     """
     over = threading.Event()
     _tell_systemd(b"READY=1")
@@ -359,7 +359,8 @@ def beating(watch: Watch | SiteWatch) -> Iterator[None]:
             still, before = time.monotonic() - before, time.monotonic()
             if still > SILENT_SECONDS:
                 log.warning("this process stood still for %.0f s: something froze it", still)
-            watch.write()
+            if watch is not None:
+                watch.write()
             _tell_systemd(b"WATCHDOG=1")
 
     thread = threading.Thread(target=beat, name="status", daemon=True)
@@ -369,7 +370,8 @@ def beating(watch: Watch | SiteWatch) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-        watch.ends()
+        if watch is not None:
+            watch.ends()
 
 
 def _tell_systemd(what: bytes) -> None:

@@ -66,6 +66,7 @@ class Listener:
 
     Attributes:
         address: where it listens: host and port.
+        certificate: the file of its certificate.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Listener:
     ) -> None:
         self.address = listening.getsockname()[:2]
         self._tls, self._changed_key = tls, changed
+        self.certificate = tls.file
         self._runs: dict[bytes, RunPipe] = {}
         self._tokens: dict[bytes, tuple[RunPipe, int]] = {}
         self._met: dict[str, float] = {}
