@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def test_a_server_serves_two_runs_on_one_port_and_a_slow_one_holds_up_no_other(
     tmp_path: Path,
 ) -> None:
     """One run waits for a site that has not accepted it, while the other is completed."""
-    (port,) = free_ports(1)
+    port, shown = free_ports(2)
     table = {"url": f"https://{HOST}:{port}", "ca": "../tls/ca.pem"}
     env = make_environment(tmp_path, policy={"server": [table]}, deadline=300.0)
     home = tmp_path / "home"
@@ -128,7 +129,8 @@ def test_a_server_serves_two_runs_on_one_port_and_a_slow_one_holds_up_no_other(
     for policy in env.policies[:2]:
         accept(policy, other)
     runs = [queued(home, env.agreement), queued(home, other, "other.agreement")]
-    server = Party(tmp_path / "server.log", "deploy", "server", home, "--listen", f"{HOST}:{port}")
+    arguments = ["deploy", "server", home, "--listen", f"{HOST}:{port}", "--metrics", shown]
+    server = Party(tmp_path / "server.log", *arguments)
     keys = [policy.key.parent / "site.toml" for policy in env.policies]
     agents = [
         Party(tmp_path / f"agent-{index}.log", "deploy", "site", file, "--test-keys")
@@ -141,6 +143,9 @@ def test_a_server_serves_two_runs_on_one_port_and_a_slow_one_holds_up_no_other(
         eventually(lambda: states(home)[0] == "ended", "the first run")
         assert states(home)[1] == "running"
         assert Queue(home).run(runs[1]).rounds() == (0, 2)
+        for page, text in (("", f"Run {runs[1][:8]}"), ("metrics", "fedldp_certificate_days{run")):
+            with urllib.request.urlopen(f"http://127.0.0.1:{shown}/{page}", timeout=10) as found:
+                assert text in found.read().decode()
         server.kill()  # both continue after a restart, and what has ended asks nothing more
         server.start()
         accept(env.policies[2], other)
