@@ -103,10 +103,91 @@ def test_a_site_is_accepted_under_its_own_name_only(ends: Ends, pipe: RunPipe) -
         own = ends.hello(client, near)
         as_far = replace(own, public=public)
         elsewhere = ends.hello(client, near, certificate=b"of another server")
+        changed = replace(own, version="9.9")
+        made_up = ends.hello(client, near, nonce=bytes(len(own.nonce)))
+    for hello, status in ((as_far, 403), (elsewhere, 403), (changed, 403), (made_up, 401),
+                          (own, 200), (own, 401)):  # fmt: skip
+        with ends.client() as client:
+            assert client.post("/v1/hello", content=hello.pack()).status_code == status
+
+
+@slow
+def test_a_nonce_is_valid_once_and_for_a_minute() -> None:
+    now = [0.0]
+    nonces = Nonces(lambda: now[0])
+    first, second = nonces.fresh(), nonces.fresh()
+    assert nonces.is_good(first)
+    nonces.use(first)
+    assert not nonces.is_good(first)
+    now[0] = 60.0
+    assert nonces.is_good(second)
+    now[0] = 61.0
+    assert not nonces.is_good(second)
+    assert not Nonces(lambda: now[0]).is_good(nonces.fresh())
+    nonces.use(nonces.fresh())
+    assert len(nonces._used) == 1  # expired ones are forgotten
+
+
+@slow
+def test_without_a_token_nothing_is_handed_out_or_accepted(ends: Ends, pipe: RunPipe) -> None:
+    tag = pipe.ask(0, b"asked", 30)
+    shown = ("", "Bearer", "Bearer 00", f"Bearer {'0' * 64}", "Bearer zz", "Basic Zm9v")
+    wrong = [{"authorization": each} for each in shown]
+    for headers in wrong:
+        for place in ("/v1/question", f"/v1/answer/{tag}"):
+            with ends.client() as client:
+                assert client.post(place, headers=headers).status_code == 401
+    assert pipe.take(0.0) == []
+
+
+@slow
+def test_the_latest_session_of_a_site_counts(ends: Ends, pipe: RunPipe) -> None:
+    with ends.client() as one, ends.client() as other:
+        before = ends.token(one)
+        after = ends.token(other)
+        assert one.post("/v1/question", headers=before).status_code == 401
+        tag = pipe.ask(0, b"asked", 30)
+        assert other.post("/v1/question", headers=after).content == b"asked"
+        assert other.post(f"/v1/answer/{tag}", headers=after, content=b"y").status_code == 204
+    assert taken(pipe, tag) == b"y"
+
+
+def test_a_session_is_of_a_run_and_other_runs_are_not_named(ends: Ends, pipe: RunPipe) -> None:
+    """The server serves another run at the same time, in which only one of the sites takes part."""
+    (near, far), other = ends.keys, b"another".ljust(32)
+    public = near.public_key().public_bytes_raw().hex()
+    assert ends.listener is not None
+    second = RunPipe(other, b"agreed otherwise", [("near", public)], LARGEST, "0.1.0")
+
+    def said(place: str, key: Ed25519PrivateKey, digest: bytes) -> tuple[int, bytes]:
+        with ends.client() as client:
+            hello = ends.hello(client, key, digest=digest)
+            found = client.post(place, content=hello.pack())
+            return found.status_code, found.content
+
+    with ends.listener.serving(second):
+        assert said("/v1/agreement", near, NO_DIGEST) == (200, DIGEST + other)
+        assert said("/v1/agreement", far, NO_DIGEST) == (200, DIGEST)
+        assert said("/v1/agreement", near, other) == (200, b"agreed otherwise")
+        assert said("/v1/agreement", far, other)[0] == 404
+        assert said("/v1/agreement", far, b"x" * 32)[0] == 404
+        assert said("/v1/hello", far, other)[0] == 404
+        assert said("/v1/hello", near, b"x" * 32)[0] == 404
+        assert [(each.there, each.near) for each in pipe.present()] == [(False, True)] * 2
+        with ends.client() as client:
+            hello = ends.hello(client, near, digest=other)
+            token = client.post("/v1/hello", content=hello.pack()).content.hex()
+            shown = {"authorization": f"Bearer {token}"}
+            assert [each.there for each in second.present()] == [True]
+            assert not pipe.present()[0].there
+            tag = pipe.ask(0, b"of one run", 30)
+            second.ask(0, b"of another", 30)
+            assert client.post("/v1/question", headers=shown).content == b"of another"
+            forged = client.post(f"/v1/answer/{tag + 7}", headers=shown, content=b"y")
+            assert forged.status_code == 404
         with ends.client() as client:
             changed = replace(ends.hello(client, near), digest=other)  # signed for another run
             assert client.post("/v1/hello", content=changed.pack()).status_code == 403
-        assert again
     with ends.client() as client:  # the other run is over
         assert client.post("/v1/question", headers=shown).status_code == 401
     assert said("/v1/hello", near, other)[0] == 404
