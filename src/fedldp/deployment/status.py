@@ -87,7 +87,6 @@ def status_of_server(folder: Path) -> dict[str, Any]:
 
 
 METRICS = "metrics.jsonl"
-_OVER = ("retired", "finished")
 _OF_A_SITE = ("last_seen", "state", "detail", "rounds", "sent_bytes", "received_bytes")
 
 
@@ -294,7 +293,7 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
     refuses = "refused" if known.get("refuses") else "ready" if connected else "away"
     return {
         "rounds": {
-            name: _total(each["rounds"][name] for each in found if each["state"] not in _OVER)
+            name: _total(each["rounds"][name] for each in found if each["state"] != "retired")
             if all_read
             else None
             for name in ("done", "of")
@@ -441,7 +440,7 @@ def _next_of_site(process: Process, found: list[dict[str, Any]], *, all_read: bo
     under_way = [each["run"][:8] for each in found if each["state"] == "under-way"]
     if under_way:
         return "answers " + ", ".join(f"run {run}" for run in under_way)
-    done = [each["digest"][:16] for each in found if each["state"] not in _OVER]
+    done = [each["digest"][:16] for each in found if each["state"] == "answered"]
     if done:
         return f"all rounds are answered; once the server is done: fedldp deploy retire {done[0]}"
     return "accept an agreement: fedldp deploy accept run.agreement"
