@@ -63,7 +63,7 @@ class _Planned:
         ),
     ] = None
     deadline: Annotated[
-        float, typer.Option(help="how long to wait in each phase of a round, in seconds")
+        float, typer.Option(help="how long to wait at most in each phase of a round, in seconds")
     ] = 600.0
     input_shape: Annotated[
         str | None,

@@ -6,7 +6,7 @@ import logging
 import math
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -37,6 +37,35 @@ log = logging.getLogger("fedldp.metrics")
 
 _SECONDS_TO_ASK = 2.0
 _SECONDS_OF_A_DAY = 86_400.0
+
+_HELP = {
+    "rounds_complete": "Completed rounds.",
+    "rounds": "Rounds of the run.",
+    "round_seconds": "Duration of the last completed round, in seconds.",
+    "round_at_work_seconds": "How long the current round has been at work; 0 while it waits.",
+    "missed_quorums_total": "Attempts at rounds in which too few sites took part.",
+    "certificate_days": "Days until the server's certificate expires.",
+    "figure": "The latest figures of the model, each with the kinds of its doubts.",
+    "figure_low": "The low end of the figure's 95 % interval, if it has one.",
+    "figure_high": "The high end of the figure's 95 % interval, if it has one.",
+    "epsilon": "What the rounds so far may cost, under the conditions, named by their kinds.",
+    "site_takes_part": "1: the site is connected and has accepted the agreement.",
+    "site_last_seen_seconds": "When the site was last heard from, in seconds since 1970.",
+    "site_rounds": "Rounds that the site answered.",
+    "site_sent_bytes_total": "Bytes of requests.",
+    "site_received_bytes_total": "Bytes of answers.",
+    "site_refusals_total": "Requests that the site refused, by reason.",
+    "connected": "1: all servers can be reached.",
+    "refuses": "1: the agent refuses all requests.",
+    "server_last_seen_seconds": "When a server was last heard from, in seconds since 1970.",
+    "authority_days": "Days until the authority that vouches for the server expires.",
+    "releases": "Releases in the site's ledger.",
+    "budget_limit": "Limit of the site's budget.",
+    "budget_spent": "Spent part of the site's budget.",
+    "budget_left": "Remaining part of the site's budget.",
+    "sent_bytes_total": "Bytes of answers.",
+    "received_bytes_total": "Bytes of requests.",
+}
 
 Samples = Iterable[tuple[dict[str, str], float | None]]
 """Labels and a value, which is None if it is unknown: then it is left out."""
@@ -184,66 +213,26 @@ def of_server(servers: Iterable[Server]) -> list[Metric]:
                 told = {"conditions": _kinds(found.conditions), "stated_by": found.stated_by}
                 yield {"run": each["run"][:8], **of, **told}, found.size
 
-    return [
-        _family("rounds_complete", "Completed rounds.", run(lambda of: of["rounds"]["done"])),
-        _family("rounds", "Rounds of the run.", run(lambda of: of["rounds"]["of"])),
-        _family(
-            "round_seconds",
-            "Duration of the last completed round, in seconds.",
-            run(lambda of: of["seconds"]),
-        ),
-        _family(
-            "round_at_work_seconds",
-            "How long the current round has been at work, in seconds; 0 while it waits for sites.",
-            run(lambda of: of["at_work"]),
-        ),
-        _family(
-            "missed_quorums_total",
-            "Attempts at rounds in which too few sites took part.",
-            run(lambda of: of["missed_ever"]),
-        ),
-        _family(
-            "certificate_days",
-            "Days until the server's certificate expires.",
-            run(lambda of: _days_left(of["certificate"], expires)),
-        ),
-        _family(
-            "figure",
-            "The latest figures of the model, each with the kinds of its doubts.",
-            figure(lambda of: of.value),
-        ),
-        *(
-            _family(
-                f"figure_{name}",
-                f"The {name} end of the figure's 95 % interval, if it has one.",
-                figure(lambda of, at=at: of.interval and of.interval[at]),  # type: ignore[misc]
-            )
-            for at, name in enumerate(("low", "high"))
-        ),
-        _family(
-            "epsilon",
-            "What the rounds so far may cost; it holds under the conditions, named by their kinds.",
-            epsilon(),
-        ),
-        _family(
-            "site_takes_part",
-            "1: the site is connected and has accepted the agreement.",
-            site(lambda of: None if of["state"] is None else float(of["state"] in TAKES_PART)),
-        ),
-        _family(
-            "site_last_seen_seconds",
-            "When the site was last heard from, in seconds since 1970.",
-            site(lambda of: _seconds(of["last_seen"])),
-        ),
-        _family("site_rounds", "Rounds that the site answered.", site(lambda of: of["rounds"])),
-        _family("site_sent_bytes_total", "Bytes of requests.", site(lambda of: of["sent_bytes"])),
-        _family(
-            "site_received_bytes_total",
-            "Bytes of answers.",
-            site(lambda of: of["received_bytes"]),
-        ),
-        _family("site_refusals_total", "Requests that the site refused, by reason.", refusals()),
-    ]
+    return _families(
+        {
+            "rounds_complete": run(lambda of: of["rounds"]["done"]),
+            "rounds": run(lambda of: of["rounds"]["of"]),
+            "round_seconds": run(lambda of: of["seconds"]),
+            "round_at_work_seconds": run(lambda of: of["at_work"]),
+            "missed_quorums_total": run(lambda of: of["missed_ever"]),
+            "certificate_days": run(lambda of: _days_left(of["certificate"], expires)),
+            "figure": figure(lambda of: of.value),
+            "figure_low": figure(lambda of: of.interval and of.interval[0]),
+            "figure_high": figure(lambda of: of.interval and of.interval[1]),
+            "epsilon": epsilon(),
+            "site_takes_part": site(lambda of: _takes_part(of["state"])),
+            "site_last_seen_seconds": site(lambda of: _seconds(of["last_seen"])),
+            "site_rounds": site(lambda of: of["rounds"]),
+            "site_sent_bytes_total": site(lambda of: of["sent_bytes"]),
+            "site_received_bytes_total": site(lambda of: of["received_bytes"]),
+            "site_refusals_total": refusals(),
+        }
+    )
 
 
 def of_agent(agent: Agent) -> list[Metric]:
@@ -266,43 +255,40 @@ def of_agent(agent: Agent) -> list[Metric]:
             value = math.inf if budget[name] is None else budget[name]
             yield {"kind": budget["kind"], "unit": budget["unit"]}, value
 
-    return [
-        _family("connected", "1: the server can be reached.", one(known["connected"])),
-        _family("refuses", "1: the agent refuses all requests.", one(refuses)),
-        _family(
-            "server_last_seen_seconds",
-            "When the server was last heard from, in seconds since 1970.",
-            one(_seconds(known["last_seen"])),
-        ),
-        _family(
-            "authority_days",
-            "Days until the authority that vouches for the server expires.",
-            (
-                ({"server": at.url}, _days_left(str(at.ca), authority_expires))
-                for at in agent.policy.server
-            ),
-        ),
-        _family(
-            "releases",
-            "Releases in the site's ledger.",
-            one(None if entries is None else len(entries)),
-        ),
-        _family("budget_limit", "Limit of the site's budget.", each("limit")),
-        _family("budget_spent", "Spent part of the site's budget.", each("spent")),
-        _family("budget_left", "Remaining part of the site's budget.", each("left")),
-        _family("sent_bytes_total", "Bytes of answers.", one(known["sent_bytes"])),
-        _family("received_bytes_total", "Bytes of requests.", one(known["received_bytes"])),
-    ]
+    authorities = [({"server": at.url}, str(at.ca)) for at in agent.policy.server]
+    return _families(
+        {
+            "connected": one(known["connected"]),
+            "refuses": one(refuses),
+            "server_last_seen_seconds": one(_seconds(known["last_seen"])),
+            "authority_days": [
+                (of, _days_left(file, authority_expires)) for of, file in authorities
+            ],
+            "releases": one(None if entries is None else len(entries)),
+            "budget_limit": each("limit"),
+            "budget_spent": each("spent"),
+            "budget_left": each("left"),
+            "sent_bytes_total": one(known["sent_bytes"]),
+            "received_bytes_total": one(known["received_bytes"]),
+        }
+    )
 
 
-def _family(name: str, help: str, samples: Samples) -> Metric:
-    """Return a metric; the names of counters end with ``_total``."""
-    known = [(labels, value) for labels, value in samples if value is not None]
-    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-    family = kind(f"fedldp_{name}", help, labels=list(known[0][0]) if known else [])
-    for labels, value in known:
-        family.add_metric(list(labels.values()), float(value))
-    return family
+def _families(found: Mapping[str, Samples]) -> list[Metric]:
+    """Return metrics by their names; the names of counters end with ``_total``."""
+    families = list[Metric]()
+    for name, samples in found.items():
+        known = [(labels, value) for labels, value in samples if value is not None]
+        kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+        family = kind(f"fedldp_{name}", _HELP[name], labels=list(known[0][0]) if known else [])
+        for labels, value in known:
+            family.add_metric(list(labels.values()), float(value))
+        families.append(family)
+    return families
+
+
+def _takes_part(state: str | None) -> float | None:
+    return None if state is None else float(state in TAKES_PART)
 
 
 def _kinds(facts: Iterable[Fact]) -> str:
