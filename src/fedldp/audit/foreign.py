@@ -29,7 +29,7 @@ from fedldp.audit.game import Planned
 from fedldp.audit.inputs import FAR
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.report_games import ReportGame
-from fedldp.audit.results import GameResult, Line, note_of, verdict_of
+from fedldp.audit.results import GameResult, Line
 from fedldp.core.errors import ConfigError, RunError, first_line
 from fedldp.core.randomness import Stream
 from fedldp.core.registry import is_address, load
@@ -202,15 +202,7 @@ class _OfClient(Planned):
         generator = keys.generator(line.subject, line.setting)
         count = trials or self.effort.mechanism_least
         lower, attack = self.found(generator, count, confidence)
-        row = line.result(
-            attack=attack,
-            lower=lower,
-            confidence=confidence,
-            trials=count,
-            verdict=verdict_of(None, line.proven, lower),
-            note=note_of(line.proven, lower, line.stated_by),
-        )
-        return [row]
+        return [line.bounded(lower, attack, trials=count, confidence=confidence)]
 
     @abstractmethod
     def found(

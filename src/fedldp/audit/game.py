@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -168,8 +168,15 @@ class Game(Planned):
         found = []
         for line, two, own in zip(self.lines, chosen, hits.reshape(-1, 2, 2), strict=True):
             bound = lower_bound(two, own, count, delta=line.delta, confidence=confidence)
-            attack = f"{pair.name}; {bound.attack}{self.suffix}"
-            found.append(line.bounded(replace(bound, attack=attack), confidence))
+            found.append(
+                line.bounded(
+                    bound.lower,
+                    f"{pair.name}; {bound.attack}{self.suffix}",
+                    trials=bound.trials,
+                    confidence=confidence,
+                    finds=bound.finds(line.proven),
+                )
+            )
         return found
 
     def _chosen(self, trials: Trials, keys: AuditKeys) -> tuple[Any, list[Sequence[Distinguisher]]]:

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.guarantees import HOUSE, Adversary, Unit
-from fedldp.audit.bounds import LowerBound
 from fedldp.core.errors import ConfigError
 
 Kind = Literal["linkage", "poisoning", "influence", "membership", "inversion", "property"]
@@ -170,17 +169,29 @@ class Line:
         own = {each.name: getattr(self, each.name) for each in fields(Line)}
         return GameResult(**own, **found)
 
-    def bounded(self, bound: LowerBound, confidence: float) -> GameResult:
-        """Return this line with the lower bound that a game gave, and its verdict."""
-        finds = bound.finds(self.proven)
+    def bounded(
+        self, lower: float, attack: str, *, trials: int, confidence: float,
+        finds: float | None = None,
+    ) -> GameResult:  # fmt: skip
+        """Return this line with a lower bound from trials, and its verdict."""
         return self.result(
-            attack=bound.attack,
-            lower=bound.lower,
+            attack=attack,
+            lower=lower,
             confidence=confidence,
-            trials=bound.trials,
-            verdict=verdict_of(self.claimed, self.proven, bound.lower),
-            note=note_of(self.proven, bound.lower, self.stated_by, finds),
+            trials=trials,
+            verdict=verdict_of(self.claimed, self.proven, lower),
+            note=note_of(self.proven, lower, self.stated_by, finds),
             finds=finds,
+        )
+
+    def compared(self, lower: float, attack: str, *, trials: int, wrong: bool) -> GameResult:
+        """Return this line with what an exact comparison found, which is certain."""
+        return self.result(
+            attack=attack,
+            lower=lower,
+            trials=trials,
+            verdict="bug" if wrong else "ok",
+            note="above the proven epsilon" if wrong else "exact: bit for bit the same",
         )
 
 

@@ -106,15 +106,8 @@ class PeopleCheck(Planned):
         told = wrong[0] if wrong else "each person's part depends only on that person's rows"
         lower = epsilon_lower(len(wrong), count, 0, count, delta=0.0, confidence=confidence)
         (line,) = self.lines
-        return [
-            line.result(
-                attack=f"sums over people compared; {told}",
-                lower=lower,
-                trials=count,
-                verdict="bug" if wrong else "ok",
-                note="above the proven epsilon" if wrong else "exact: bit for bit the same",
-            )
-        ]
+        attack = f"sums over people compared; {told}"
+        return [line.compared(lower, attack, trials=count, wrong=bool(wrong))]
 
     @cached_property
     def _sampling(self) -> LocalUpdate:
@@ -414,17 +407,9 @@ class MapCheck(Planned):
             found = epsilon_lower(differ, count, differ_again, count, delta=0.0, confidence=each)
             lower = max(lower, found)
         count *= len(_MAP_SCALES)
-        wrong = bool(told or again)
         (line,) = self.lines
-        return [
-            line.result(
-                attack=_attack(told, again, count),
-                lower=lower,
-                trials=count,
-                verdict="bug" if wrong else "ok",
-                note="above the proven epsilon" if wrong else "exact: bit for bit the same",
-            )
-        ]
+        attack, wrong = _attack(told, again, count), bool(told or again)
+        return [line.compared(lower, attack, trials=count, wrong=wrong)]
 
     def _counts(self, scale: float, count: int, generator: np.random.Generator) -> tuple[int, int]:
         """Return how often the others' features differed for a neighbour, and for the same data."""

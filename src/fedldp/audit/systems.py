@@ -25,7 +25,7 @@ from fedldp.audit.game import Game, Planned, Trials
 from fedldp.audit.harness import RUN, AttackedClient
 from fedldp.audit.inputs import Canary, CanaryPair, ExampleShape, Swap, pairs
 from fedldp.audit.observations import AuditKeys, Floats
-from fedldp.audit.results import GameResult, Line, note_of, verdict_of
+from fedldp.audit.results import GameResult, Line
 from fedldp.audit.scores import Score, of_transcripts
 from fedldp.core.randomness import KEY_BYTES
 from fedldp.data.examples import Examples
@@ -291,15 +291,8 @@ class WholeRun(Planned):
         lower, how = best_one_run_lower(scores, coins, delta=line.delta, confidence=confidence)
         rounds = rounds_in_words(self.config.rounds)
         kind = "clients" if self.unit == "client-run" else f"{self.unit}s of one client"
-        row = line.result(
-            attack=f"one run of {rounds}, {len(coins)} {kind} swapped by coin flips; {how}",
-            lower=lower,
-            confidence=confidence,
-            trials=len(coins),
-            verdict=verdict_of(None, line.proven, lower),
-            note=note_of(line.proven, lower, line.stated_by),
-        )
-        return [row]
+        attack = f"one run of {rounds}, {len(coins)} {kind} swapped by coin flips; {how}"
+        return [line.bounded(lower, attack, trials=len(coins), confidence=confidence)]
 
     @property
     def canaries(self) -> int:
