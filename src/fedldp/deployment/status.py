@@ -33,7 +33,7 @@ from fedldp.core.locks import is_held
 from fedldp.deployment.acceptance import Acceptance, Acceptances
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.certificates import authority_expires, expires, validity
-from fedldp.deployment.identity import read_private
+from fedldp.deployment.identity import public_of, read_private
 from fedldp.deployment.policy import SitePolicy, rounds_answered
 from fedldp.deployment.site_ledger import NO_RELEASE, SiteLedger
 from fedldp.deployment.source import digest_of_data
@@ -249,9 +249,7 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
     if connected is False:
         warnings.append(UNREACHABLE(why=str(known.get("amiss")), since=last_seen))
     warnings += of_authority(policy)
-    own = _read(
-        warnings, "key", lambda: read_private(policy.key).public_key().public_bytes_raw().hex()
-    )
+    own = _read(warnings, "key", lambda: public_of(read_private(policy.key)))
     columns = policy.label_column, policy.person_column
     data = _read(warnings, "data", lambda: digest_of_data(policy.data, *columns))
     found, names = list[dict[str, Any]](), list[str]()
