@@ -128,10 +128,5 @@ def _two_layers(
     ]
 
 
-MODELS = {
-    made.__name__: made
-    for made in (
-        *(cnn, cnn_32, linear, logistic, mlp, mlp_64, mlp_2048, mlp_2048_dropout, mlp_linear),
-        vgg,
-    )
-}
+_ALL = (cnn, cnn_32, linear, logistic, mlp, mlp_64, mlp_2048, mlp_2048_dropout, mlp_linear, vgg)
+MODELS = {made.__name__: made for made in _ALL}
