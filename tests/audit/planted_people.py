@@ -136,6 +136,18 @@ class NoNoise(IntegerGaussian):
         return (values + self.step // 2) // self.step
 
 
+class HalfNoise(IntegerGaussian):
+    """States twice the deviation of the noise that it adds."""
+
+    def noisy(self, values: NDArray[np.int64], stream: Stream) -> NDArray[np.int64]:
+        return replace(right_of(self), scale_bits=self.scale_bits - 1).noisy(values, stream)
+
+
+def right_of(mechanism: IntegerGaussian) -> IntegerGaussian:
+    """Return the right mechanism that has the same settings."""
+    return IntegerGaussian(*astuple(mechanism))
+
+
 class FloatSums(Sums):
     """Adds people's vectors as floats with 24 bits, then rounds."""
 

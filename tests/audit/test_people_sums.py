@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import itertools
+from dataclasses import astuple, replace
 from typing import Any
 
 import planted_people as planted
@@ -10,7 +11,9 @@ import pytest
 from planted import changed
 
 import fedldp
+from fedldp.algorithms import people
 from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.stages import stage_at, stages_of
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.plans import planned_games
@@ -158,6 +161,77 @@ def test_mistakes_in_a_measuring_or_a_mapped_round_are_found(
     row = exactly(RIGHT(**planted.settings(**STAGED)))
     assert row.verdict == "bug"
     assert said in row.attack
+
+
+def quiet_in(monkeypatch: pytest.MonkeyPatch, kind: str, noise: Any) -> None:
+    """Plant noise in one kind of stage, at clients and at a trusted server."""
+    of_client, of_server = people.PersonRelease.at, people.PerPersonRun.noise_at
+
+    def at(release: Any, round: int) -> Any:
+        found, stages = of_client(release, round), [stage for stage, _ in release.mechanisms]
+        if not stages or stage_at(stages, round).kind != kind:
+            return found
+        return replace(found, mechanism=noise(*astuple(found.mechanism)))
+
+    def noise_at(run: Any, size: int, round: int) -> Any:
+        found = of_server(run, size, round)
+        own = stage_at(stages_of(run.settings), round).kind == kind
+        return noise(*astuple(found)) if own else found
+
+    monkeypatch.setattr(people.PersonRelease, "at", at)
+    monkeypatch.setattr(people.PerPersonRun, "noise_at", noise_at)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("channel", "kind"),
+    [
+        *itertools.product(["named"], ["measure", "train", "intercept", "look", "question"]),
+        ("sum", "question"),
+        ("central", "look"),
+        ("central", "measure"),
+    ],
+)
+def test_half_the_noise_in_any_stage_is_found_exactly(
+    monkeypatch: pytest.MonkeyPatch, channel: str, kind: str
+) -> None:
+    more = {**STAGED, "rounds": 8, "evaluation_share": 0.2}
+    quiet_in(monkeypatch, kind, planted.HalfNoise)
+    config = planted.person_dp_sgd(**planted.settings(channel, **more))
+    row = checked(config, problem(config))
+    assert row.verdict == "bug"
+    assert "times the stated variance" in row.attack
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", [{"noise": planted.HalfNoise}, {"noise": planted.NoNoise}])
+@pytest.mark.parametrize("more", [{}, {"held_out_people": 0.3}, {"sample_rate": 0.5}], ids=str)
+def test_too_little_noise_in_all_rounds_is_found_exactly(
+    wrong: dict[str, Any], more: dict[str, Any]
+) -> None:
+    for channel in ("named", "sum", "central"):
+        config = changed(RIGHT, **wrong)(**planted.settings(channel, **more))
+        assert "times the stated variance" in checked(config, problem(config)).attack
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "swap"), [("question", "label"), ("look", "record")])
+def test_no_noise_in_a_question_is_found_by_trials(
+    monkeypatch: pytest.MonkeyPatch, kind: str, swap: str
+) -> None:
+    """The server's step changes no weights after a question, but its counts are seen."""
+    quiet_in(monkeypatch, kind, planted.NoNoise)
+    settings = planted.settings(rounds=6, model="linear", evaluation_share=0.3)
+    config = planted.person_dp_sgd(**settings)
+    (game,) = (
+        each
+        for each in planned_games(config, problem_of(config, None), FEW)
+        if isinstance(each, SystemGame)
+        and each.lines[0].setting.startswith("small")
+        and (each.lines[0].unit, each.adversary, each.swap, each.suffix)
+        == ("record", "server", swap, "")
+    )
+    assert play("", [game], confidence=0.999, trials=60, seed=0).verdict == "bug"
 
 
 def checked(config: Any, shape: Problem) -> Any:

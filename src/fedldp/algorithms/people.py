@@ -613,6 +613,13 @@ class MeanOfPeople:
     settings: Settings
     noise: Callable[[int, int], IntegerGaussian] | None
 
+    @property
+    def asks(self) -> bool:
+        """Whether some rounds sum anything but gradients, of which the estimate tells little."""
+        return len(stages_of(self.settings)) > 1 or bool(
+            _first_set(self.settings, ("ask", "class_count_rounds", "held_out_people"))
+        )
+
     def __call__(
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
     ) -> Estimated:
@@ -622,7 +629,7 @@ class MeanOfPeople:
         if self.needs == "sender" and stage.kind in ("ask", "question"):
             each = list(whole(reports))
             own, reports = self._by_client(each, state), each
-        mean, deviation, answered = self._noisy_mean(state, reports, draw)
+        mean, deviation, answered = self.noisy_mean(state, reports, draw)
         # Intervals take a count's own variance to be at most the count, so nobody may count more
         # than once: neither at several sites, nor for the people of clients that did not answer.
         once = answered / self.settings.num_clients / self.settings.persons_at_sites
@@ -783,7 +790,7 @@ class MeanOfPeople:
     def _evaluation(self) -> OfClasses | OfNumbers:
         return evaluation_of(self.settings, self.release.problem)
 
-    def _noisy_mean(
+    def noisy_mean(
         self, state: State, reports: Incoming, draw: Draw
     ) -> tuple[NDArray[np.float64], float, int]:
         """Return the mean of clients' sums in grid steps, its noise's deviation, and their number.

@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.accountants import protects_in_training, real_arithmetic_only
 from fedldp.accounting.events import Event
+from fedldp.algorithms.bounds import Send
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.people import MeanOfPeople
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
-from fedldp.algorithms.server_update import Estimate
+from fedldp.algorithms.server_update import Estimate, Estimated, Needs
 from fedldp.audit.inputs import Canary
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.data.examples import Examples
@@ -40,12 +42,20 @@ from fedldp.protocol.roles import (
     Batch,
     Client,
     ClientRole,
+    Draw,
     LocalUpdate,
     ServerRole,
     State,
     Update,
 )
-from fedldp.protocol.wire import Broadcast, Layout, RoundRequest, Sensitive, pack_request
+from fedldp.protocol.wire import (
+    Broadcast,
+    Incoming,
+    Layout,
+    RoundRequest,
+    Sensitive,
+    pack_request,
+)
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.population import Population
 
@@ -150,7 +160,10 @@ class AttackedClient:
 
     def state(self, round: int) -> State:
         """Return the server's state in a round; its weights differ from round to round."""
-        weights = self.first.weights * np.float32(self.factor * 0.75 ** (round - 1))
+        weights = self.first.weights
+        if self.config.composition.trained is not None and not weights.any():
+            weights = np.linspace(-1, 1, weights.size, dtype=np.float32)  # so that scores differ
+        weights = weights * np.float32(self.factor * 0.75 ** (round - 1))
         return replace(self.first, round=round, weights=weights)
 
     def broadcast(self, round: int) -> Broadcast:
@@ -222,20 +235,21 @@ class AttackedClient:
         return sent is not None and sent.shape == (self.sent_size,)
 
     @cached_property
-    def _release(self) -> Release:
+    def release(self) -> Release:
+        """What the client's reports are made with."""
         return self.config.algorithm(self.problem).release(self.index)
 
     @cached_property
     def sent_size(self) -> int:
         """How many numbers of an update are sent: weights, or the numbers sent in their place."""
-        if self._release.sends is None:
+        if self.release.sends is None:
             return int(self.first.weights.size)
-        chart = self._release.bound.chart
-        return int(self.first.weights.size) if chart is None else chart.size
+        chart = self.release.bound.chart
+        return self.release.coordinates if chart is None else chart.size
 
     def sent(self, update: Update) -> NDArray[np.floating] | None:
         """Return the numbers of an update that are sent; None if the update lacks them."""
-        rows = update.rows if self._release.sends is None else update.aux.get(self._release.sends)
+        rows = update.rows if self.release.sends is None else update.aux.get(self.release.sends)
         return None if rows is None else np.asarray(rows)[0]
 
     @cached_property
@@ -243,11 +257,15 @@ class AttackedClient:
         """The estimator of numbers sent in place of weights; None where weights are sent.
 
         The server turns such numbers into a model, in which little of the difference between two
-        inputs remains. An adversary need not compute the model.
+        inputs remains. An adversary need not compute the model. In rounds that ask questions, the
+        server changes no weights.
         """
-        release = self._release
+        release = self.release
         if release.sends is None:
             return None
+        of_people = self.config.composition.estimate(release)
+        if isinstance(of_people, MeanOfPeople) and of_people.asks:
+            return _AllSums(of_people)
         bound = release.bound
         if bound.chart is not None:
             bound = replace(bound, chart=_AsSent(self.sent_size))
@@ -282,7 +300,7 @@ class AttackedClient:
         """Return an update with the canary's values in it; NaN stands for failed training."""
         if canary.change is None:
             return value
-        state, sends = self.state(round), self._release.sends
+        state, sends = self.state(round), self.release.sends
         change = canary.change(self.sent_size, round)
         if sends is None:
             with np.errstate(over="ignore", invalid="ignore"):
@@ -359,6 +377,27 @@ class _Trained:
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
         return Sensitive(copy.deepcopy(self.attacked.trained(self.canary, broadcast.round)))
+
+
+@dataclass(frozen=True)
+class _AllSums:
+    """An estimator of all numbers of a noisy sum over people, whatever they are used for."""
+
+    of_people: MeanOfPeople
+
+    @property
+    def needs(self) -> Needs:
+        return self.of_people.needs
+
+    @property
+    def gives(self) -> Send:
+        return self.of_people.gives
+
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
+    ) -> Estimated:
+        mean, _, _ = self.of_people.noisy_mean(state, reports, draw)
+        return Estimated(values=mean)
 
 
 @dataclass(frozen=True)

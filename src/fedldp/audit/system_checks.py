@@ -13,6 +13,9 @@ none. Everything else is compared without sampling.
 If a client takes several noisy steps by itself, the noisy sums are recorded, and the same steps are
 taken again from these sums alone, with other people: the weights must be the same.
 
+The noise is drawn in each stage's first and last round, as a client or a trusted server draws it.
+Its variance must be the one that the stage's event states.
+
 An example's features must not depend on other examples: every statement assumes this. Features that
 are fitted on the given rows, or that keep something from one call to the next, reveal one example
 in the features of others, and nothing is charged for it. The check compares data sets that differ
@@ -22,17 +25,26 @@ in one example.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.accounting.events import (
+    Event,
+    GaussianShare,
+    PerPerson,
+    PerRecord,
+    SampledShare,
+    SelfComposed,
+)
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.evaluation import MOST_BANDS
 from fedldp.algorithms.features import OnFeatures
-from fedldp.algorithms.people import PerPersonRun
+from fedldp.algorithms.people import MeanOfPeople, PerPersonRun
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.bounds import epsilon_lower
 from fedldp.audit.game import Planned
@@ -40,11 +52,14 @@ from fedldp.audit.harness import CPU, AttackedClient, update_of
 from fedldp.audit.inputs import FAR
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.results import GameResult, Line
-from fedldp.core.randomness import Stream
+from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.data.examples import Examples
 from fedldp.data.image_features import ExampleMap
-from fedldp.protocol.roles import LocalUpdate
-from fedldp.protocol.wire import Broadcast
+from fedldp.mechanisms.integer_gaussian import IntegerGaussian
+from fedldp.protocol.client_store import MemoryStore
+from fedldp.protocol.roles import LocalUpdate, Sender, Update
+from fedldp.protocol.updates import alone
+from fedldp.protocol.wire import Broadcast, Sensitive
 from fedldp.training.column_sums import LONGEST, SCALE, SHIFT
 from fedldp.training.person_gradients import SUMS, NoisySteps, PersonGradients
 from fedldp.training.questions import CLASS_WEIGHTS, EDGES
@@ -57,6 +72,11 @@ _SCALES = (0.01, 1.0, FAR, 1e30)
 """The factors by which features are multiplied."""
 _WEIGHTS = (0.0, 0.3, 30.0, 1e30)
 """The standard deviation of the weights that a server broadcasts."""
+_DRAWN, _LEAST = 1 << 14, 0.9
+"""How much noise is drawn in a round, and the least share of the stated variance that it may have.
+
+The variance of so much of the right noise is smaller with probability below 1e-18.
+"""
 _ODD = (np.inf, np.nan, 0.0)
 """Unusual features, which one person has."""
 
@@ -103,6 +123,8 @@ class PeopleCheck(Planned):
         generator, count = keys.generator("people"), trials or _TRIALS
         with one_thread(), np.errstate(all="ignore"):
             wrong = [found for at in range(count) if (found := self._wrong(at, generator))]
+            if little := self._too_little_noise(generator):
+                wrong = [little] * count
         told = wrong[0] if wrong else "each person's part depends only on that person's rows"
         lower = epsilon_lower(len(wrong), count, 0, count, delta=0.0, confidence=confidence)
         (line,) = self.lines
@@ -150,6 +172,33 @@ class PeopleCheck(Planned):
         if self._votes:
             return ""  # voters are drawn by position, and positions shift when a person leaves
         return self._not_of_each(told, examples, place) or self._not_of_sums(told, examples)
+
+    def _too_little_noise(self, generator: np.random.Generator) -> str:
+        """Describe a round whose noise varies less than is stated; return "" if there is none."""
+        attacked, composition = (
+            AttackedClient(self.config, self.problem, 0),
+            self.config.composition,
+        )
+        estimate = composition.estimate(attacked.release)
+        stages = composition.stages_of(self.config.rounds)
+        for round in sorted({at for stage in stages for at in (stage[0], stage[-1])}):
+            size, event = attacked.release.coordinates, attacked.role.encoder.event(0, round)
+            nothing = np.zeros(size, np.int64)
+            draw: Callable[[Stream], NDArray[np.int64]] = partial(_reported, attacked, round)
+            if isinstance(self._update, NoisySteps):
+                draw = partial(self._update.noise.noisy, nothing)
+            elif isinstance(estimate, MeanOfPeople) and estimate.noise is not None:
+                assert composition.downlink is not None
+                event = composition.downlink(attacked.release.size, self.problem, round)
+                draw = partial(estimate.noise(size, round).noisy, nothing)
+            drawn = [
+                draw(Stream(generator.bytes(KEY_BYTES), simulated=False))
+                for _ in range(-(-_DRAWN // size))
+            ]
+            share = float(np.square(np.array(drawn, np.float64)).mean()) / _variance(event)
+            if share < _LEAST:
+                return f"the noise of round {round} has {share:.3g} times the stated variance"
+        return ""
 
     def _parted(self, told: Broadcast, examples: Examples, person: int, key: bytes) -> bool:
         """Return whether a sample has some but not all of one person's rows."""
@@ -328,6 +377,31 @@ class _Nothing:
 
     def weighted(self, class_weights: tuple[float, ...]) -> _Nothing:
         return self
+
+
+def _reported(attacked: AttackedClient, round: int, stream: Stream) -> NDArray[np.int64]:
+    """Return the noise in a client's report of a sum of zeros, in coarse steps."""
+    broadcast, size = attacked.broadcast(round), attacked.release.coordinates
+    sender = Sender(
+        index=0, num_examples=Sensitive(1), fresh=lambda purpose: stream,
+        kept=lambda purpose: stream, store=MemoryStore(),
+    )  # fmt: skip
+    nothing = Update(rows=broadcast.weights[None], aux={SUMS: np.zeros((1, size))})
+    report = alone(attacked.role.encoder, Sensitive(nothing), broadcast, sender)
+    mechanism = attacked.release.at(round).mechanism
+    assert isinstance(mechanism, IntegerGaussian)
+    total = mechanism.aggregate(size)
+    total.add(report.payload, 1)
+    return total.total()
+
+
+def _variance(event: Event) -> int:
+    """Return the variance of the noise that an event about people states, in coarse steps."""
+    assert isinstance(event, PerPerson | PerRecord)
+    of_one = event.person if isinstance(event, PerPerson) else event.record
+    of_one = of_one.each if isinstance(of_one, SelfComposed) else of_one
+    assert isinstance(of_one, GaussianShare | SampledShare)
+    return of_one.variance
 
 
 def _of(examples: Examples, person: int) -> Examples:
