@@ -16,6 +16,7 @@ from fedldp.cli._common import (
     table_console,
     tell_differences,
 )
+from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedldp.experiments.advising import Advice
@@ -82,15 +83,18 @@ def advise(
     if how.verify is not None:
         found = advice_in(how.verify, Means(data_dir=how.data_dir))
         raise tell_differences(differences(found, how.verify, how.again or 0))
+    by_columns = [] if by is None else by.split(",")
     if draft is not None:
-        _draft(table or "", draft, client, person, label, how.as_json)
+        if set_:
+            raise ConfigError(f"--set {set_[0]}: answer questions in {draft}, once it is drafted")
+        _draft(table or "", draft, client, person, label, by_columns, how.as_json)
         return
     with many_runs("advise", "advise", how, end=end_of(budget)) as means:
         if table is None:
             experiment = advice_in(Path(means.out or ""), means)
         else:
             settings = dict(assignment(text) for text in set_ or [])
-            settings |= {} if by is None else {"by_columns": by.split(",")}
+            settings |= {"by_columns": by_columns} if by_columns else {}
             request = read_request(
                 table, client=client, person=person, label=label, settings=settings
             )
@@ -109,13 +113,14 @@ def _draft(
     client: str | None,
     person: str | None,
     label: str | None,
+    by: list[str],
     as_json: bool,
 ) -> None:
     """Write a table's questions, and show its owner what the rows hold."""
     from fedldp.experiments.advising import draft as ask
     from fedldp.reporting.text import print_table, say
 
-    found = ask(table, place, client=client, person=person, label=label)
+    found = ask(table, place, client=client, person=person, label=label, by=by)
     if as_json:
         print_json({"file": str(place), "columns": [each.name for each in found.columns]})
         return

@@ -706,8 +706,31 @@ def test_a_first_answer_is_no_verdict(tmp_path: Path) -> None:
     assert found.state("none", 2.0) == "not clear"
     assert found.state("none", 4.0) == "not measured"
     assert found.told("word", found.verdict("none")) == "not clear yet"
-    assert "the same command continues" in found.told("verdict", found.verdict("none"))
     assert not found.summary()["complete"]
+
+
+@pytest.mark.parametrize("known", [(), (ANY,), (SUM,), (ANY, SUM), (SUM, CENTRAL)])
+def test_an_unfinished_page_is_about_a_way_that_is_measured(
+    tmp_path: Path, known: tuple[str, ...]
+) -> None:
+    """It says once that it is not final, and shows no epsilon of a way without runs."""
+    first: dict[str, Any] = {"settled": False, "tried": {"path": 1.0}}
+    ways = {name: measured(name, 2.0, [0.89], **first) for name in known}
+    none = {name: measured(name, 2.0, []) for name in (ANY, SUM, CENTRAL)}
+    given = none | {(name, 2.0): each for name, each in ways.items()}
+    found = advice(tmp_path, {FREE: 0.9, CLIPPED: 0.9, WHOLE: measured(WHOLE, 8.0, []), **given})
+    assert bool(found.at(*found.subject).runs) == bool(known)
+    page, told = page_of(found), " ".join(found.advice)
+    assert told.count("the same command continues") == 1
+    assert page.count("the same command continues") == 1
+    assert "was not trained alone" not in told
+    assert ("By site" in told) == bool(known)
+    rows = re.findall(r"Not measured yet</td>(.*?)</tr>", page)
+    assert len(rows) == 3 - len(known)
+    assert all(re.findall(r">([^<]+)<", row) == ["not known"] for row in rows)
+    losses = re.findall(r" 0\.\d{3} at 2[,;.]", told)
+    assert len(losses) == len(known)
+    assert ("Where no interval is given, it is not known so far." in told) == bool(known)
 
 
 def test_every_question_is_answered_before_an_answer_is_improved(tmp_path: Path) -> None:

@@ -174,6 +174,22 @@ def test_a_file_is_refused_until_it_is_answered(
         draft("t.csv", place)
 
 
+def test_columns_that_are_clear_already_are_answered_in_the_file(
+    tmp_path: Path, fedldp_command: Any
+) -> None:
+    table = visits(tmp_path / "t.csv")
+    named = ["--client", "where", "--person", "who", "--label", "again", "--by", "sex,where"]
+    command = ["advise", str(table), *named, "--draft", str(tmp_path / "t.toml")]
+    assert fedldp_command(*command).status == 0
+    questions = tomllib.loads((tmp_path / "t.toml").read_text())
+    assert questions["by_columns"] == ["sex", "where"]
+    assert [questions[f"{role}_column"] for role in ("client", "person", "label")] == named[1:6:2]
+    with pytest.raises(FedldpError, match=r"by_columns = ward: .* has no such column"):
+        draft(table, by=["ward"])
+    line = fedldp_command(*command, "--set", "people=300").assert_refused()
+    assert "--set people=300: answer questions in" in line
+
+
 def test_declared_facts_must_be_those_of_the_table(tmp_path: Path) -> None:
     visits(tmp_path / "t.csv")
     place = tmp_path / "t.toml"

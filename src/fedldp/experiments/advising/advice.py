@@ -446,9 +446,11 @@ class Advice:
 
     @property
     def subject(self) -> tuple[str, float]:
-        """The advised way; without one, the most promising of those with the most trust."""
-        most = self.verdict("central")
-        return self.best or (most.run, most.epsilon)
+        """The advised way; without one, the most promising of those measured under most trust."""
+        most_first = [self.verdict(each) for each in reversed(list(TRUSTS))]
+        known = (each for each in most_first if each.state != "not measured")
+        found = next(known, most_first[0])
+        return self.best or (found.run, found.epsilon)
 
     # Sites and groups
 
@@ -517,7 +519,8 @@ class Advice:
         """The verdicts and the costs, in sentences."""
         verdicts = map(self.verdict, TRUSTS)
         found = [self.told("verdict", each) for each in verdicts]
-        return [*found, *filter(None, [self.told("of_sites", *self.subject)]), *self.costs()]
+        more = self.told("so_far"), self.told("of_sites", *self.subject)
+        return [*found, *filter(None, more), *self.costs()]
 
     @property
     def warnings(self) -> list[str]:

@@ -88,6 +88,7 @@ def draft(
     client: str | None = None,
     person: str | None = None,
     label: str | None = None,
+    by: Sequence[str] = (),
 ) -> Draft:
     """Write the questions about a table that only its owner can answer, as a TOML file to fill in.
 
@@ -103,6 +104,7 @@ def draft(
         person: the column that names each row's person, if that is clear already.
         label: the column that holds the classes, or the numbers to predict, if that is clear
             already.
+        by: the columns by whose values scores are also given, if that is clear already.
 
     Raises:
         FedldpError: there is no such table or column, or ``file`` exists.
@@ -111,14 +113,15 @@ def draft(
         raise ConfigError(f"table {str(table)!r}: questions are about a .csv or .parquet file")
     read = read_table(Path(table).expanduser())
     roles = {"client_column": client, "person_column": person, "label_column": label}
-    _check_names(read, roles)
+    _check_names(read, [*roles.items(), *(("by_columns", name) for name in by)])
     place = None if file is None else Path(file).expanduser()
     if place is not None and (place.suffix != ".toml" or place.exists()):
         why = "it exists" if place.exists() else "its name does not end in .toml"
         raise RunError(f"draft = {place}: {why}; choose another file")
     columns = [_seen(read, name, names_somebody=name in (client, person)) for name in read.names]
     shown = str(table) if place is None else os.path.relpath(read.path, place.parent)
-    found = Draft(_questions(shown, {each.name: each.kind for each in columns}, roles), columns)
+    kinds = {each.name: each.kind for each in columns}
+    found = Draft(_questions(shown, kinds, roles, by), columns)
     if place is not None:
         replace_file(place, found.text.encode())
     return found
@@ -137,12 +140,12 @@ def answered(settings: Mapping[str, object]) -> dict[str, object]:
     return found
 
 
-def _check_names(table: Table, roles: Mapping[str, str | None]) -> None:
+def _check_names(table: Table, roles: Sequence[tuple[str, str | None]]) -> None:
     noted, known = Noted(), ", ".join(table.names)
     for name, count in Counter(table.names).items():
         if count > 1:
             noted.note(ConfigError(f"{table.path} has the column {name!r} twice; rename one"))
-    for setting, given in roles.items():
+    for setting, given in roles:
         if given is not None and given not in table.names:
             why = f"{table.path} has no such column; its columns are {known}"
             noted.note(ConfigError(f"{setting} = {given}: {why}"))
@@ -172,18 +175,25 @@ def _strings(column: SeenColumn) -> str:
     return told if more <= 0 else f"{told} and {more:,} others"
 
 
-def _questions(dataset: str, columns: Mapping[str, Kind], roles: Mapping[str, str | None]) -> str:
+def _questions(
+    dataset: str,
+    columns: Mapping[str, Kind],
+    roles: Mapping[str, str | None],
+    by: Sequence[str],
+) -> str:
     """Return the questions as TOML.
 
     Args:
         dataset: the path of the table.
         columns: the kind of each column, by its name. Nothing else about the rows comes here.
         roles: the column of each role, or None.
+        by: the columns by whose values scores are also given; none leaves this open.
     """
     taken = {name for name in roles.values() if name is not None}
     label = roles["label_column"]
     labels = columns.values() if label is None else [columns[label]]
     asked = _QUESTIONS["table"] | (_QUESTIONS["numbers"] if "numbers" in labels else {})
+    answers: dict[str, Sequence[str]] = {"by_columns": by} if by else {}
     unfit = [
         name
         for name, kind in columns.items()
@@ -194,7 +204,7 @@ def _questions(dataset: str, columns: Mapping[str, Kind], roles: Mapping[str, st
         tomli_w.dumps({"dataset": dataset}),
         *(_comment(text) + _line(name, roles[name] or OPEN) for name, text in ROLES.items()),
         _comment(_QUESTIONS["ignored"]) + tomli_w.dumps({"ignore_columns": unfit}),
-        *(_comment(text) + _line(name, OPEN) for name, text in asked.items()),
+        *(_comment(text) + _line(name, answers.get(name, OPEN)) for name, text in asked.items()),
     ]
     for setting, about in _QUESTIONS["columns"].items():
         kinds, left = about["kinds"], {*taken, *unfit}
@@ -204,8 +214,8 @@ def _questions(dataset: str, columns: Mapping[str, Kind], roles: Mapping[str, st
     return "\n".join(parts)
 
 
-def _line(name: str, value: str) -> str:
-    return tomli_w.dumps({name: value})
+def _line(name: str, value: str | Sequence[str]) -> str:
+    return tomli_w.dumps({name: value if isinstance(value, str) else list(value)})
 
 
 def _comment(text: str) -> str:
