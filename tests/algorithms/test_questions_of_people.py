@@ -115,8 +115,7 @@ def test_shares_that_are_not_seen_set_no_class_weight(channel: str) -> None:
         assert PRIVATELY + "share of class 1" not in found.metrics
         half = found.metrics[f"{PRIVATELY}share of class 1{HALF_WIDTH}"]
         (note,) = CLASS_COUNT_NOISE.among(found.privacy.warnings)
-        assert half == pytest.approx(note.values["half_width"], rel=1e-6)
-        assert half > 0.16 / 3 * 1.96
+        assert half >= note.values["half_width"] > 0.16 / 3 * 1.96
         told = weights_told(made, ClassShares(np.array([0.9, 0.04]), 0.1))
         assert told == pytest.approx(weights)
         assert "share of class 1 not seen ±" in words.asked(found.metrics)[1]
@@ -130,18 +129,26 @@ def weights_told(made: Any, shares: ClassShares) -> Any:
 
 
 @pytest.mark.parametrize("channel", ["named", "sum", "central"])
-def test_counted_shares_have_intervals_that_are_known_before_the_run(channel: str) -> None:
+@pytest.mark.parametrize("stage", [{"class_count_rounds": 2}, {"measure_share": 0.2}])
+def test_intervals_of_counted_shares_cover_the_noise_and_who_was_asked(
+    channel: str, stage: dict[str, float]
+) -> None:
+    """Those of the noise are known before the run; with little noise, chance is nearly all."""
     x, y = world(3_000)
-    made = config_of(channel=channel, rounds=4, epsilon=2.0, class_count_rounds=2)
-    held = 0
-    for seed in range(5):
-        found = simulate(made.changed(seed=seed), dataset=fedldp.Dataset.from_arrays(x, y))
-        share, half = private(found, "share of class 1")
-        held += abs(share - y.mean()) <= half
-        (note,) = CLASS_COUNT_NOISE.among(found.privacy.warnings)
-        assert half == pytest.approx(note.values["half_width"], rel=1e-6)
-        assert (share, half) != private(found, "share of class 0")
-    assert held >= 4
+    people = 2_400  # a fifth is held out
+    for epsilon in (2.0, 1000.0):
+        made = config_of(channel=channel, rounds=4, epsilon=epsilon, **stage)
+        held = 0
+        for seed in range(5):
+            found = simulate(made.changed(seed=seed), dataset=fedldp.Dataset.from_arrays(x, y))
+            share, half = private(found, "share of class 1")
+            (note,) = CLASS_COUNT_NOISE.among(found.privacy.warnings)
+            noise = note.values["half_width"]
+            held += abs(share - y.mean()) <= half
+            chance = 1.96 * math.sqrt(share * (1 - share) / people)
+            assert half == pytest.approx(math.hypot(noise, chance), rel=1e-4)
+            assert epsilon == 2.0 or half == pytest.approx(chance, rel=0.01)
+        assert held >= 4
 
 
 def test_an_account_says_how_far_noise_moves_shares_that_are_counted() -> None:
@@ -400,7 +407,7 @@ def test_shares_and_columns_are_those_of_people_who_answer_at_several_sites(
         server.initial(draws_of_seed(0)(0)), reports, draws_of_seed(0)(1)
     )
     half = metrics[PRIVATELY + "share of class 1" + HALF_WIDTH]
-    assert abs(metrics[PRIVATELY + "share of class 1"] - 0.2) < 2 * half < 0.02
+    assert abs(metrics[PRIVATELY + "share of class 1"] - 0.2) < 2 * half < 0.05
     if "measure_share" in more:
         assert state.arrays[SHIFT] == pytest.approx(np.full(8, 0.1), abs=0.01)
 

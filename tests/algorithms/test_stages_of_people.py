@@ -398,15 +398,15 @@ def test_a_class_that_is_not_seen_sets_no_start_and_no_curvature() -> None:
     columns, declared = [0.0, 0.0, 0.3, 0.3], np.array([0.7, 0.3])
     seen = Measured.of(np.array([0.9, 0.1, *columns]), 0.03, 2)
     assert seen.arrays(declared)["class shares"] == pytest.approx([0.9, 0.1])
-    half = 1.96 * 0.03
-    assert seen.shares.metrics() == {
+    half = 1.96 * math.sqrt(0.03**2 + 0.1 * 0.9 / 100)  # of the noise, and of who was asked
+    assert seen.shares.metrics(100) == {
         "private share of class 0": 0.9,
         f"private share of class 0{HALF_WIDTH}": pytest.approx(half),
         "private share of class 1": 0.1,
         f"private share of class 1{HALF_WIDTH}": pytest.approx(half),
     }
     hidden = Measured.of(np.array([0.9, 0.1, *columns]), 0.04, 2)
-    assert list(hidden.shares.metrics()) == [
+    assert list(hidden.shares.metrics(100)) == [
         f"private share of class {k}{HALF_WIDTH}" for k in (0, 1)
     ]
     assert (hidden.arrays(declared)["class shares"] == declared).all()

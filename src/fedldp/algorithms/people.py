@@ -699,7 +699,8 @@ class MeanOfPeople:
         found = ClassShares(summed * unit, math.sqrt(float(variance[0])) * unit)
         shares = found.usable(self._shares)
         arrays[CLASS_WEIGHTS] = shares.min() / shares
-        return Estimated(values=None, metrics=found.metrics(), arrays=arrays)
+        asked = self.release.people * self.settings.sample_rate
+        return Estimated(values=None, metrics=found.metrics(asked), arrays=arrays)
 
     @staticmethod
     def _voted(counts: NDArray[np.float64], noise: float) -> Metrics:
@@ -814,13 +815,14 @@ class MeanOfPeople:
 
     def _measured(self, mean: NDArray[np.float64], deviation: float, state: State) -> Estimated:
         """Return what was measured; the next weights predict the classes' shares, if known."""
-        unit = self.clients / (self.release.people * BLOCK)
+        people = self.release.people
+        unit = self.clients / (people * BLOCK)
         classes = self.release.problem.num_classes
         columns = state.weights.size // classes - 1
         unit /= self._times_answered(mean[:classes] * unit) if classes > 1 else 1
         told = mean[: classes + 2 * columns] * unit
         found = Measured.of(told, deviation * unit, classes, self.release.unmeasured)
-        arrays, metrics = found.arrays(otherwise=self._shares), found.shares.metrics()
+        arrays, metrics = found.arrays(otherwise=self._shares), found.shares.metrics(people)
         if not found.shares.seen:
             return Estimated(values=None, metrics=metrics, arrays=arrays)
         start = start_at(arrays[SHARES], state.weights)

@@ -276,16 +276,25 @@ class ClassShares:
         found = np.maximum(self.noisy / self.noisy.sum(), LEAST_SHARE)
         return np.asarray(found / found.sum(), np.float64)
 
-    def metrics(self) -> Metrics:
-        """Return the shares with their intervals, if there are few classes."""
+    def metrics(self, people: float) -> Metrics:
+        """Return the shares with their intervals, if there are few classes.
+
+        Intervals cover the noise and the chance of who was asked, as those of questions do: a
+        share p of people, or a mean p of numbers from 0 to 1, has the variance p (1 - p) at most.
+
+        Args:
+            people: how many people were asked.
+        """
         if self.noisy.size > _FEW_CLASSES:
             return {}
         names = [f"{SHARE_OF_CLASS}{k}" for k in range(self.noisy.size)]
         if len(names) == 1:
             names = ["mean of the labels, as a share of label_range"]
+        known = self.noisy.clip(0, 1)
+        chances = known * (1 - known) / people
         return as_metrics(
-            Answer.of(name, share, self.noise, seen=self.seen)
-            for name, share in zip(names, self.noisy, strict=True)
+            Answer.of(name, share, math.sqrt(self.noise**2 + chance), seen=self.seen)
+            for name, share, chance in zip(names, self.noisy, chances, strict=True)
         )
 
 
