@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
+import tomli_w
 from documents import document
 
 import fedldp
@@ -196,6 +199,10 @@ def test_numbers_from_a_table_to_predictions_a_page_and_a_card(
     assert fedldp_command("card", "run", "--out", "card", "--scores").status == 0
     card = Path("card/README.md").read_text()
     assert "tabular-regression" in card
+    assert "A model that predicts a number (model linear), trained by" in card
+    assert "lassifier" not in card
+    domain = json.loads(Path("card/privacy.json").read_text())["registry"]["dp_variant"]
+    assert domain["data_domain"].endswith("; labels: numbers within a declared range")
     assert f"| R2 | {final['r2']:.4f} |" in card
     jsonschema.validate(json.loads(Path("card/privacy.json").read_text()), schema())
     text = fedldp_command(*given, "--out", "again").out
@@ -203,6 +210,27 @@ def test_numbers_from_a_table_to_predictions_a_page_and_a_card(
     assert "│ 30    │ 2       │ 0." in text
     assert [each["r2"] for each in summary["rounds"]][-1] == final["r2"]
 
+
+def test_the_guide_to_numbers_makes_a_file_by_the_rule(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = (f"p{i},{'ns'[i % 2]},{20 + i % 80},{'fm'[i % 2]},{i % 30}\n" for i in range(900))
+    Path("stays.csv").write_text("patient,hospital,age,sex,days\n" + "".join(rows))
+    placeholders = re.sub("rounds = .*|learning_rate = .*", "", NUMBERS)
+    Path("stays.toml").write_text("rounds = 1\nlearning_rate = 1\n" + placeholders)
+    (code,) = (
+        block for block in re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.M | re.S)
+        if "by_rule" in block
+    )  # fmt: skip
+    exec(code, {})
+    made = tomllib.loads(capsys.readouterr().out)
+    assert made["rounds"] > 1
+    assert made["learning_rate"] != 1
+    Path("by_rule.toml").write_text(tomli_w.dumps(made))
+    assert read_toml(Path("by_rule.toml")).clip == 0.313
+
+
+GUIDE = Path(__file__).parents[1] / "docs/numbers.md"
 
 NUMBERS = """
 system = "person_dp_sgd"

@@ -180,3 +180,26 @@ def test_columns_are_found_by_name_and_not_by_position(tmp_path: Path) -> None:
     more = table(tmp_path, "sex,age,weight\nm,30,70\n", "more.csv")
     with pytest.raises(ConfigError, match="column 'weight', which the model does not take"):
         load_features(more, columns=columns(ignored=()), names=names)
+
+
+@pytest.mark.parametrize("strings", [1, 14, 16])
+def test_a_column_of_numbers_with_some_strings_is_told_to_repair_its_cells(
+    tmp_path: Path, strings: int
+) -> None:
+    """The remedy works; a column of which most are strings is told to declare categories."""
+    text = "".join(
+        re.sub(r"(north|south),\d+", r"\1,<0.5", row) if at < strings else row
+        for at, row in enumerate(ROWS.splitlines(keepends=True))
+    )
+    path = table(tmp_path, HEADER + text)
+    with pytest.raises(DataError) as found:
+        load_dataset(str(path), columns=columns())
+    told = str(found.value)
+    repairs = f"holds '<0.5', which is not a number, as in {strings} of 30 rows; there, write"
+    assert (repairs in told) == (strings < 15)
+    assert ("declare its public categories" in told) == (strings >= 15)
+    if strings < 15:
+        assert "fill_columns.age" in told
+        path.write_text(HEADER + text.replace("<0.5", ""))
+        data = load_dataset(str(path), columns=columns(filled={"age": 30.0}))
+        assert data.features == ("age", "age=missing", "sex=f", "sex=m")

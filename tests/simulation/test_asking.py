@@ -121,10 +121,14 @@ def test_a_number_of_classes_that_rows_told_is_named(tmp_path: Path, table: Path
 
 
 @pytest.mark.slow
-def test_answers_become_settings_with_their_price(tmp_path: Path, table: Path) -> None:
+def test_answers_become_settings_with_their_price(
+    tmp_path: Path, table: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """They are printed as lines of TOML with which a run can be made."""
     found = CliRunner().invoke(app, ["ask", str(written(tmp_path)), str(table)])
     assert found.exit_code == 0, found.output
+    reads = [each for each in caplog.messages if "count as 'other'" in each]
+    assert len(reads) == len(set(reads)), "the table was read twice"
     shown = found.output.split("may have these lines:\n")[1]
     made = tomllib.loads(shown.split("price ")[0])
     rows = read(table)

@@ -40,14 +40,16 @@ def ask(
     from fedldp.reporting.scores import answers_of
     from fedldp.simulation.asking import config_to_ask, lines_of, settings_from
     from fedldp.simulation.engine import simulate
-    from fedldp.simulation.plan import plan, problem_of
+    from fedldp.simulation.plan import Plan, plan, problem_of
 
     config = config_to_ask(questions, table, model, set_ or [])
-    planned = plan(config, problem_of(config, data_dir))
     metrics: dict[str, float] = {}
-    if not account:
-        result = simulate(config, data_dir=data_dir)
-        metrics = result.metrics
+    if account:
+        planned = plan(config, problem_of(config, data_dir))
+    else:
+        plans: list[Plan] = []
+        metrics = simulate(config, data_dir=data_dir, before=plans.append).metrics
+        (planned,) = plans
     settings = settings_from(config, metrics)
     if as_json:
         found: dict[str, Any] = {

@@ -379,10 +379,18 @@ def _no_number(table: Table, name: str, row: int, *, declared: bool) -> str:
         )
     if declared:
         return "which is not a number; write one, or drop the row"
-    gaps = f', "unknown"]}}, with fill_columns.{name} = "unknown" for its missing values'
+    gaps = table.missing(name)
+    bare = int(np.isnan(table.numbers(name)[~gaps]).sum())
+    if bare < (~gaps).sum() / 2:
+        return (
+            f"which is not a number, as in {bare:,} of {len(gaps):,} rows; there, write a number, "
+            "or leave the cell empty and declare a public number for it in "
+            f"fill_columns.{name}; or drop the row"
+        )
+    more = f', "unknown"]}}, with fill_columns.{name} = "unknown" for its missing values'
     return (
         "which is not a number; if the column holds strings, declare its public categories: "
-        f'categories = {{{name} = ["{text}", ...{gaps if table.missing(name).any() else "]}"}; if '
+        f'categories = {{{name} = ["{text}", ...{more if gaps.any() else "]}"}; if '
         "it names each row's person or client, set person_column or client_column to it; or put it "
         "into ignore_columns"
     )
