@@ -347,7 +347,7 @@ def test_calibration_is_a_picture_with_intervals_and_answers_are_printed(tmp_pat
     assert shown.exit_code == 0, shown.output
     value, half = result.metrics["private AUC"], result.metrics["private AUC" + HALF_WIDTH]
     assert f"asked      AUC {value:.4g} ± {half:.2g}" in shown.output
-    assert "These were asked privately, ± 95 % intervals; a row's line covers them." in shown.output
+    assert "Asked privately, ± 95 % intervals; a row's line covers them." in shown.output
     assert "These are measured on the people the model was trained on" in shown.output
 
 

@@ -42,11 +42,7 @@ def say_answers(
     for place, answer in enumerate(told):
         say(console, "" if place else "asked", answer)
     if told:
-        say(
-            console,
-            "",
-            f"These were asked privately, ± 95 % intervals; a {unit}'s line covers them.",
-        )
+        say(console, "", f"Asked privately, ± 95 % intervals; a {unit}'s line covers them.")
         for doubt in doubts:
             say(console, "", f"These are {doubt}.")
 

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import tomli_w
@@ -121,7 +121,7 @@ def draft(
     columns = [_seen(read, name, names_somebody=name in (client, person)) for name in read.names]
     shown = str(table) if place is None else os.path.relpath(read.path, place.parent)
     kinds = {each.name: each.kind for each in columns}
-    found = Draft(_questions(shown, kinds, roles, by), columns)
+    found = Draft(_questions(shown, kinds, {**roles, "by_columns": list(by)}), columns)
     if place is not None:
         replace_file(place, found.text.encode())
     return found
@@ -175,25 +175,18 @@ def _strings(column: SeenColumn) -> str:
     return told if more <= 0 else f"{told} and {more:,} others"
 
 
-def _questions(
-    dataset: str,
-    columns: Mapping[str, Kind],
-    roles: Mapping[str, str | None],
-    by: Sequence[str],
-) -> str:
+def _questions(dataset: str, columns: Mapping[str, Kind], given: Mapping[str, Any]) -> str:
     """Return the questions as TOML.
 
     Args:
         dataset: the path of the table.
         columns: the kind of each column, by its name. Nothing else about the rows comes here.
-        roles: the column of each role, or None.
-        by: the columns by whose values scores are also given; none leaves this open.
+        given: the answers that are known already, by setting; without one, a question is open.
     """
-    taken = {name for name in roles.values() if name is not None}
-    label = roles["label_column"]
+    taken = {given[role] for role in ROLES if given.get(role)}
+    label = given.get("label_column")
     labels = columns.values() if label is None else [columns[label]]
     asked = _QUESTIONS["table"] | (_QUESTIONS["numbers"] if "numbers" in labels else {})
-    answers: dict[str, Sequence[str]] = {"by_columns": by} if by else {}
     unfit = [
         name
         for name, kind in columns.items()
@@ -202,9 +195,9 @@ def _questions(
     parts = [
         _comment(_QUESTIONS["head"].format(table=Path(dataset).name)),
         tomli_w.dumps({"dataset": dataset}),
-        *(_comment(text) + _line(name, roles[name] or OPEN) for name, text in ROLES.items()),
+        *(_comment(text) + _line(name, given.get(name) or OPEN) for name, text in ROLES.items()),
         _comment(_QUESTIONS["ignored"]) + tomli_w.dumps({"ignore_columns": unfit}),
-        *(_comment(text) + _line(name, answers.get(name, OPEN)) for name, text in asked.items()),
+        *(_comment(text) + _line(name, given.get(name) or OPEN) for name, text in asked.items()),
     ]
     for setting, about in _QUESTIONS["columns"].items():
         kinds, left = about["kinds"], {*taken, *unfit}
@@ -214,8 +207,8 @@ def _questions(
     return "\n".join(parts)
 
 
-def _line(name: str, value: str | Sequence[str]) -> str:
-    return tomli_w.dumps({name: value if isinstance(value, str) else list(value)})
+def _line(name: str, value: str | list[str]) -> str:
+    return tomli_w.dumps({name: value})
 
 
 def _comment(text: str) -> str:
