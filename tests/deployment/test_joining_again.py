@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.deployment import words
 from fedldp.deployment.acceptance import Acceptances, policy_for
 from fedldp.deployment.agreement import Agreement
-from fedldp.deployment.data_ledgers import DataLedgers
+from fedldp.deployment.data_ledgers import DataLedgers, check_only, note_ledger
 from fedldp.deployment.policy import read_policy
 from fedldp.deployment.policy_text import with_table, with_values
 from fedldp.deployment.running import OverHttps, pipe_of
@@ -288,6 +289,30 @@ def test_a_second_ledger_for_a_table_is_declared_and_an_act_in_both(
     line = deploy("join", "two/run.invite", "--site", SITE, "--yes").assert_refused()
     assert "it was changed after the site signed it" in line
     Agent(read_policy(POLICY))  # whoever writes there cannot stop the agent
+
+
+def test_a_link_to_a_table_has_the_ledger_of_the_table(deploy: Callable[..., Any]) -> None:
+    link = Path("other.csv")
+    link.symlink_to(Path(SITE, "patients.csv"))
+    line = deploy(
+        "join", "two/run.invite", "--site", "other", "--data", str(link), "--budget", "9"
+    ).assert_refused()
+    assert "the ledger of another site's folder" in line
+
+
+def test_of_two_sites_that_join_at_once_with_one_table_one_is_refused(tmp_path: Path) -> None:
+    """Both saw no other ledger; whoever notes its own second has not declared a second one."""
+    table = tmp_path / "patients.csv"
+    table.write_text("a,b\n1,2\n")
+    first, later = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+    for _ in (first, later):
+        check_only(table, (), second=False)
+    assert note_ledger(table, first, [], second=False)
+    with pytest.raises(ConfigError, match="would spend a second budget on the same people"):
+        note_ledger(table, later, [], second=False)
+    assert [each.second for each in DataLedgers.of(table).ledgers] == [False]
+    assert note_ledger(table, later, [], second=True)
+    assert [each.second for each in DataLedgers.of(table).ledgers] == [False, True]
 
 
 @pytest.mark.parametrize(

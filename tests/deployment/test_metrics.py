@@ -8,6 +8,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,17 @@ def test_metrics_and_page_show_a_release_once_it_has_left(tmp_path: Path) -> Non
     assert len(agent.shown) == 1
     assert "fedldp_releases 1.0" in text_of(of_agent(agent)).splitlines() != numbers.splitlines()
     assert told(page_of_site(agent)) != page
+
+
+def test_entries_that_were_read_earlier_take_no_release_from_what_is_shown(tmp_path: Path) -> None:
+    """Two runs read the ledger in turn, and their answers leave in the other order."""
+    env = make_environment(tmp_path, seeded=False)
+    agent = env.agent(0)
+    (run,) = agent.runs
+    ask(agent, env, request_of(env))
+    (entry,) = agent.shown or ()
+    agent._show(replace(run, agreement=run.agreement.changed(run="0" * 32)), [])
+    assert agent.shown == [entry]
 
 
 # The port

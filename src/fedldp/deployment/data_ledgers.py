@@ -7,6 +7,7 @@ A second ledger would spend a second budget on the same people, so only its owne
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Container
 from pathlib import Path
 
@@ -85,18 +86,25 @@ def check_only(data: Path, keys: Container[str], *, second: bool) -> None:
         )
 
 
-def note_ledger(data: Path, key: Ed25519PrivateKey, keys: Container[str]) -> bool:
-    """Note beside a table that this site's ledger counts it; return whether that was possible."""
-    found = DataLedgers.of(data)
-    others = found.others(keys)
-    if len(others) < len(found.ledgers):
+def note_ledger(data: Path, key: Ed25519PrivateKey, keys: Container[str], *, second: bool) -> bool:
+    """Note beside a table that this site's ledger counts it; return whether that was possible.
+
+    Raises:
+        ConfigError: another site noted its ledger since ``check_only`` was called.
+    """
+    with data.open("rb") as table:
+        fcntl.flock(table, fcntl.LOCK_EX)  # of two sites that join at once, one is refused
+        check_only(data, keys, second=second)
+        found = DataLedgers.of(data)
+        others = found.others(keys)
+        if len(others) < len(found.ledgers):
+            return True
+        own = DataLedger.signed(key, date=now(), second=bool(others))
+        try:
+            replace_file(_beside(data), DataLedgers(ledgers=(*found.ledgers, own)).to_bytes())
+        except FedldpError:  # such as a disk that is read-only
+            return False
         return True
-    own = DataLedger.signed(key, date=now(), second=bool(others))
-    try:
-        replace_file(_beside(data), DataLedgers(ledgers=(*found.ledgers, own)).to_bytes())
-    except FedldpError:  # such as a disk that is read-only
-        return False
-    return True
 
 
 def other_ledgers(data: Path, keys: Container[str]) -> list[str]:
@@ -114,4 +122,5 @@ def note_others(data: Path, keys: Container[str], database: Database) -> None:
 
 
 def _beside(data: Path) -> Path:
+    data = data.resolve()  # a link to a table is no other table
     return data.with_name(f"{data.name}.ledger")

@@ -394,7 +394,7 @@ def join(
         new_file(folder / "ca.pem", invite.ca_pem, 0o644)
         new_file(place, text.encode(), 0o600)
     key = read_private(policy.key)
-    noted = note_ledger(policy.data, key, keys_of(policy))
+    noted = note_ledger(policy.data, key, keys_of(policy), second=second_ledger)
     own = None
     if policy.own is not None and not stay_at_sites(invite.config):
         own = SignedBudget.by(key, policy.own)

@@ -147,6 +147,8 @@ class Agent:
         self.shown: list[Release] | None = None
         """The ledger's entries whose answers have left, for metrics: others would reveal when a
         training ended. None if the ledger could not be read yet."""
+        self._latest: list[Release] = []
+        """All entries of the ledger, as far as they were read for answers that have left."""
         self._shown_of: dict[str, int] = {}
         """The number of the latest shown entry of each run."""
         try:
@@ -247,6 +249,8 @@ class Agent:
                 latest.setdefault(name, 0)
                 return
             latest[name] = max((each.number for each in entries if each.run == name), default=0)
+            # Another run's answer may have left since these entries were read.
+            entries = self._latest = max(entries, self._latest, key=len)
             self.shown = [e for e in entries if e.number <= latest.get(e.run, e.number)]
 
     def _run(self, digest: bytes) -> ServedRun | None:
