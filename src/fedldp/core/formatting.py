@@ -1,8 +1,9 @@
-"""Formats epsilons, remaining budgets and counts of private rows for people."""
+"""Formats epsilons, remaining budgets, names of rows and counts of private rows for people."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 
@@ -23,6 +24,22 @@ def number(epsilon: float | None, *, up: bool = True) -> str:
         return f"{rounded.normalize():e}"
     text = f"{rounded:,f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def rows_named(names: Iterable[str]) -> str:
+    """Return the names of a table's rows in words, each name once with all of its epsilons.
+
+    >>> rows_named(["no noise", "a server at epsilon 1", "all", "a server at epsilon 2"])
+    'no noise, a server at epsilon 1 and 2, all'
+    """
+    found: dict[str, list[str]] = {}
+    for each in names:
+        name, *epsilon = each.rsplit(" at epsilon ", 1)
+        found.setdefault(name, []).extend(epsilon)
+    return ", ".join(
+        f"{name} at epsilon {' and '.join(epsilons)}" if epsilons else name
+        for name, epsilons in found.items()
+    )
 
 
 def rounded_count(count: int) -> int:

@@ -21,7 +21,7 @@ from fedldp.accounting.proven import Proven, Together
 from fedldp.accounting.statement import Claim, Statement, delta_to_take, revealed
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Fact, in_order
-from fedldp.core.formatting import number
+from fedldp.core.formatting import number, rows_named
 from fedldp.core.kinds import AT_SITES, SIMULATED, TAKES_PART
 from fedldp.core.registry import paper_folders
 from fedldp.ledgers.budget import Budget
@@ -428,7 +428,7 @@ def by_rows(what: str, of: Mapping[str, Sequence[Fact]]) -> list[str]:
     few: dict[str, list[str]] = {}
     for text, names in found.items():
         if len(names) < len(of):
-            few.setdefault(", ".join(names), []).append(text)
+            few.setdefault(rows_named(names), []).append(text)
     return [f"{what}: {'; '.join(told)}"] * bool(told) + [
         f"{what} of {names}: {'; '.join(those)}" for names, those in few.items()
     ]

@@ -693,7 +693,13 @@ def test_missing_results_are_reported(tmp_path: Path) -> None:
     assert less.state("sum", 2.0) == "refused"
     assert f"{ANY} at epsilon 2" in less.missing
     assert any("it diverged" in line for line in less.warnings)
-    assert any(line.startswith("runs are missing of: ") for line in less.warnings)
+    figures |= {(CENTRAL, each): replace(figures[ANY, 2.0], name=CENTRAL, epsilon=each)
+                for each in (0.5, 8.0)}  # fmt: skip
+    (line,) = (
+        each for each in replace(found, figures=figures).warnings
+        if each.startswith("runs are missing of: ")
+    )  # fmt: skip
+    assert line == f"runs are missing of: {ANY} at epsilon 2, {CENTRAL} at epsilon 0.5 and 8"
     page_of(less)
 
 

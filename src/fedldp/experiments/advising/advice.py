@@ -18,6 +18,7 @@ import numpy as np
 from fedldp.accounting.proven import Proven, Released, Together, together
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.settings import TargetUnit
+from fedldp.core.formatting import rows_named
 from fedldp.core.kinds import ALL_PRIVATE, CHOOSING, HELD_OUT, ROW_NOT_PERSON
 from fedldp.data import Dataset
 from fedldp.experiments.advising.intervals import (
@@ -539,7 +540,7 @@ class Advice:
             if each.refused is not None:
                 found.append(f"{each.full_name}: {each.refused}")
         if missing := self.missing:
-            found.append(f"runs are missing of: {', '.join(missing)}")
+            found.append(f"runs are missing of: {rows_named(missing)}")
         return found
 
     def facts_in_words(self) -> list[str]:
