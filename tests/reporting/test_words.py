@@ -185,7 +185,7 @@ NOT_OF_A_GUARANTEE = {
     # The mark of a generated table.
     "experiments/reproduction/pages.py:",
     # Bounds that were measured, beside what they are compared with.
-    "audit", "cli/audit.py:_show", "testing",
+    "audit", "cli/audit.py:_show", "testing", "cli/check.py:check",
     # Advice is a text of its own, about what was measured; its page has a template of its own.
     "experiments/advising",
 }  # fmt: skip
