@@ -723,6 +723,8 @@ def test_an_unfinished_page_is_about_a_way_that_is_measured(
     first: dict[str, Any] = {"settled": False, "tried": {"path": 1.0}}
     ways = {name: measured(name, 2.0, [0.89], **first) for name in known}
     none = {name: measured(name, 2.0, []) for name in (ANY, SUM, CENTRAL)}
+    none = none if known else {**none, **{(name, each): measured(name, each, [])
+            for name in none for each in EPSILONS}}  # fmt: skip
     given = none | {(name, 2.0): each for name, each in ways.items()}
     found = advice(tmp_path, {FREE: 0.9, CLIPPED: 0.9, WHOLE: measured(WHOLE, 8.0, []), **given})
     assert bool(found.at(*found.subject).runs) == bool(known)
@@ -730,6 +732,7 @@ def test_an_unfinished_page_is_about_a_way_that_is_measured(
     assert told.count("the same command continues") == 1
     assert page.count("the same command continues") == 1
     assert "was not trained alone" not in told
+    assert "<p>.</p>" not in page
     assert ("By site" in told) == bool(known)
     rows = re.findall(r"Not measured yet</td>(.*?)</tr>", page)
     assert len(rows) == 3 - len(known)
