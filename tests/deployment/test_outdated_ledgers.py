@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +31,7 @@ from fedldp.deployment.checks import check_site
 from fedldp.deployment.identity import make_identity
 from fedldp.deployment.messages import NO_RECEIPT
 from fedldp.deployment.restored import charge_lost, moved_to
-from fedldp.deployment.site_ledger import Mark, SiteLedger, Witness, read_mark, write_mark
+from fedldp.deployment.site_ledger import Mark, Seen, SiteLedger, Witness, read_mark, write_mark
 from fedldp.protocol.wire import Reason, Refusal, Report
 
 
@@ -533,3 +534,55 @@ def test_a_line_cut_short_by_a_full_disk_does_not_count(
     assert witness.last() is None
     witness.add("2026-01-01T00:00:00+00:00", 1, "a" * 64)
     assert witness.last() == (1, "a" * 64)
+
+
+# Several runs at once
+
+
+def test_a_mark_that_is_replaced_while_it_is_read_is_no_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer of another run, or another process, may replace it at any moment."""
+    mark = tmp_path / "mark"
+    write_mark(mark, Mark(number=1))
+    right = site_ledger._Bound.model_validate_json
+
+    def replaced(content: bytes) -> Any:
+        write_mark(mark, Mark(number=2))
+        return right(content)
+
+    monkeypatch.setattr(site_ledger._Bound, "model_validate_json", replaced)
+    assert read_mark(mark) == (Mark(number=1), None)
+    monkeypatch.undo()
+    assert read_mark(mark) == (Mark(number=2), None)
+    copy = tmp_path / "copy"
+    copy.write_bytes(mark.read_bytes())
+    assert read_mark(copy) == (Mark(number=2), "it is a copy")
+
+
+def test_a_release_of_another_run_does_not_undo_a_refusal(tmp_path: Path) -> None:
+    """What a receipt proved is recorded, although another run's answer is marked meanwhile."""
+    env = make_environment(tmp_path)
+    kept = SiteLedger(env.policies[0])
+    seen = Seen(restores=0, number=5, hash="a" * 64)
+
+    def refuse() -> None:
+        with pytest.raises(LedgerUnusable, match="release 5, which the ledger lacks"):
+            kept.refuse_for(seen)
+
+    other = threading.Thread(target=refuse)
+    right = kept._write
+
+    def slowly(mark: Mark, entries: Any) -> None:
+        other.start()
+        other.join(0.2)
+        right(mark, entries)
+
+    kept._write = slowly  # type: ignore[method-assign]
+    ask(env.agent(0), env, request_of(env))
+    write_mark(env.policies[0].mark, Mark())
+    kept.keep()
+    other.join()
+    mark, _ = read_mark(env.policies[0].mark)
+    assert mark is not None
+    assert mark.seen == seen

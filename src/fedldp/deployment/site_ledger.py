@@ -247,11 +247,12 @@ class SiteLedger:
         Raises:
             LedgerUnusable: always.
         """
-        mark, _ = read_mark(self._policy.mark)
-        mark = Mark() if mark is None else mark
-        noted = mark.seen
-        if noted is None or (noted.restores, noted.number) < (seen.restores, seen.number):
-            write_mark(self._policy.mark, mark.changed(seen=seen))
+        with self._marking:  # else a release of another run would overwrite what is recorded
+            mark, _ = read_mark(self._policy.mark)
+            mark = Mark() if mark is None else mark
+            noted = mark.seen
+            if noted is None or (noted.restores, noted.number) < (seen.restores, seen.number):
+                write_mark(self._policy.mark, mark.changed(seen=seen))
         raise self._lacks(seen)
 
     @property
@@ -303,7 +304,9 @@ class SiteLedger:
 def read_mark(path: Path) -> tuple[Mark | None, str | None]:
     """Return a mark's content, and in words what is wrong with its file; each may be None."""
     try:
-        found = _Bound.model_validate_json(path.read_bytes())
+        with path.open("rb") as file:  # the same file throughout, also while it is replaced
+            found = _Bound.model_validate_json(file.read())
+            inode, born = os.fstat(file.fileno()).st_ino, _born(file.fileno())
         if found.model_fields_set != _Bound.model_fields.keys():
             raise ValueError("not whole")
     except FileNotFoundError:
@@ -313,10 +316,9 @@ def read_mark(path: Path) -> tuple[Mark | None, str | None]:
     except ValueError:
         return None, "it is damaged"
     mark = Mark(**{name: getattr(found, name) for name in Mark.model_fields})
-    born = _born(path)
     if found.machine != _machine():
         return mark, "it was made on another machine"
-    if found.inode != path.stat().st_ino or (None not in (found.born, born) and found.born != born):
+    if found.inode != inode or (None not in (found.born, born) and found.born != born):
         return mark, "it is a copy"
     return mark, None
 
@@ -331,7 +333,7 @@ def write_mark(path: Path, mark: Mark) -> None:
     try:
         with partial.open("wb") as file:
             os.fchmod(file.fileno(), 0o600)
-            inode, born = os.fstat(file.fileno()).st_ino, _born(partial)
+            inode, born = os.fstat(file.fileno()).st_ino, _born(file.fileno())
             bound = _Bound(**mark.model_dump(), machine=_machine(), inode=inode, born=born)
             file.write(bound.model_dump_json(indent=1).encode() + b"\n")
             file.flush()
@@ -358,17 +360,17 @@ def _machine() -> str | None:
     return hashlib.sha256(b"fedldp ledger " + found).hexdigest()[:32] if found else None
 
 
-_AT_FDCWD, _STATX_BTIME, _BTIME_AT = -100, 0x800, 80
+_AT_EMPTY_PATH, _STATX_BTIME, _BTIME_AT = 0x1000, 0x800, 80
 
 
-def _born(path: Path) -> str | None:
-    """Return when a file was created, which differs for every copy; None if unknown."""
+def _born(file: int) -> str | None:
+    """Return when an open file was created, which differs for every copy; None if unknown."""
     try:
         statx = ctypes.CDLL(None, use_errno=True).statx
     except (OSError, AttributeError):
         return None
     found = ctypes.create_string_buffer(256)
-    if statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, found) != 0:
+    if statx(file, b"", _AT_EMPTY_PATH, _STATX_BTIME, found) != 0:
         return None
     (mask,) = struct.unpack_from("<I", found)
     seconds, nanoseconds = struct.unpack_from("<qI", found, _BTIME_AT)
