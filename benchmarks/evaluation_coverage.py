@@ -96,6 +96,10 @@ class World:
             at = 0.5 if answer.name.endswith("0.5") else answers["threshold"].value
             above = risk >= at
             return float(positives[above].sum() / share + negatives[~above].sum() / (1 - share)) / 2
+        if answer.name == "threshold":
+            right = np.cumsum(negatives) - negatives, positives.sum() - np.cumsum(positives)
+            accuracy = right[0] / (1 - share) + (right[1] + positives) / share
+            return float(risk[np.argmax(accuracy)])
         if answer.name == "observed share of class 1":
             return float(share)
         if answer.name == "mean prediction":
