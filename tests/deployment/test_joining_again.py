@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
 import tomllib
 from collections.abc import Callable
@@ -111,6 +112,8 @@ def test_a_second_study_adds_what_the_policy_lacks_when_that_is_confirmed(
 ) -> None:
     first = admit(deploy, "one")
     assert accept(deploy, "one/run.agreement").status == 0
+    agent = Agent(read_policy(POLICY), file=POLICY)
+    assert list(agent.served()) == [first.digest]
     before, files = POLICY.read_text(), sorted(Path(SITE).iterdir())
     again = ("join", "two/run.invite", "--site", SITE)
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
@@ -149,7 +152,7 @@ def test_a_second_study_adds_what_the_policy_lacks_when_that_is_confirmed(
     assert one.policy(policy).label_column == "outcome"
     assert two.policy(policy).label_column == "relapse"
     assert one.data != two.data
-    agent = Agent(policy)
+    # The agent, which runs since before, takes up the new server and column.
     assert [(digest, server.url) for digest, server in agent.served().items()] == [
         (first.digest, one.server),
         (second.digest, two.server),
@@ -158,6 +161,23 @@ def test_a_second_study_adds_what_the_policy_lacks_when_that_is_confirmed(
     labels = [each.examples.labels.tolist() for each in members]
     assert labels[0] == [int(i % 3 > 0) for i in range(30)]
     assert labels[1] == [i % 2 for i in range(30)]
+
+
+def test_a_running_agent_takes_up_no_other_budget_and_no_broken_policy(
+    deploy: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    first = admit(deploy, "one")
+    assert accept(deploy, "one/run.agreement").status == 0
+    agent = Agent(read_policy(POLICY), file=POLICY)
+    before, text = agent.policy, POLICY.read_text()
+    POLICY.write_text("channels = [")
+    assert list(agent.served()) == [first.digest]
+    assert "the policy stays as it was: policy" in caplog.text
+    assert agent.policy == before
+    POLICY.write_text(re.sub(r"\blimit = .*", "limit = 99.0", text))
+    assert list(agent.served()) == [first.digest]
+    assert "person_budget: changed in the policy; restart the agent" in caplog.text
+    assert agent.policy == before
 
 
 def test_each_study_has_the_epsilon_that_the_site_chose_for_it(deploy: Callable[..., Any]) -> None:

@@ -64,6 +64,9 @@ def test_a_run_is_queued_once_and_only_for_the_servers_authority(
     (env.folder / "run.agreement").write_bytes(env.agreement.to_bytes())
     assert fedldp_command("deploy", "queue", home, env.folder / "run.agreement").status == 0
     assert states(home) == ["queued"]
+    Queue(home).end(run, "complete")
+    with pytest.raises(ConfigError, match=f"its run {run} has ended; another run needs another"):
+        queued(home, env.agreement)
 
 
 def test_a_queue_with_a_thousand_runs_begins_as_many_as_it_may(

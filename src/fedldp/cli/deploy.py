@@ -611,7 +611,7 @@ def site(
     from fedldp.deployment.running import run_site
 
     with logged(log) as as_json:
-        run_site(terms, test_keys=test_keys, metrics=metrics, json_log=as_json)
+        run_site(terms, test_keys=test_keys, metrics=metrics, json_log=as_json, file=policy)
 
 
 deploy_app.command()(queue)

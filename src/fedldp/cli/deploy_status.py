@@ -127,7 +127,8 @@ def _budget(budget: dict[str, Any]) -> str:
 
 def retire(
     digest: Annotated[
-        str, typer.Argument(help="the digest of an accepted agreement, or its first digits")
+        str,
+        typer.Argument(help="the digest of an accepted agreement or its run, or the first digits"),
     ],
     policy: Annotated[Path, typer.Option(help="this site's policy")] = Path("site.toml"),
 ) -> None:
@@ -136,12 +137,14 @@ def retire(
     from fedldp.deployment.policy import read_policy
 
     accepted = Acceptances(read_policy(policy))
-    found = [each.digest.hex() for each in accepted.all()]
-    meant = [each for each in found if each.startswith(digest.lower())]
+    found = {each.digest.hex(): each.run for each in accepted.all()}
+    given = digest.lower()
+    meant = [each for each, run in found.items() if each.startswith(given) or run.startswith(given)]
     if len(meant) != 1 or len(digest) < 8:
+        known = [f"{each[:16]} (run {run[:8]})" for each, run in found.items()]
         raise ConfigError(
-            f"digest {digest}: give at least 8 digits of the digest of an agreement that has been "
-            f"accepted here: {', '.join(each[:16] for each in found) or 'there is none'}"
+            f"digest {digest}: give at least 8 digits of the digest, or of the run, of an "
+            f"agreement that has been accepted here: {', '.join(known) or 'there is none'}"
         )
     accepted.retire(bytes.fromhex(meant[0]))
     typer.echo(f"retired: {meant[0]}")

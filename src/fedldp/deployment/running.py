@@ -57,7 +57,12 @@ which has one connection for requests and answers and one for its signs of life.
 
 
 def run_site(
-    policy: SitePolicy, *, test_keys: bool, metrics: str | None = None, json_log: bool = False
+    policy: SitePolicy,
+    *,
+    test_keys: bool,
+    metrics: str | None = None,
+    json_log: bool = False,
+    file: Path | None = None,
 ) -> None:
     """Run a site's agent until SIGTERM or Ctrl-C stops it.
 
@@ -66,6 +71,7 @@ def run_site(
         test_keys: see ``Agent``.
         metrics: see ``metrics.serving``.
         json_log: whether the log has one JSON object per line.
+        file: see ``Agent``.
 
     Raises:
         EndedForGood: the ledger is gone; the operator must first charge what may have
@@ -79,7 +85,7 @@ def run_site(
         watch = SiteWatch(policy.state)
         with beating(watch):
             try:
-                agent = Agent(policy, test_keys=test_keys, watch=watch)
+                agent = Agent(policy, test_keys=test_keys, watch=watch, file=file)
                 _serve(agent, metrics)
             except LedgerLost as error:
                 raise EndedForGood(str(error)) from error

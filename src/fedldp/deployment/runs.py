@@ -125,6 +125,11 @@ class Queue:
                     f"agreement {agreement}: its run {found.run} is in the queue with another "
                     "agreement; sites answer only one: ask for an agreement for a new run"
                 )
+            if own.with_suffix(".ended").exists():
+                raise ConfigError(
+                    f"agreement {agreement}: its run {found.run} has ended; another run needs "
+                    "another invite, and may begin with this one's weights (--initial)"
+                )
             if not own.with_suffix(".stopped").exists():
                 raise ConfigError(f"agreement {agreement}: its run {found.run} is queued already")
             own.with_suffix(".stopped").unlink()

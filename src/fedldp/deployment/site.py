@@ -15,6 +15,7 @@ import logging
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Lock
 from urllib.parse import urlsplit
 
@@ -55,6 +56,7 @@ from fedldp.deployment.policy import (
     make_state,
     own_place,
     private_to_owner,
+    read_policy,
     rounds_answered,
 )
 from fedldp.deployment.site_ledger import LEAST_HASH, SiteLedger
@@ -82,6 +84,17 @@ _MOST_RUNS = 8
 _LEAST_BYTES = 1 << 20
 _BYTES_OF_WEIGHT = 32
 _BYTES_OF_SITE = 256
+_OPENED = (
+    "data",
+    "label_column",
+    "person_column",
+    "key",
+    "witness",
+    "state",
+    "budget",
+    "person_budget",
+)
+"""What the agent opens once."""
 
 
 @dataclass(frozen=True)
@@ -116,15 +129,21 @@ class Agent:
         test_keys: whether to serve agreements whose randomness comes from a seed; for the demo
             only.
         watch: what the agent tells about itself; made if it is missing.
+        file: the file of the policy, which is read again when it changes; None: never.
 
     Raises:
         FedldpError: the key, the ledger, the secret or the data cannot be used.
     """
 
     def __init__(
-        self, policy: SitePolicy, *, test_keys: bool = False, watch: SiteWatch | None = None
+        self,
+        policy: SitePolicy,
+        *,
+        test_keys: bool = False,
+        watch: SiteWatch | None = None,
+        file: Path | None = None,
     ) -> None:
-        self.policy = policy
+        self.policy, self._file, self._read = policy, file, policy
         self._test_keys = test_keys
         self._key = read_private(policy.key)
         self._public = self._key.public_key().public_bytes_raw().hex()
@@ -182,6 +201,7 @@ class Agent:
 
         Those whose rounds are all answered come last; they have no more than a repeat to send.
         """
+        self._read_again()
         try:
             digests = [each.digest for each in self._accepted.current()]
         except LedgerUnusable:  # their requests are refused, as a normal answer
@@ -191,6 +211,29 @@ class Agent:
         if len(runs) > _MOST_RUNS:
             self._rate_limited(f"{len(runs) - _MOST_RUNS} runs wait: {_MOST_RUNS} are under way")
         return {run.accepted.digest: run.policy.server[0] for run in runs[:_MOST_RUNS]}
+
+    def _read_again(self) -> None:
+        """Take up what was added to the policy's file, as ``join`` does for another study.
+
+        Runs that the agent serves keep the policy with which they began, and what the agent has
+        opened stays open, both until it restarts.
+        """
+        if self._file is None:
+            return
+        try:
+            found = read_policy(self._file)
+        except ConfigError as error:
+            self._rate_limited(f"the policy stays as it was: {error}", "the policy cannot be read")
+            return
+        if found == self._read:
+            return
+        self._read = found
+        opened = {name: getattr(self.policy, name) for name in _OPENED}
+        if changed := [name for name in _OPENED if getattr(found, name) != opened[name]]:
+            log.warning("%s: changed in the policy; restart the agent", ", ".join(changed))
+        self.policy = found.changed(**opened)
+        self._refused.clear()
+        log.info("the policy was read again; runs that are served keep the one they began with")
 
     def _is_answered(self, run: ServedRun) -> bool:
         """Return whether the site answered all rounds of a run, by the answers that have left."""

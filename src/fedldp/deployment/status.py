@@ -209,6 +209,9 @@ def _next_of_server(
     if process.runs:
         known = process.known
         return "unknown" if known is None else str(known.get("next", "unknown"))
+    queued = folder.parent / "queue" / f"{folder.name}.agreement"
+    if queued.with_suffix(".stopped").exists():
+        return f"to continue it, queue it again: fedldp deploy queue {folder.parent} {queued}"
     if not ENDED.is_in([process.over] if process.over is not None else []):
         return "start fedldp deploy server again, which continues after the last complete round"
     usable = "no round is complete, so there is no model"
