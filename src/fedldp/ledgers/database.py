@@ -300,8 +300,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 _WORDS = {
     "SQLITE_NOTADB": "this is not a ledger; check the path",
     "SQLITE_ERROR": "this is not a ledger, or an incomplete one; check the path",
-    "SQLITE_CORRUPT": "the file is damaged; put the newest copy back, and run fedldp deploy "
-    "restored, which charges what it may lack",
+    "SQLITE_CORRUPT": "it is damaged; put the newest copy back and run fedldp deploy restored",
     "SQLITE_BUSY": "another process is using it; try again once that process has ended",
     "SQLITE_CANTOPEN": "it cannot be opened; check the path and the file's permissions",
     "SQLITE_READONLY": "it cannot be written; check the permissions of the file and its folder",
