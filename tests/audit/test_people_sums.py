@@ -234,6 +234,21 @@ def test_no_noise_in_a_question_is_found_by_trials(
     assert play("", [game], confidence=0.999, trials=60, seed=0).verdict == "bug"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("cls", "verdict"), [(RIGHT, "ok"), (NO_NOISE, "bug")])
+def test_games_of_counts_of_sampled_people_are_played(cls: Any, verdict: str) -> None:
+    config = cls(**planted.settings(rounds=3, class_count_rounds=1, sample_rate=0.5))
+    (game,) = (
+        each
+        for each in planned_games(config, problem_of(config, None), FEW)
+        if isinstance(each, SystemGame)
+        and each.lines[0].setting.startswith("small")
+        and (each.lines[0].unit, each.swap, each.suffix) == ("record", "label", "")
+    )
+    assert game.rounds == (1, 2)  # one counts, and one trains
+    assert play("", [game], confidence=0.999, trials=100, seed=0).verdict == verdict
+
+
 def checked(config: Any, shape: Problem) -> Any:
     check = PeopleCheck.of(config, shape)
     assert check is not None

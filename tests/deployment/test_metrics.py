@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from environments import Environment, ask, make_environment, request_of
 from https_ends import eventually
 from prometheus_client.core import GaugeMetricFamily
 
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, LedgerUnusable
 from fedldp.deployment.metrics import of_agent, of_server, serving, text_of
 from fedldp.deployment.pages import page_of_servers, page_of_site
 from fedldp.deployment.server import Server
@@ -166,6 +168,28 @@ def test_metrics_and_page_show_a_release_once_it_has_left(tmp_path: Path) -> Non
     assert len(agent.shown) == 1
     assert "fedldp_releases 1.0" in text_of(of_agent(agent)).splitlines() != numbers.splitlines()
     assert told(page_of_site(agent)) != page
+
+
+@pytest.mark.slow
+def test_metrics_show_a_refusal_once_it_has_left(tmp_path: Path) -> None:
+    """The ledger may fail when training has ended, and that moment must not be shown."""
+    env = make_environment(tmp_path, seeded=False, policy={"answer_after_seconds": 2.0})
+    agent = env.agent(0)
+    failed = threading.Event()
+
+    def keep() -> Any:
+        failed.set()
+        raise LedgerUnusable("the disk is full")
+
+    agent._kept.keep = keep  # type: ignore[method-assign]
+    asking = threading.Thread(target=ask, args=(agent, env, request_of(env)))
+    asking.start()
+    assert failed.wait(60)
+    time.sleep(0.2)
+    assert asking.is_alive()
+    assert agent.watch.document()["refuses"] is None
+    asking.join()
+    assert agent.watch.document()["refuses"] == "the disk is full"
 
 
 def test_entries_that_were_read_earlier_take_no_release_from_what_is_shown(tmp_path: Path) -> None:

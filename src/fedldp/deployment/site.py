@@ -175,7 +175,8 @@ class Agent:
             note_others(policy.data, keys_of(policy), self._ledger.database)
         except LedgerUnusable as error:
             # Start anyway: the server is told, so that it does not wait for this site.
-            self._refuses(error)
+            self._say_refused(error)
+            self.watch.refuses(str(error))
         except ConfigError as error:  # it is said at the next ``join`` and ``accept``
             log.warning("the ledgers of these data are not known: %s", error)
         for each in self._accepted.current():
@@ -276,9 +277,10 @@ class Agent:
             # Each answer has its own timer: if requests that arrive together shared one, the wait
             # for the last answer would reveal how long the others took.
             asked = time.monotonic()
-            answered, left, entries = self._answered(run, message)
+            answered, left, entries, refuses = self._answered(run, message)
             answer = pack(answered)
             self._wait_since(asked)
+            self.watch.refuses(refuses)
             self._left[message.digest] = left
             self._show(run, entries)
             self.watch.passed(sent=len(answer), received=len(body))
@@ -394,8 +396,8 @@ class Agent:
 
     def _answered(
         self, run: ServedRun, message: Ask
-    ) -> tuple[Answered, bytes, list[Release] | None]:
-        """Return an answer, and the receipt and entries to show once the answer has left."""
+    ) -> tuple[Answered, bytes, list[Release] | None, str | None]:
+        """Return an answer, and the receipt, entries and refusal to show once it has left."""
         shown, left = message.receipt, self._left[message.digest]
         try:
             before = self._kept.check()
@@ -408,17 +410,16 @@ class Agent:
             entries = self._kept.keep() if marks else self._ledger.releases()
             own = self._receipt(run, entries)
             self._tell(run, content, len(answer), before, entries)
-            self.watch.refuses(None)
         except LedgerUnusable as error:
-            self._refuses(error)
+            self._say_refused(error)
             # Give back the receipt that the server showed; it will show the same one next time.
-            return Answered(shown, self._refused_for_ledger(run, message)), left, self.shown
+            refused = Answered(shown, self._refused_for_ledger(run, message))
+            return refused, left, self.shown, str(error)
         answered = Answered(self._later(shown, own, entries), answer)
-        return answered, self._later(left, own, entries), entries
+        return answered, self._later(left, own, entries), entries, None
 
-    def _refuses(self, error: LedgerUnusable) -> None:
+    def _say_refused(self, error: LedgerUnusable) -> None:
         self._rate_limited(f"refused: {error}", "refused for the ledger")
-        self.watch.refuses(str(error))
 
     def _tell(
         self,
