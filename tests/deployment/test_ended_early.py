@@ -231,8 +231,10 @@ def test_a_run_that_ends_before_its_first_round_has_no_model(tmp_path: Path) -> 
     env = environment(tmp_path)
     server = env.server()
     ask_to_finish(env.folder / "server", now=True)
+    pipe = env.pipe()
     with pytest.raises(EndedForGood, match="before its first round"):
-        server.serve(env.pipe(), lambda record: None, None)
+        server.serve(pipe, lambda record: None, None)
+    assert pipe.ended == 0
     assert [env.releases(site) for site in range(3)] == [[]] * 3
     with pytest.raises(ConfigError, match="not the folder of a server's run"):
         ask_to_finish(tmp_path, now=False)

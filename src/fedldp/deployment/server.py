@@ -315,6 +315,8 @@ class Server:
             left_out = len(self.rounds) < config.rounds
             self.watch.ends(f"ended {self._done}" if left_out else "the run is complete")
         except EndedForGood as error:
+            if not self.rounds and asked_to_finish(self.folder.path) is not None:
+                pipe.end(0)  # so that the sites do not keep a budget for it
             ended = self._ended_early(error, sites)
             self.watch.ends(f"ended: {ended}", ENDED(why=str(ended)))
             raise ended from error
