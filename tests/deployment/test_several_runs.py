@@ -194,6 +194,7 @@ def test_one_of_two_runs_is_finished_and_the_other_goes_on(tmp_path: Path) -> No
         eventually(lambda: (Queue(home).run(run).rounds() or (0, 0))[0] > 2)
         ask_to_finish(home / run, now=False)
         eventually(lambda: states(home) == ["ended"])
+        assert Queue(home).run(run).why == "finished by its operator"
         eventually(lambda: all("is over after" in agent.text() for agent in agents))
         server.end()
         for agent in agents:

@@ -30,7 +30,7 @@ from fedldp.deployment.initial import beside
 from fedldp.deployment.key_changes import next_key_of
 from fedldp.deployment.logs import JsonLines
 from fedldp.deployment.policy import ServerTable, SitePolicy
-from fedldp.deployment.runs import Queue, QueuedRun
+from fedldp.deployment.runs import Queue, QueuedRun, asked_to_finish
 from fedldp.deployment.server import Served, Server
 from fedldp.deployment.site import Agent, largest_message
 from fedldp.deployment.sites import Stopped
@@ -306,7 +306,10 @@ def _serve_queue(
                 of = found.config.rounds
                 with beating(server.watch), listener.serving(pipe_of(found)) as pipe:
                     server.serve(pipe, lambda record: _log_round(record, of), None, stopped)
-                queue.end(each.run, "complete")
+                finished = asked_to_finish(each.folder) is not None
+                why = "finished by its operator" if finished else "complete"
+                queue.end(each.run, why)
+                log.info("is over (%s): see %s", why, each.folder / "report.html")
         except Stopped:
             log.info("stopped")
         except EndedForGood as error:
