@@ -27,7 +27,7 @@ from fedldp.data import read_table
 from fedldp.deployment.acceptance import payable
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement
-from fedldp.deployment.checks import check_data
+from fedldp.deployment.checks import check_data, check_site
 from fedldp.deployment.identity import make_identity, read_public
 from fedldp.deployment.messages import (
     NO_RECEIPT,
@@ -394,6 +394,15 @@ def test_garbage_between_requests_stops_nothing_and_the_log_stays_short(
         assert isinstance(content(ask(agent, env, request_of(env, round))), Report)
     assert env.releases(0) == [(1, 0), (2, 0)]
     assert len(caplog.records) <= 12, caplog.text
+
+
+def test_a_check_names_a_ledger_that_cannot_be_written(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = env.policies[0]
+    monkeypatch.setattr("os.access", lambda path, mode: path != policy.ledger)
+    bad = [found.what for found in check_site(policy) if not found.ok]
+    assert any(f"{policy.ledger}: the agent cannot write there" in what for what in bad)
 
 
 def test_an_unwritable_state_folder_is_refused_in_one_line(env: Environment) -> None:

@@ -74,7 +74,7 @@ def check_site(policy: SitePolicy) -> list[Found]:
         ("ledger", lambda: _ledger(policy), ""),
         ("mark", lambda: _writable(policy.mark.parent), _WRITABLE),
         ("key", lambda: _key(policy.key), ""),
-        ("state", lambda: _writable(policy.state), _WRITABLE),
+        ("state", lambda: _writable(policy.state, policy.ledger), _WRITABLE),
         *_private_ones(data=policy.data, ledger=policy.ledger, state=policy.state),
     ]
     for server in policy.server:
@@ -160,9 +160,10 @@ def _private(path: Path) -> str:
     return f"{path}: readable by its owner only"
 
 
-def _writable(folder: Path) -> str:
-    if folder.exists() and not os.access(folder, os.W_OK):
-        raise FedldpError(f"{folder}: the agent cannot write there")
+def _writable(folder: Path, *files: Path) -> str:
+    for path in (folder, *files):
+        if path.exists() and not os.access(path, os.W_OK):
+            raise FedldpError(f"{path}: the agent cannot write there")
     return f"{folder}: the agent can write there"
 
 
