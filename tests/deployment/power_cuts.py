@@ -338,7 +338,9 @@ def state_of(folder: Path) -> tuple[dict[str, str], dict[str, bytes]]:
 
 def key_of(path: Path) -> str:
     """Return what ``synced.c`` calls a file."""
-    seconds, _, nanoseconds = str(site_ledger._born(path)).partition(".")
+    with path.open("rb") as file:
+        born = site_ledger._born(file.fileno())
+    seconds, _, nanoseconds = str(born).partition(".")
     return f"{path.stat().st_ino}-{seconds}-{int(nanoseconds or 0)}"
 
 

@@ -128,6 +128,7 @@ BORROW = {
     "mechanisms/test_categories.py": "one law of categories, of which a mechanism is a paper's",
     "test_installed_papers.py": "the scan of papers",
     "test_own_word.py": "an own system that derives from a published one",
+    "test_pitfalls.py": "what a published mechanism costs, as a page says",
     "test_rooms.py": "the layer of papers' attacks",
 }
 """Tests of rooms that name a module of a paper, and why."""

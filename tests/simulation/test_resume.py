@@ -335,7 +335,7 @@ def test_a_round_writes_as_much_as_any_earlier_one(tmp_path: Path) -> None:
         rounds.append(record)
         before = size_of(path / "metrics.jsonl")
         folder.write_round(
-            State(round=len(rounds) + 1, weights=np.zeros(4, np.float32)), rounds, MemoryLedger()
+            State(round=number + 1, weights=np.zeros(4, np.float32)), rounds, MemoryLedger()
         )
         appended = size_of(path / "metrics.jsonl") - before
         written.append(appended + size_of(path / "checkpoint"))

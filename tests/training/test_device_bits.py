@@ -49,6 +49,9 @@ class Given(Stream):
         taken, self.words = self.words[:count], self.words[count:]
         return np.concatenate([taken, np.zeros(count - len(taken))]).astype(dtype)
 
+    def fill(self, buffer: np.ndarray, count: int) -> None:
+        buffer[:count] = self.integers(count // 4, np.int32).view(np.uint8)
+
 
 def test_words_next_to_a_threshold_are_resolved_in_the_same_way() -> None:
     mechanism, size = TwoPoint(1.0), 200
