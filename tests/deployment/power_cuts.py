@@ -337,9 +337,12 @@ def state_of(folder: Path) -> tuple[dict[str, str], dict[str, bytes]]:
 
 
 def key_of(path: Path) -> str:
-    """Return what ``synced.c`` calls a file."""
-    with path.open("rb") as file:
-        born = site_ledger._born(file.fileno())
+    """Return what ``synced.c`` calls a file or folder."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        born = site_ledger._born(opened)
+    finally:
+        os.close(opened)
     seconds, _, nanoseconds = str(born).partition(".")
     return f"{path.stat().st_ino}-{seconds}-{int(nanoseconds or 0)}"
 
