@@ -58,21 +58,23 @@ SAID = {
     "ε 1 becomes {:.4f}, {:.4f} and {:.0f}.": [
         shuffled_one_epsilon(1.0, honest, DELTA) for honest in (100, 10, 1)
     ],
-    "give {:.2f}, {:.2f}, {:.2f}.": [blanket_epsilon(HIDDEN, n, DELTA) for n in (1000, 100, 10)],
+    "n of 1,000, 100 and 10 give {:.2f}, {:.2f}, {:.2f}.": [
+        blanket_epsilon(HIDDEN, n, DELTA) for n in (1000, 100, 10)
+    ],
     "an ε of 1 becomes {:.4f} and": [clamped()],
     "keeps {:,.0f} of": [TwoPoint(20.0).threshold_min],
-    "at C costs {:.4f}.": [gaussian_epsilon(2 / gaussian_sigma(1.0, DELTA), DELTA)],
-    "it has {:.2f} and {:.2f}.": [classical(10), classical(15)],
+    "and sensitivity C has {:.4f}.": [gaussian_epsilon(2 / gaussian_sigma(1.0, DELTA), DELTA)],
+    "for 10 and 15 really has {:.2f} and {:.2f}.": [classical(10), classical(15)],
     "five draws of a bit at ε 1 have ε {:.0f}.": [two_valued_epsilon(1.0, 5, DELTA)],
     "The true figure is {:.2f}.": [two_valued_epsilon(1.0, 100, DELTA)],
-    "takes sensitivity 2 ({:.4f}), the other 1 ({:.4f} exactly)": [
+    "takes sensitivity 2 ({:.4f}), the other 1 (4.7285; the exact curve has {:.4f})": [
         gaussian_epsilon(mu, DELTA) for mu in (2.0, 1.0)
     ],
-    "970.6 for {:.2f}.": [gaussian_epsilon(40.0, DELTA)],
+    "970.6 instead of {:.2f}.": [gaussian_epsilon(40.0, DELTA)],
     "sampling says {:.2f} (noise": [steps_at(poisson_sample(1.0, 1 / 1000))],
     "of equal size cost {:.2f}.": [steps_at(fixed_size_sample(1.0, 1, 1000))],
-    "a bound of {:.2f} to hold, and gives {:.2f}; exact is {:.4f}.": [
-        math.log(100 / (16 * math.log(2 / DELTA))),
+    "needs an ε of at most {:.2f} at n 100": [math.log(100 / (16 * math.log(2 / DELTA)))],
+    "at ε 1 it gives {:.2f}, where {:.4f} is exact.": [
         closed_form(),
         shuffled_one_epsilon(1.0, 100, DELTA),
     ],
