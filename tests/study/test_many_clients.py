@@ -17,14 +17,13 @@ def test_the_figures_of_the_page_are_those_of_the_results() -> None:
     found = many_clients.figures(RunStore(RESULTS).rows)
 
     def mean(clients: int, epsilon: float, name: str, features: str = "pose") -> str:
-        runs = found["mnist", features, clients, epsilon, name]
-        return many_clients.shown(runs).partition(" ")[0]
+        return many_clients.shown(found["mnist", features, clients, epsilon, name])
 
     assert f"| 1,000 clients, ε 4 | {mean(1000, 4, ONCE)} | |" in text
     for clients, epsilon in ((1000, 1), (100, 4)):
         once, summed = (mean(clients, epsilon, name) for name in (ONCE, SUM))
         assert f"| {clients:,} clients, ε {epsilon} | {once} | {summed} |" in text
-    assert f"on pixels {mean(1000, 4, ONCE, 'pixels')} for the first cell" in text
+    assert f"On pixels the first cell has {mean(1000, 4, ONCE, 'pixels')}." in text
 
 
 def test_every_figure_is_proven_to_cost_at_most_its_epsilon() -> None:
