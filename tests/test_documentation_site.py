@@ -71,15 +71,19 @@ def test_the_navigation_has_every_page_once() -> None:
 
 @pytest.mark.slow
 def test_every_page_is_built_and_those_of_results_are_linked(site: Path) -> None:
-    pages = [*(site.parent / "docs").rglob("*.md")]
-    linked = {
-        (page.parent / target.partition("#")[0]).resolve()
-        for page in pages
-        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
-    }
+    docs = (site.parent / "docs").resolve()
+    pages, linked = [*docs.rglob("*.md")], set()
     for page in pages:
-        assert (site / page.relative_to(site.parent / "docs").with_suffix(".html")).exists()
-        assert page.parent.name != "results" or page.resolve() in linked
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            path, _, anchor = target.partition("#")
+            to = (page.parent / path).resolve() if path else page
+            linked.add(to)
+            if anchor and "results" in {page.parent.name, to.parent.name}:
+                built = site / to.relative_to(docs).with_suffix(".html")
+                assert f'id="{anchor}"' in built.read_text(encoding="utf-8"), target
+    for page in pages:
+        assert (site / page.relative_to(docs).with_suffix(".html")).exists()
+        assert page.parent.name != "results" or page in linked
 
 
 @pytest.mark.slow
