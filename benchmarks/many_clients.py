@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.blocks import from_template
 from fedldp.algorithms.config import RunConfig
 from fedldp.data import Dataset, load_dataset
-from fedldp.experiments.comparing import Cell, Comparison, Contestant, Try
+from fedldp.experiments.comparing import Comparison, Contestant, Try
 from fedldp.experiments.comparing.comparison import Cells
 from fedldp.experiments.comparing.running import outcome_in
 from fedldp.experiments.executors import Processes
@@ -180,17 +180,24 @@ def measure(store: RunStore, only: str, budget: float) -> None:
 
 
 def figures(rows: Mapping[str, Row]) -> dict[tuple[str, str, int, float, str], list[Row]]:
-    """Return each cell's measured runs by contestant, with the chosen settings, in order."""
-    found = {}
-    for dataset, features, clients, epsilon, names in CELLS:
-        compared = comparison(dataset, features, epsilon)
-        for name in names:
-            cell = Cell(f"{dataset}, {features}", clients, name, epsilon)
-            runs = list(compared.result(cell, rows).runs)
-            if len(runs) < len(compared.seeds):
-                runs = []
-            found[dataset, features, clients, epsilon, name] = runs
-    return found
+    """Return each cell's measured runs by contestant, with the chosen settings, by seed.
+
+    It needs no data: what was measured with the chosen settings is marked in the rows.
+    """
+    measured: dict[tuple[str, int, str, float], list[Row]] = {}
+    for row in rows.values():
+        if row["purpose"] == "measured":
+            cell = row["cell"]
+            name = cell["task"], cell["clients"], cell["contestant"], cell["epsilon"]
+            measured.setdefault(name, []).append(row)
+    return {
+        (dataset, features, clients, epsilon, name): sorted(
+            measured.get((f"{dataset}, {features}", clients, name, epsilon), []),
+            key=lambda run: run["seed"],
+        )
+        for dataset, features, clients, epsilon, names in CELLS
+        for name in names
+    }
 
 
 def shown(runs: Sequence[Row]) -> str:

@@ -160,6 +160,7 @@ def test_a_paper_without_anything_to_read_is_left_out(site: Path, fedldp_command
     )
 
 
+@pytest.mark.slow
 def test_a_sweep_says_in_one_line_where_own_code_fails(site: Path, fedldp_command: Any) -> None:
     code = TOY["mechanism.py"].replace(EVENT, "return {}[size]")
     guides.install(site, "toypaper", {**TOY, "mechanism.py": code})

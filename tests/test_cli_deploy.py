@@ -229,6 +229,7 @@ def test_a_restored_site_says_what_it_has_accepted_since_its_copy(
     assert fedldp_command(*accept).status == 0
 
 
+@pytest.mark.slow
 def test_a_site_says_that_it_was_moved_or_that_nothing_of_its_ledger_is_left(
     agreed: Any, fedldp_command: Any
 ) -> None:

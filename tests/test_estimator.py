@@ -106,6 +106,7 @@ def test_another_model_or_other_features_have_the_settings_of_advice(more: dict[
     assert config.rounds == starting_point("record", "server")["rounds"]
 
 
+@pytest.mark.slow
 def test_the_default_is_the_rule_which_measures_where_there_are_many_rows() -> None:
     generator = np.random.default_rng(0)
     features = generator.normal(size=(4000, 3)) * [0.03, 1, 1]
@@ -173,6 +174,7 @@ def test_every_guarantee_without_a_recipe_is_met(unit: str, adversary: str) -> N
 # Labels and columns
 
 
+@pytest.mark.slow
 def test_labels_are_of_any_type(fitted: Any) -> None:
     features, labels, sites = rows()
     shares = fitted.predict_proba(features)
@@ -218,6 +220,7 @@ def public_steps(model: FederatedClassifier) -> Any:
     return make_pipeline(ranges, FunctionTransformer(np.tanh), model)
 
 
+@pytest.mark.slow
 def test_a_pipeline_of_public_steps_passes_groups_on() -> None:
     features, labels, sites = rows()
     model = FederatedClassifier(**PRIVATE, **QUICK)

@@ -113,6 +113,7 @@ def test_a_page_says_on_whose_word_it_relies(fedldp_command: Any) -> None:
     assert "What can be proven." in ours
 
 
+@pytest.mark.slow
 def test_a_sweep_says_on_whose_word_each_figure_relies(fedldp_command: Any, folder: Path) -> None:
     command = ("sweep", *SHORT[:2], *SHORT[4:], "--seeds", "0", "--workers", "1", "--out", "swept")
     ran = fedldp_command(*command, "--grid", f"mechanism={OWN},two_point")

@@ -144,6 +144,7 @@ def test_a_round_with_too_few_clients_left_has_no_sum_and_moves_nothing(
         assert phase <= last or not found.wire.seen[phase]
 
 
+@pytest.mark.slow
 def test_a_round_without_a_sum_leaves_nothing_that_is_sent_again(
     without_a_sum: Callable[[Phase], Outcome],
 ) -> None:

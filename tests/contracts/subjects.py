@@ -55,7 +55,7 @@ def candidates() -> dict[str, RunConfig]:
             )
     for changes in PEOPLE:
         found[f"people, {_named(changes)}"] = made["person-dp-sgd-digits"].changed(**changes)
-    code = {"noise": "code", "example_clip": 1.8, "model": "mlp_linear"}
+    code = {"noise": "code", "example_clip": 1.8}
     found["nbafl, as its authors' code"] = made["nbafl-digits"].changed(**code)
     found["toy"] = find_system(TOY).model_validate({**composed, "rounds": ROUNDS})
     return {name: _short(config) for name, config in found.items()}

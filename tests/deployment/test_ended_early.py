@@ -152,6 +152,7 @@ def test_a_run_that_the_budgets_end_leaves_all_that_was_paid_for(
     assert status_of_site(env.policies[0])["runs"][0]["rounds"] == {"done": rounds, "of": ROUNDS}
 
 
+@pytest.mark.slow
 def test_the_statement_has_the_round_in_which_only_some_could_pay(tmp_path: Path) -> None:
     """The server has seen the last report of the sites that could."""
     env = environment(tmp_path, paid=2, richer=[0])
@@ -162,6 +163,7 @@ def test_the_statement_has_the_round_in_which_only_some_could_pay(tmp_path: Path
     assert max(left(env)) == pytest.approx(whole[0] * 3 / ROUNDS)
 
 
+@pytest.mark.slow
 def test_without_a_complete_round_there_is_no_model(tmp_path: Path) -> None:
     env = environment(tmp_path, paid=0)
     with pytest.raises(EndedForGood) as found:
@@ -210,6 +212,7 @@ def test_a_run_that_its_operator_ends_states_what_was_released_and_tells_the_sit
         ask_to_finish(env.folder / "server", now=True)
 
 
+@pytest.mark.slow
 def test_a_run_without_a_quorum_is_ended_at_once(tmp_path: Path) -> None:
     env = environment(tmp_path)
     pipe = env.pipe()
@@ -270,6 +273,7 @@ def test_what_is_paid_and_due_after_training_is_run_unless_it_ends_now(
     assert bits(again) == bits(served)
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_while_it_ends_goes_on_with_what_is_due(tmp_path: Path) -> None:
     env = environment_of(tmp_path, *STAGED)
 

@@ -196,6 +196,7 @@ def test_a_run_ends_after_the_stated_number_of_tries_and_the_next_start_continue
     assert bits(env.serve()) == expected
 
 
+@pytest.mark.slow
 def test_a_site_that_withdraws_its_acceptance_is_neither_asked_nor_waited_for(
     tmp_path: Path,
 ) -> None:

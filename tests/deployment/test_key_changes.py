@@ -65,6 +65,7 @@ def next_run(env: Environment, letter: str = "e") -> Environment:
     return replace(env, agreement=agreement)
 
 
+@pytest.mark.slow
 def test_the_ledger_continues_and_the_old_key_opens_nothing(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False, quorum=2)
     policy, before = env.policies[0], public(env.policies[0])
@@ -127,6 +128,7 @@ def test_a_current_run_no_longer_asks_the_old_key(tmp_path: Path) -> None:
     check_current(env.folder, {"site-0": public(env.policies[0])})
 
 
+@pytest.mark.slow
 def test_wherever_a_change_is_interrupted_the_next_call_leads_to_one_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -215,6 +215,7 @@ def fetched(url: str, **headers: str) -> tuple[int, str, str]:
         return error.code, error.headers["content-type"], error.read().decode()
 
 
+@pytest.mark.slow
 def test_the_port_is_open_to_this_machine_only_by_default(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -82,6 +82,7 @@ def test_a_site_refuses_a_second_round_whoever_asks(tmp_path: Path) -> None:
             assert isinstance(read_reply(again.answer)[2], Report), "its own round it recalls"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("round", "seeded"), [(1, True), (2, False)])
 def test_a_restarted_server_keeps_its_cohorts(tmp_path: Path, round: int, seeded: bool) -> None:
     env = make_environment(tmp_path, *ONCE, sites=6, quorum=3, seeded=seeded)
@@ -222,6 +223,7 @@ def test_a_run_gives_the_weights_of_the_simulation(channel: str, tmp_path: Path)
     }
 
 
+@pytest.mark.slow
 def test_real_keys_draw_the_discrete_gaussian(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ def test_a_report_does_not_reveal_how_many_examples_its_site_has(
     assert ("at most 30 examples per site" in caplog.text) == (missing < 0)
 
 
+@pytest.mark.slow
 def test_data_that_change_during_a_run_are_refused_if_an_example_is_charged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

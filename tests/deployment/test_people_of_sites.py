@@ -232,6 +232,7 @@ def test_sites_run_stages_like_the_simulation_and_pay_each_at_its_own_price(
     assert shares == pytest.approx([0.1, 0.85, 0.05], rel=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pays", [0, 1, 2, 4, 6])
 def test_a_site_knows_how_many_rounds_of_all_stages_its_budget_pays(
     tmp_path: Path, pays: int
@@ -259,6 +260,7 @@ def test_a_site_knows_how_many_rounds_of_all_stages_its_budget_pays(
     assert granted == pays
 
 
+@pytest.mark.slow
 def test_a_restored_site_is_charged_every_lost_round_at_its_stages_price(tmp_path: Path) -> None:
     env = environment_of(tmp_path, *STAGED)
     ledger, copy = env.policies[0].ledger, tmp_path / "copy"

@@ -86,6 +86,7 @@ def test_agreements_accepted_since_the_copy_are_charged(tmp_path: Path) -> None:
     restored.check_new(other, new=True)
 
 
+@pytest.mark.slow
 def test_every_restore_from_the_same_copy_is_charged(tmp_path: Path) -> None:
     sites, copy = tmp_path / "sites", tmp_path / "copy"
     env = make_environment(sites, seeded=False)
@@ -103,6 +104,7 @@ def test_every_restore_from_the_same_copy_is_charged(tmp_path: Path) -> None:
         assert len(env.ledger(0).releases()) == left
 
 
+@pytest.mark.slow
 def test_a_lost_renewal_can_be_restored_and_hides_no_release(tmp_path: Path) -> None:
     """The mark counts the renewal, which is not repeated: only the owner can renew a budget."""
     env = limited(tmp_path, 2)
@@ -135,6 +137,7 @@ def test_a_lost_renewal_can_be_restored_and_hides_no_release(tmp_path: Path) -> 
     kept.verify()
 
 
+@pytest.mark.slow
 def test_a_renewal_in_the_copy_hides_no_release_from_the_mark(tmp_path: Path) -> None:
     """An entry that the owner adds to an older copy does not account for releases that the mark
     counts."""

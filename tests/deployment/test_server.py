@@ -226,6 +226,7 @@ def test_a_statement_below_the_truth_by_a_rounding_is_not_shown(tmp_path: Path) 
     assert read_statement(tmp_path / "server") == env.agreement.planned
 
 
+@pytest.mark.slow
 def test_one_lying_site_moves_a_weight_by_at_most_2rk_over_n(tmp_path: Path) -> None:
     """Replace all of one site's bits: the two decoded values are 2 r K apart, in a mean over n
     sites."""

@@ -69,6 +69,7 @@ def test_a_run_is_queued_once_and_only_for_the_servers_authority(
         queued(home, env.agreement)
 
 
+@pytest.mark.slow
 def test_a_queue_with_a_thousand_runs_begins_as_many_as_it_may(
     env: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

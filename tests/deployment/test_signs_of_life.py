@@ -108,6 +108,7 @@ def test_a_site_at_work_is_there_as_long_as_its_signs_come(
         assert all_taken(pipe, tag) == {tag: b"train"}
 
 
+@pytest.mark.slow
 def test_signs_of_life_without_answers_extend_no_deadline(ends: Ends) -> None:
     with ends.pipe() as pipe, ends.client() as client:
         shown = ends.token(client)
@@ -128,6 +129,7 @@ def test_signs_of_life_without_answers_extend_no_deadline(ends: Ends) -> None:
 # Causes that the server's operator is told
 
 
+@pytest.mark.slow
 def test_a_server_logs_once_that_its_certificate_will_expire(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -296,6 +296,7 @@ def test_removing_the_newest_entries_shows_only_in_the_last_hash(path: Path) -> 
     assert last not in [entry.hash for entry in entries]
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_refused_or_read_correctly(path: Path) -> None:
     entries = filled(path).verify()
     whole = path.read_bytes()

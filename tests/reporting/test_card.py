@@ -270,6 +270,7 @@ def test_the_model_works_from_the_published_files(visits: Path, tmp_path: Path) 
     assert len(predict(load_trained(tmp_path), new)) == 2
 
 
+@pytest.mark.slow
 @given(text=st.text(max_size=40))
 def test_text_from_a_folder_is_only_text_in_the_card(text: str) -> None:
     found = escaped(text)

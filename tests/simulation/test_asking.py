@@ -332,6 +332,7 @@ def test_quartiles_are_those_of_numbers_without_noise() -> None:
         assert 0 < found[f"{name} of x"].half_width < 0.6
 
 
+@pytest.mark.slow
 def test_an_interval_of_a_median_holds_it_beside_many_edges_where_nobody_is() -> None:
     """49 % are below 10 and all others above 90; noise at each of 80 edges could mislead."""
     generator = np.random.default_rng(0)

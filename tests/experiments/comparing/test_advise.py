@@ -450,6 +450,7 @@ def test_each_site_has_a_verdict_of_its_own(tmp_path: Path) -> None:
     assert "does better alone" not in " ".join(advice(tmp_path, {FREE: 0.9, ANY: 0.88}).advice)
 
 
+@pytest.mark.slow
 def test_groups_are_scored_and_said_to_be_uncharged(tmp_path: Path) -> None:
     by = {"settings": {"by_columns": ["sex", "site"]}}
     found = advice(tmp_path, {FREE: 0.9, ANY: 0.88}, **by)
@@ -632,6 +633,7 @@ def test_the_target_of_a_link_is_not_revealed(
     assert seen_from(tmp_path / "study", config) == {"dataset": "t.csv"}
 
 
+@pytest.mark.slow
 def test_sums_have_the_noise_of_one_server(tmp_path: Path) -> None:
     found = advice(tmp_path, {FREE: 0.9, SUM: 0.88, CENTRAL: 0.6})
     assert "Sums and one server have noise of the same size" in found.told("of_trust")

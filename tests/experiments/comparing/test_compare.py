@@ -74,6 +74,7 @@ def test_rows_have_conditions_and_all_runs_an_epsilon_of_their_own(
         assert escape(words.together_line(made.together[0])) in escape(text)
 
 
+@pytest.mark.slow
 def test_a_score_that_is_not_above_its_baseline_says_so(made: Any, tmp_path: Path) -> None:
     (best,) = {row["figure"]["baseline"] for row in made.summary()["rows"]}
     assert f"{100 * best:.2f}" == "10.28"  # always one class of the digits

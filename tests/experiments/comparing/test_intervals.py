@@ -116,6 +116,7 @@ def test_a_difference_on_the_same_people_is_paired() -> None:
     assert gap.interval[1] - gap.interval[0] < min(widths) / 10
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_true_value_as_often_as_they_say() -> None:
     """The AUC of shifted normal scores is known; each trial draws people and the noise of runs."""
     draw, trials = np.random.default_rng(0), 200

@@ -428,6 +428,7 @@ def test_the_tables_of_a_page_agree_with_the_committed_results(
     assert text == updated(text), f"run: python -m fedldp.experiments.reproduction docs/{page}.md"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ldp-fl-fig3", "ldpfl-fig2"])
 def test_a_page_has_its_text_its_table_and_a_chart_where_rounds_are_known(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -29,6 +29,7 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("FEDLDP_DATA", raising=False)
 
 
+@pytest.mark.slow
 def test_the_json_of_a_sweep_keeps_to_the_contract(fedldp_command: Any, tmp_path: Path) -> None:
     outcome = fedldp_command(
         "sweep", "quickstart", "fedavg-quickstart", "--grid", "epsilon=1,2", "--seeds", "0-1",

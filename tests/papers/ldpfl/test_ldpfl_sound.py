@@ -96,6 +96,7 @@ def features_of(settings: Settings, examples: Examples) -> np.ndarray:
 # One example, one round, one gradient
 
 
+@pytest.mark.slow
 def test_without_noise_training_is_clipped_gradient_descent(client: Callable[..., Client]) -> None:
     settings = config(epsilon=ALMOST_NONE, clip=0.5, rounds=1, batch_size=10)
     found = trained(settings, client())
