@@ -202,6 +202,7 @@ def test_a_site_sees_statement_and_cost_before_it_accepts(
     assert SqliteLedger("state/site.db").releases() == []
 
 
+@pytest.mark.slow
 def test_a_restored_site_says_what_it_has_accepted_since_its_copy(
     agreed: Any, fedldp_command: Any
 ) -> None:
@@ -288,6 +289,7 @@ def test_an_agreement_that_the_policy_forbids_is_not_accepted(
     assert not Path("state").exists()
 
 
+@pytest.mark.slow
 def test_persons_are_agreed_on_and_a_missing_person_is_reported_before_a_site_accepts(
     agreed: Any, fedldp_command: Any
 ) -> None:

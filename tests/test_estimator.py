@@ -120,6 +120,7 @@ def test_the_default_is_the_rule_which_measures_where_there_are_many_rows() -> N
     assert found.mean() == pytest.approx(labels.mean(), abs=0.02)
 
 
+@pytest.mark.slow
 def test_persons_are_units_and_belong_to_one_client() -> None:
     features, labels, sites = rows()
     persons = np.array([f"p{row // 8}-{row % 4}" for row in range(200)])
@@ -237,6 +238,7 @@ def test_a_pipeline_of_public_steps_passes_groups_on() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_score_and_every_fit_of_a_clone_are_named_as_releases(fitted: Any) -> None:
     features, labels, sites = rows()
     with warnings.catch_warnings():
@@ -251,6 +253,7 @@ def test_a_score_and_every_fit_of_a_clone_are_named_as_releases(fitted: Any) -> 
         )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_search_keeps_persons_apart_and_warns() -> None:
     features, labels, sites = rows()
     persons = np.arange(200) // 8 * 4 + sites

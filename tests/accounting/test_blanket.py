@@ -205,6 +205,7 @@ def test_two_rounds_cost_what_enumerating_their_outcomes_gives() -> None:
         assert exact * (1 - 1e-9) <= found <= exact * (1 + 1e-4)
 
 
+@pytest.mark.slow
 def test_coarser_tables_are_only_larger(monkeypatch: pytest.MonkeyPatch) -> None:
     subset, n = subset_of(2.0, 1, 8), 2000
     exact = blanket_epsilon(subset, n, 1e-6)

@@ -345,6 +345,7 @@ def crowd(bits: Event, clients: int, rounds: int, shuffled: bool) -> Released:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adversary", ["summing-server", "shuffled-server"])
 def test_equal_bits_in_crowds_cost_as_in_one_run_with_the_smallest_crowd(
     adversary: Adversary,

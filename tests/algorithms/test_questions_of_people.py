@@ -128,6 +128,7 @@ def weights_told(made: Any, shares: ClassShares) -> Any:
     return found.min() / found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", ["named", "sum", "central"])
 @pytest.mark.parametrize("stage", [{"class_count_rounds": 2}, {"measure_share": 0.2}])
 def test_intervals_of_counted_shares_cover_the_noise_and_who_was_asked(

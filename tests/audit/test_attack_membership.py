@@ -63,6 +63,7 @@ def shuffled(members: NDArray[np.bool_], seed: int) -> NDArray[np.bool_]:
     return np.array([generator.permutation(row) for row in members])
 
 
+@pytest.mark.slow
 def test_random_membership_is_not_found(
     overfitted: tuple[AttackScenario, Played, Played],
 ) -> None:

@@ -47,6 +47,7 @@ def share_held(shift: float, right: float, repeats: int, **more: float) -> float
     return held / repeats
 
 
+@pytest.mark.slow
 def test_an_interval_contains_the_true_area_as_often_as_it_says() -> None:
     """Of 30 intervals, at least 95 % minus two deviations contain it; without groups, many would
     not."""

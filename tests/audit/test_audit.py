@@ -71,6 +71,7 @@ def test_the_log_ratio_agrees_with_the_probabilities(epsilon: float) -> None:
     assert ratio.max() <= 3 * epsilon
 
 
+@pytest.mark.slow
 def test_an_audit_uses_the_streams_of_a_deployment(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Stream] = []
     encode = planted.FloatBits.encode

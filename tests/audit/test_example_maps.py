@@ -51,6 +51,7 @@ def test_fedldps_own_features_pass(kind: str) -> None:
     assert found(fedldp.recipe("quickstart", features=kind, model="logistic")).verdict == "ok"
 
 
+@pytest.mark.slow
 def test_an_audit_of_a_run_with_features_has_this_game() -> None:
     config = planted.FeaturesConfig()
     games = planned_games(config, problem_of(config, None), QUICK)

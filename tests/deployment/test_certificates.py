@@ -189,6 +189,7 @@ def test_a_running_server_shows_a_renewed_certificate_and_cuts_nobody_off(
             assert taken(pipe, pipe.ask(1, b"asked", 30)) == b"deksa"
 
 
+@pytest.mark.slow
 def test_two_authorities_overlap_and_the_site_moves_from_one_to_the_other(
     ends: Ends, tmp_path: Path
 ) -> None:

@@ -249,6 +249,7 @@ def test_a_server_of_neither_study_runs_none_of_them(deploy: Callable[..., Any])
     assert "none of this site's servers" in line
 
 
+@pytest.mark.slow
 def test_each_server_is_asked_for_the_agreement_with_the_words(
     deploy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

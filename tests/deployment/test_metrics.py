@@ -133,6 +133,7 @@ def test_a_sites_page_shows_its_budget_and_what_was_released_to_whom(
     assert not re.search(r"\d\d:\d\d", page.partition("<h2>Budget")[2])
 
 
+@pytest.mark.slow
 def test_a_sites_page_says_what_comes_next_and_that_it_cannot_be_paid(tmp_path: Path) -> None:
     cost = make_environment(tmp_path / "cost")
     limit = 1.5 * cost.policies[0].costs(cost.agreement)[0]

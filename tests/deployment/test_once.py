@@ -56,6 +56,7 @@ def test_each_site_answers_in_one_round_as_in_the_simulation(tmp_path: Path, cha
         assert env.ledger(index).spent() <= run
 
 
+@pytest.mark.slow
 def test_a_site_refuses_a_second_round_whoever_asks(tmp_path: Path) -> None:
     env = make_environment(tmp_path, *ONCE, sites=4, quorum=2, seeded=False)
     pipe = env.pipe()
@@ -210,6 +211,7 @@ def central(folder: Path, channel: str, **given: Any) -> Environment:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", ["named", "sum"])
 def test_a_run_gives_the_weights_of_the_simulation(channel: str, tmp_path: Path) -> None:
     env = central(tmp_path, channel)

@@ -83,6 +83,7 @@ def set_back_with_all(env: Environment, copy: Path) -> None:
 # Two cases that were once undercounted
 
 
+@pytest.mark.slow
 def test_an_older_ledger_releases_nothing_in_a_new_run(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     ledger, copy = env.policies[0].ledger, tmp_path / "copy"
@@ -100,6 +101,7 @@ def test_an_older_ledger_releases_nothing_in_a_new_run(tmp_path: Path) -> None:
     assert "it lacks release 2, which it had on 20" in amiss(env)[0]
 
 
+@pytest.mark.slow
 def test_without_ledger_and_state_no_budget_starts_afresh(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     policy = env.policies[0]
@@ -287,6 +289,7 @@ def test_in_a_new_run_the_server_shows_the_receipts_of_earlier_ones(
     assert len({e.round for e in env.ledger(0).releases() if e.run == last.agreement.run}) == 2
 
 
+@pytest.mark.slow
 def test_a_server_cannot_shut_a_site_out_with_an_invented_receipt(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -307,6 +310,7 @@ def test_a_server_cannot_shut_a_site_out_with_an_invented_receipt(
     assert isinstance(content(ask(agent, other, request_of(other, 2), NO_RECEIPT)), Report)
 
 
+@pytest.mark.slow
 def test_a_receipt_tells_a_server_nothing_about_other_runs(tmp_path: Path) -> None:
     env = make_environment(tmp_path, "rounds=3", seeded=False)
     agent, other = env.agent(0), next_run(env)

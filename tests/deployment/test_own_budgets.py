@@ -298,6 +298,7 @@ def test_files_of_budgets_are_checked(old: str, new: str, part: str, tmp_path: P
 # Budgets that stay at their sites
 
 
+@pytest.mark.slow
 def test_a_sum_with_own_budgets_gives_the_weights_of_the_simulation(tmp_path: Path) -> None:
     env = own_environment(tmp_path, recipe=SUMS, channel="sum")
     served = env.serve()
@@ -347,6 +348,7 @@ def test_a_request_for_budgets_that_stay_at_sites_is_refused() -> None:
         assert "each site keeps its choice to itself" in refused(planted.check)
 
 
+@pytest.mark.slow
 def test_changing_a_sites_epsilon_during_a_run_needs_its_owner(tmp_path: Path) -> None:
     """Nobody else would notice the change; agreements that an earlier fedldp accepted must be
     accepted again."""
@@ -377,6 +379,7 @@ def test_a_site_trains_and_pays_by_its_own_epsilon_alone(summed: Environment) ->
     assert len(set(costs)) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [2.0, 0.5])
 def test_noise_for_one_epsilon_is_never_charged_as_that_for_another(
     epsilon: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

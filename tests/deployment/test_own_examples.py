@@ -57,6 +57,7 @@ def keep(env: Environment, features: np.ndarray, labels: np.ndarray) -> None:
     accept(env.policies[0], env.agreement)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 60])
 def test_a_report_does_not_reveal_how_many_examples_its_site_has(
     count: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -147,6 +148,7 @@ def test_files_kept_for_other_examples_are_all_deleted_or_the_run_is_refused(
     assert env.agent(0).served()
 
 
+@pytest.mark.slow
 def test_data_may_change_if_nothing_is_charged_once(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     own = data_of(env)
@@ -220,6 +222,7 @@ def test_a_hello_does_not_reveal_that_an_answer_waits_to_leave(tmp_path: Path) -
 FEATURED = ("features=oriented-gradients", "model=logistic", "rounds=2")
 
 
+@pytest.mark.slow
 def test_sites_compute_what_a_simulation_computes(tmp_path: Path) -> None:
     env = make_environment(tmp_path, *FEATURED)
     served = env.serve()
@@ -229,6 +232,7 @@ def test_sites_compute_what_a_simulation_computes(tmp_path: Path) -> None:
     assert served.rounds[-1].accuracy == pytest.approx(simulated.accuracy)
 
 
+@pytest.mark.slow
 def test_an_agreement_names_features_with_their_digest(tmp_path: Path) -> None:
     document = make_environment(tmp_path, *FEATURED).agreement.document
     assert document["features"]["name"] == "oriented-gradients"
@@ -241,6 +245,7 @@ def test_an_agreement_names_features_with_their_digest(tmp_path: Path) -> None:
     assert "features" not in make_environment(tmp_path / "plain").agreement.document
 
 
+@pytest.mark.slow
 def test_a_site_imports_a_function_only_if_its_policy_lists_it(tmp_path: Path) -> None:
     own = "own_features:rows"
     settings = (*FEATURED[1:], f"features={own}")
@@ -256,6 +261,7 @@ def test_a_site_imports_a_function_only_if_its_policy_lists_it(tmp_path: Path) -
         other.check(env.agreement)
 
 
+@pytest.mark.slow
 def test_a_site_reads_a_file_only_if_its_policy_lists_it_and_it_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,6 +331,7 @@ def test_names_of_features_are_agreed_on_and_kept_with_the_model(tmp_path: Path)
         agree(config, Problem((64,), 10, 99, features=names[1:]), {"a": "0" * 64}, channel="named")
 
 
+@pytest.mark.slow
 def test_a_deployed_run_has_a_card_and_its_sites_have_none(tmp_path: Path) -> None:
     served = make_environment(tmp_path, seeded=False).serve()
     _, document = write_card(read_run(served.run_dir))

@@ -123,6 +123,7 @@ def test_the_sites_model_is_that_of_the_simulation_at_every_setting(
     check_run(environment_of(tmp_path, *settings))
 
 
+@pytest.mark.slow
 def test_counts_of_classes_go_through_a_secure_sum(tmp_path: Path) -> None:
     check_run(environment_of(tmp_path, "class_count_rounds=1", channel="sum"))
 
@@ -275,6 +276,7 @@ def test_a_restored_site_is_charged_every_lost_round_at_its_stages_price(tmp_pat
     assert env.ledger(0).spent() == pytest.approx(spent)
 
 
+@pytest.mark.slow
 def test_a_site_with_fewer_people_than_stated_learns_so_and_no_round_reveals_it(
     tmp_path: Path,
 ) -> None:

@@ -66,6 +66,7 @@ def test_releases_are_charged_beyond_the_limit_and_nothing_more_is_released(
     kept.verify()
 
 
+@pytest.mark.slow
 def test_agreements_accepted_since_the_copy_are_charged(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     policy, copy = env.policies[0], tmp_path / "copy"

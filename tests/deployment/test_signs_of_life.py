@@ -196,6 +196,7 @@ def test_a_round_that_takes_three_times_the_last_is_logged_once(
 # systemd
 
 
+@pytest.mark.slow
 def test_systemd_is_told_that_the_process_lives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -153,6 +153,7 @@ def test_an_agreement_with_too_small_an_epsilon_is_not_accepted(env: Environment
     one_line(found.value, "its statement differs")
 
 
+@pytest.mark.slow
 def test_an_accepted_agreement_is_readable_by_its_owner_only_and_read_back_unchanged(
     tmp_path: Path,
 ) -> None:

@@ -120,6 +120,7 @@ def test_a_site_reports_its_own_ledger(served: Environment) -> None:
         assert status_of_site(policy)["sites"][0]["state"] == "ready"
 
 
+@pytest.mark.slow
 def test_a_site_whose_budget_does_not_cover_the_next_round_says_so(tmp_path: Path) -> None:
     cost = make_environment(tmp_path / "cost")
     limit = 1.5 * cost.policies[0].costs(cost.agreement)[0]
@@ -203,6 +204,7 @@ def is_served(agent: Any, env: Environment) -> bool:
     return env.agreement.digest in agent.served()
 
 
+@pytest.mark.slow
 def test_a_retired_agreement_is_no_longer_loaded_but_charged_after_a_restore(
     tmp_path: Path,
 ) -> None:
@@ -225,6 +227,7 @@ def test_a_retired_agreement_is_no_longer_loaded_but_charged_after_a_restore(
 # Locks, and checks while an agent runs
 
 
+@pytest.mark.slow
 def test_a_check_reaches_the_server_like_the_agent_and_while_it_runs(tmp_path: Path) -> None:
     write_tls(tmp_path / "other", new_tls())
     env = make_environment(tmp_path, seeded=False)

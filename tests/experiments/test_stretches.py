@@ -69,6 +69,7 @@ def done_by(
     return reasons
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config",
     [

@@ -717,6 +717,7 @@ def test_a_first_answer_is_no_verdict(tmp_path: Path) -> None:
     assert not found.summary()["complete"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [(), (ANY,), (SUM,), (ANY, SUM), (SUM, CENTRAL)])
 def test_an_unfinished_page_is_about_a_way_that_is_measured(
     tmp_path: Path, known: tuple[str, ...]

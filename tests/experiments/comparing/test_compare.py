@@ -228,6 +228,7 @@ def test_without_a_guarantee_option_that_of_the_targets_is_used() -> None:
         design_of({**both, "third": other}, {}, epsilon=2.0, tries=2, **given)
 
 
+@pytest.mark.slow
 def test_contestants_with_fewer_tries_are_marked_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +274,7 @@ def test_a_line_that_proves_more_is_an_error(tmp_path: Path, made: Any) -> None:
         again(tmp_path / "out", made, lines)
 
 
+@pytest.mark.slow
 def test_a_users_code_is_never_called_proven_and_runs_again_when_edited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

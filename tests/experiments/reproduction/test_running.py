@@ -270,6 +270,7 @@ def test_two_processes_do_not_measure_on_one_device(own: Measurements) -> None:
         todo.make(Means(workers=1))
 
 
+@pytest.mark.slow
 def test_the_proven_epsilon_is_that_of_the_statement(tmp_path: Path) -> None:
     target = {"unit": "client-run", "epsilon": 50.0}
     config = find_recipe("quickstart").config.changed(target=target)

@@ -66,6 +66,7 @@ def test_the_json_of_a_sweep_keeps_to_the_contract(fedldp_command: Any, tmp_path
     assert any("fedavg-quickstart has no epsilon, and runs without" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_a_sweep_prints_a_table_and_exits_with_status_2_if_one_run_is_refused(
     fedldp_command: Any,
 ) -> None:

@@ -49,6 +49,7 @@ def test_several_processes_give_the_bits_of_one_and_of_run(
     assert all(np.array_equal(found[name], alone.weights[name]) for name in alone.weights)
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_run_again_and_a_wider_grid_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ def digits(name: str, **changes: object) -> RunConfig:
     return find_recipe(name).config.changed(**changes)
 
 
+@pytest.mark.slow
 def test_codes_of_a_public_encoder_show_the_image_and_those_of_a_clients_own_do_not() -> None:
     (public,) = of_codes(scenario_of(digits("ldpfl-digits-public")), 12, 300)
     assert public.succeeds
