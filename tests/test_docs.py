@@ -167,6 +167,7 @@ class FencedParser(doctest.DocTestParser):
         return super().parse(re.sub(r"^```.*$", "", string, flags=re.M), name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", DOCTESTED, ids=page_id)
 def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The examples run in a folder that holds the page's own files."""

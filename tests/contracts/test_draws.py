@@ -153,6 +153,7 @@ def values_of(update: Update) -> Floats:
 # A client's parts
 
 
+@pytest.mark.slow
 @every_case
 def test_what_hides_people_in_training_is_new_in_each_round(name: str) -> None:
     """Noise, and secret samples of people."""

@@ -126,6 +126,7 @@ def test_only_the_runs_own_server_ends_it(runs: list[Environment], tmp_path: Pat
     assert agent.served().keys() == {other.agreement.digest}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_lies_in_any_order_and_at_once_are_paid_once(runs: list[Environment], seed: int) -> None:
     """Requests of both runs are wrong, replayed, reordered and doubled, from several threads."""

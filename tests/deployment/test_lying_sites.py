@@ -23,6 +23,7 @@ def absent(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return bits(env.serve(pipe))
 
 
+@pytest.mark.slow
 def test_a_different_second_answer_is_noticed_and_the_first_counts(
     tmp_path: Path, expected: dict[str, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -410,6 +410,7 @@ def test_a_witness_reports_a_release_that_everything_else_forgot(
     release(env, 3)
 
 
+@pytest.mark.slow
 def test_a_missing_or_foreign_witness_is_refused(
     witnessed: tuple[Environment, Path],
 ) -> None:

@@ -85,6 +85,7 @@ def refused(call: Any) -> str:
     return line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "recipe"),
     [

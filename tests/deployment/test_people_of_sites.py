@@ -105,10 +105,12 @@ def check_run(env: Environment) -> None:
     assert 0 < release < run == pytest.approx(2 * release)
 
 
+@pytest.mark.slow
 def test_the_sites_model_is_that_of_the_simulation(env: Environment) -> None:
     check_run(env)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

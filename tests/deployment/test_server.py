@@ -88,6 +88,7 @@ def test_a_server_steps_and_averages_as_a_simulation_does(tmp_path: Path, channe
     assert plain.document["config"]["server_optimizer"] == "none"
 
 
+@pytest.mark.slow
 def test_ledgers_hold_exactly_the_rounds_taken_part_in(seeded: tuple[Environment, Served]) -> None:
     env, _served = seeded
     for index in range(3):

@@ -258,6 +258,7 @@ def test_a_site_answers_agreed_requests_and_repeats_an_answer_at_no_cost(env: En
     assert env.ledger(0).spent() == spent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

@@ -41,6 +41,7 @@ def write(folder: Path, rows: list[dict[str, Any]]) -> None:
     (folder / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["compare", "sweep"])
 def test_a_folder_is_continued_with_its_own_settings(
     folders: Path, name: str, tmp_path: Path, fedldp_command: Any

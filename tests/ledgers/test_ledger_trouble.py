@@ -27,6 +27,7 @@ def path(tmp_path: Path) -> Path:
 # Disks and locks
 
 
+@pytest.mark.slow
 @forks
 @pytest.mark.parametrize("payload", [0, 5_000, 1_000_000])
 def test_a_file_that_cannot_grow_refuses(path: Path, payload: int) -> None:

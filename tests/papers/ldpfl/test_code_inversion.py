@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.audit.attacks.scenario import AttackScenario
