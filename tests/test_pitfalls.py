@@ -1,9 +1,11 @@
-"""The numbers on the page of pitfalls are those that the package computes."""
+"""The numbers on the page of pitfalls are those that the package computes, or dp-accounting."""
 
 from __future__ import annotations
 
 import math
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,3 +93,32 @@ def test_probabilities_in_floats_become_certain() -> None:
     one = np.float32(1)
     assert one / (one + np.exp(np.float32(-17.5))) == 1
     assert 1 / (1 + math.exp(-37.5)) == 1
+
+
+@pytest.fixture
+def other() -> Any:
+    """The accountant that the page names, in the version that it names."""
+    module = pytest.importorskip("dp_accounting")
+    if version("dp-accounting") != "0.6.0":
+        pytest.skip("the page is about dp-accounting 0.6.0")
+    return module
+
+
+def test_what_another_accountant_says_of_bits_and_noise(other: Any) -> None:
+    replaced = other.NeighboringRelation.REPLACE_ONE
+    bit = other.RandomizedResponseDpEvent(2 / (1 + math.e), 2)
+    noise = other.GaussianDpEvent(1.0)
+    by_losses = other.pld.PLDAccountant(replaced).compose(noise).get_epsilon(DELTA)
+    by_orders = other.rdp.RdpAccountant(neighboring_relation=replaced).compose(noise)
+    composed = other.pld.PLDAccountant(replaced).compose(bit, 100).get_epsilon(DELTA)
+    assert f"costs what it costs once: {composed:.5f} for a bit of ε 1." in TEXT
+    said = f"sensitivity 2 ({by_losses:.4f}), the other 1 ({by_orders.get_epsilon(DELTA):.4f};"
+    assert said in TEXT
+
+
+def test_what_another_accountant_says_of_large_losses(other: Any) -> None:
+    losses = other.pld.privacy_loss_distribution.from_gaussian_mechanism(
+        1 / 40,
+        value_discretization_interval=1e-2,  # the default takes a minute, and says the same
+    )
+    assert f"gets {losses.get_epsilon_for_delta(DELTA):.1f} instead of" in TEXT
