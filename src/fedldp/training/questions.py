@@ -359,10 +359,9 @@ def log_odds(logits: Floats, label: int = 1) -> Floats:
     """
     others = np.delete(logits, label, axis=1)
     most = others.max(axis=1)
-    total = np.zeros(len(logits))
     with np.errstate(invalid="ignore", over="ignore"):
-        for column in others.T:
-            total += exp(np.nan_to_num(column - most, nan=0.0, neginf=-700.0))
+        powers = exp(np.nan_to_num(others - most[:, None], nan=0.0, neginf=-700.0))
+        total = np.add.accumulate(powers, axis=1)[:, -1]  # a sum's order may depend on the rows
         found = logits[:, label] - most
     return np.asarray(found - [math.log(each) for each in total], np.float64)
 
