@@ -124,8 +124,50 @@ def test_figures_that_noise_hides_are_not_seen() -> None:
         found, _, _ = told(kind, 300, 200.0, seed=1)
         hidden = {name for name, each in found.items() if each.value is None}
         assert {"AUC", "AUC of class 2", "mean absolute error"} & hidden
-        assert all(each.half_width <= most for each in found.values() if each.value is None)
+        largest = {"Brier score": 2.0}  # that of all classes
+        for name in hidden:
+            assert found[name].half_width <= largest.get(name, most)
         assert all(math.isfinite(each.half_width) for each in found.values())
+
+
+def test_an_impossible_estimate_is_told_as_the_nearest_possible_value() -> None:
+    """Once a share of -0.0028 was told, and a mean of -2.247 days."""
+    for estimate, within, nearest in (
+        (-0.0028, (0, 1), 0.0), (1.3, (0, 1), 1.0), (0.4, (0, 1), 0.4),
+        (-2.247, (0, 60), 0.0), (-2.247, (-3, 60), -2.247), (-7.0, (-math.inf, 1), -7.0),
+    ):  # fmt: skip
+        found = Answer.of("x", estimate, 0.5, within=within)
+        assert (found.value, found.half_width) == (nearest, 0.98)
+    hidden = {
+        within: Answer.of("x", 0.4, math.nan, within=within).half_width
+        for within in ((0, 1), (-3, 60), (-math.inf, 1), (5, 5))
+    }
+    assert hidden == {(0, 1): 1, (-3, 60): 63, (-math.inf, 1): 1, (5, 5): 1}
+    every = [told(kind, 600, 15.0, seed)[0].values() for kind in KINDS for seed in range(4)]
+    known = [each.value for of in every for each in of if each.value is not None]
+    assert len(known) > 50
+    assert min(known) == 0.0
+
+
+def test_a_class_is_seen_by_its_own_count_however_many_classes_there_are() -> None:
+    """A total that is seen says nothing of a rare class, in a group or among all people."""
+    noise, edges = 10.0, np.zeros((3, 1))
+    for classes in (2, 3):
+        kind = OfClasses(classes)
+        size = sum(table.cells for table in kind.of_group)
+        counts = np.zeros(size)
+        counts[:classes] = [500.0, *[12.0] * (classes - 1)]
+        answers = {each.name: each for each in kind.figures_of_group("sex=f", counts, edges, noise)}
+        assert answers["observed share of class 1, sex=f"].value is None
+    assert answers["observed share of class 2, sex=f"].value is None
+    assert answers["observed share of class 0, sex=f"].value == pytest.approx(500 / 524)
+    counts = np.zeros(sum(table.cells for table in kind.tables))
+    counts[:6] = [100, 400, 15, 15, 40, 60]  # by label, whether the model is wrong or right
+    looked = np.ones(sum(table.cells for table in kind.look))
+    whole = {each.name: each for each in kind.figures(looked, counts, edges, (noise, noise))}
+    assert [whole[f"observed share of class {k}"].value is None for k in range(3)] == [
+        False, True, False,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("counts", [np.zeros, lambda size: -100 * np.ones(size)])

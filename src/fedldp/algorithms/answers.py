@@ -4,6 +4,10 @@ A figure's interval is that of the delta method, with the variance max(count, 0)
 whose noise has the deviation s: it includes the noise, and the chance of who was asked. A person
 with several rows varies less than that, so the interval is conservative. A figure that rests on
 fewer than ``SEEN`` deviations of the noise is not seen: it has no value.
+
+Noise can make an estimate impossible, such as a share below 0. The figure is then the nearest
+possible value, which is never further from the truth, so the same half-width still holds. An
+interval may reach beyond what is possible.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ class Answer:
 
     Attributes:
         name: what it is.
-        value: its value; None if it was not seen.
+        value: its value, one that is possible; None if it was not seen.
         half_width: half of its 95 % interval; if it was not seen, at most how far its values
             may be apart.
     """
@@ -43,15 +47,29 @@ class Answer:
 
     @classmethod
     def of(
-        cls, name: str, value: float, deviation: float, *, seen: bool = True, most: float = 1.0
+        cls,
+        name: str,
+        value: float,
+        deviation: float,
+        *,
+        seen: bool = True,
+        within: tuple[float, float] = (0.0, 1.0),
     ) -> Answer:
         """Return a figure with a standard deviation; it is not seen if these are not finite.
 
-        Its values are ``most`` apart at most, as far as is known.
+        Args:
+            name: what it is.
+            value: the estimate.
+            deviation: its standard deviation.
+            seen: whether it rests on enough people.
+            within: its smallest and its largest possible value; if these are not known, values are
+                taken to be at most 1 apart.
         """
+        low, high = map(float, within)
         half = TWO_SIDED * float(deviation)
         if seen and math.isfinite(value) and math.isfinite(half):
-            return cls(name, float(value), half)
+            return cls(name, min(max(float(value), low), high), half)
+        most = high - low if 0 < high - low < math.inf else 1.0
         return cls(name, None, min(most, half) if math.isfinite(half) else most)
 
 

@@ -208,15 +208,13 @@ def _quartiles(column: str, edges: Floats, counts: Floats, noise: float) -> list
     ]
     share, half = np.array(below).T * [[1], [TWO_SIDED]]
     rising = np.maximum.accumulate(share) + 1e-12 * np.arange(share.size)
-    found = []
+    between, found = (edges[0], edges[-1]), []
     for name, level in QUANTILES.items():
         low = edges[np.logical_and.accumulate(share + half <= level)]
         high = edges[::-1][np.logical_and.accumulate(share[::-1] - half[::-1] >= level)]
         seen = is_seen(counts, noise) and low.size > 0 and high.size > 0
         value = float(np.interp(level, rising, edges))
         reach = max(value - low[-1], high[-1] - value) if seen else math.inf
-        most = float(edges[-1] - edges[0]) or 1.0
-        found.append(
-            Answer.of(f"{name} of {column}", value, reach / TWO_SIDED, seen=seen, most=most)
-        )
+        told = f"{name} of {column}"
+        found.append(Answer.of(told, value, reach / TWO_SIDED, seen=seen, within=between))
     return found

@@ -46,6 +46,9 @@ MOST_TIED = 0.2
 LEAST_SHARE_FOR_SHIFT = 0.1
 """Below this share of the rarer class, the interval of the shift would be too short."""
 
+_MOST_SHIFT = 9.0
+"""A shift of the log odds is at most this large."""
+
 _NEAR = 0.02
 """Quantiles as near to the edge 0 are left out: no band would be left between them."""
 
@@ -228,9 +231,9 @@ class OfClasses:
             for label, answers in zip(self.labels, of_labels, strict=True)
         ]
         return [
-            _combined("AUC", [each["AUC"] for each in every], 1 / self.classes),
+            _combined("AUC", [each["AUC"] for each in every], 1 / self.classes, 1.0),
             *_of_right(right, noise[1]),
-            _combined("Brier score", [each["Brier score"] for each in every], 1.0),
+            _combined("Brier score", [each["Brier score"] for each in every], 1.0, 2.0),
             *self._shares(right.sum(axis=1), noise[1] * math.sqrt(2), ""),
             *(answer for each in every for answer in each.values()),
         ]
@@ -258,12 +261,12 @@ class OfClasses:
         return [Look(own[:-1], noise) for own in split(counts, self.look)]
 
     def _shares(self, counts: Floats, noise: float, of: str) -> list[Answer]:
-        """Return the observed share of each class that is evaluated."""
+        """Return the observed share of each class that is evaluated, seen by its own count."""
         return [
             Answer.of(
                 f"observed share of class {label}{of}",
                 *mean_of(np.eye(self.classes)[label], counts, noise),
-                seen=is_seen(counts, noise),
+                seen=is_seen(counts[label : label + 1], noise),
             )
             for label in self.labels
         ]
@@ -298,11 +301,14 @@ def _by_band(counts: Floats) -> Floats:
     return counts.reshape(2, -1)[:, :-1]
 
 
-def _combined(name: str, answers: Sequence[Answer], factor: float) -> Answer:
-    """Return the sum of figures times a factor; its interval holds however they depend."""
+def _combined(name: str, answers: Sequence[Answer], factor: float, most: float) -> Answer:
+    """Return the sum of figures times a factor, from 0 to ``most``.
+
+    Its interval holds however they depend on each other.
+    """
     values = [math.nan if each.value is None else each.value for each in answers]
     halves = [each.half_width for each in answers]
-    return Answer.of(name, factor * sum(values), factor * sum(halves) / TWO_SIDED)
+    return Answer.of(name, factor * sum(values), factor * sum(halves) / TWO_SIDED, within=(0, most))
 
 
 def _of_right(counts: Floats, noise: float) -> list[Answer]:
@@ -428,9 +434,10 @@ def _shift(counts: Floats, noise: float, risk: Floats, share: float, seen: bool)
         q = special.expit(score + shift)
         slope = float((q * (1 - q) * total).sum()) + 1e-6
         shift += float(np.clip(((1 - q) * counts[1] - q * counts[0]).sum() / slope, -1, 1))
-        shift = min(max(shift, -9.0), 9.0)
+        shift = min(max(shift, -_MOST_SHIFT), _MOST_SHIFT)
     variance = (q * (1 - q) * total + noise**2 * ((1 - q) ** 2 + q**2)).sum()
-    return [Answer.of("shift of the log odds", shift, math.sqrt(variance) / slope, seen=seen)]
+    deviation, within = math.sqrt(variance) / slope, (-_MOST_SHIFT, _MOST_SHIFT)
+    return [Answer.of("shift of the log odds", shift, deviation, seen=seen, within=within)]
 
 
 def _observed(negatives: Floats, positives: Floats, noise: float, edges: Floats) -> list[Answer]:

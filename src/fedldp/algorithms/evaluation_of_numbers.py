@@ -141,8 +141,8 @@ class OfNumbers:
         width = 2 * self.range.half
         mean, deviation = mean_of(values, counts, noise)
         lower = self.range.low if low is None else low
-        seen = is_seen(counts, noise)
-        return Answer.of(name, lower + width * mean, width * deviation, seen=seen, most=width)
+        within, seen = (lower, lower + width), is_seen(counts, noise)
+        return Answer.of(name, lower + width * mean, width * deviation, seen=seen, within=within)
 
 
 def _explained(name: str, error: Floats, square: Floats, label: Floats, noise: float) -> Answer:
@@ -166,4 +166,4 @@ def _explained(name: str, error: Floats, square: Floats, label: Floats, noise: f
         left = float(np.float64(missed) / spread)
         deviation = float(np.float64(math.hypot(of_missed, left * of_spread)) / abs(spread))
     seen = is_seen(error, noise) and spread > SEEN * of_spread
-    return Answer.of(name, 1 - left, deviation, seen=seen)
+    return Answer.of(name, 1 - left, deviation, seen=seen, within=(-math.inf, 1))
