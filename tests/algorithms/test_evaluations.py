@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
 from pathlib import Path
@@ -10,6 +11,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy.special import softmax
 from sklearn.metrics import (
     accuracy_score,
@@ -33,7 +35,8 @@ from fedldp.data.label_range import STEPS, centred
 from fedldp.protocol.roles import HALF_WIDTH, PRIVATELY
 from fedldp.reporting.card import write_card
 from fedldp.reporting.html import page
-from fedldp.reporting.scores import Band, calibrations
+from fedldp.reporting.scores import Band, calibrations_of
+from fedldp.reporting.text import print_result
 from fedldp.simulation.plan import plan
 from fedldp.simulation.recorded import read_run
 from fedldp.simulation.settings import from_mapping
@@ -370,7 +373,7 @@ def test_calibration_is_a_picture_with_intervals_and_answers_are_printed(tmp_pat
     data = fedldp.Dataset.from_arrays(x, y, test=three_classes(500, 1))
     result = fedldp.run(config_of(epsilon=20.0, rounds=6), dataset=data, out=place)
     found = read_run(place)
-    drawn = calibrations(result.metrics)
+    drawn = calibrations_of(result.metrics, ())
     assert list(drawn) == [f"share of class {label}" for label in range(3)]
     assert all(low.high == high.low for low, high in itertools.pairwise(drawn["share of class 0"]))
     html = page([found])
@@ -393,6 +396,30 @@ def test_calibration_is_a_picture_with_intervals_and_answers_are_printed(tmp_pat
     assert "These are measured on the people the model was trained on" in shown.output
 
 
+@pytest.mark.parametrize("names", [("no", "yes"), ("home", "ward_$2", "transfer")])
+def test_classes_with_names_are_shown_by_them(names: tuple[str, ...], tmp_path: Path) -> None:
+    """By a run, ``evaluate``, the card and the page; the keys of metrics keep the numbers."""
+    x, y = three_classes(1_500)
+    labels = np.array(names)[y % len(names)]
+    place, inputs = tmp_path / "run", tmp_path / "rows.npz"
+    data = fedldp.Dataset.from_arrays(x, labels, classes=names)
+    result = fedldp.run(config_of(epsilon=20.0, rounds=4), dataset=data, out=place)
+    assert result.metrics["private observed share of class 1"] > 0.2
+    np.savez(inputs, features=x[:200], labels=labels[:200])
+    shown = Console(file=io.StringIO(), width=200)
+    classes = result.schema.class_names
+    print_result(shown, result.summary(), "x", result.metrics, None, classes=classes)
+    evaluated = CliRunner().invoke(app, ["evaluate", str(place), "--data", str(inputs)])
+    assert evaluated.exit_code == 0, evaluated.output
+    found = read_run(place)
+    folder, document = write_card(found)
+    assert any("class 1" in each["question"] for each in document["answers"])
+    card = (folder / "README.md").read_text().replace("\\", "")
+    for text in (shown.file.getvalue(), evaluated.output, card, page([found])):
+        assert f"observed share of class {names[1]} " in text.replace("<", " ")
+        assert "of class 1" not in text
+
+
 def test_bands_are_read_from_what_was_asked() -> None:
     metrics = as_metrics(
         [
@@ -402,7 +429,8 @@ def test_bands_are_read_from_what_was_asked() -> None:
             Answer("observed mean, sex=f", 1.0, 0.5),
         ]
     )
-    assert calibrations(metrics) == {
+    assert list(calibrations_of(metrics, ("no", "yes"))) == ["share of class yes", "mean"]
+    assert calibrations_of(metrics, ()) == {
         "share of class 1": [Band(0.0, 0.1, 0.05, 0.01), Band(0.1, 1.0, None, 0.4)],
         "mean": [Band(-3.0, 1e-05, -2.0, 0.5)],
     }

@@ -118,7 +118,7 @@ def test_shares_that_are_not_seen_set_no_class_weight(channel: str) -> None:
         assert half >= note.values["half_width"] > 0.16 / 3 * 1.96
         told = weights_told(made, ClassShares(np.array([0.9, 0.04]), 0.1))
         assert told == pytest.approx(weights)
-        assert "share of class 1 not seen ±" in words.asked(found.metrics)[1]
+        assert "share of class 1 not seen ±" in words.asked(found.metrics, ())[1]
 
 
 def weights_told(made: Any, shares: ClassShares) -> Any:
@@ -208,7 +208,7 @@ def test_private_figures_are_those_of_the_last_round_and_never_without_an_interv
     assert means_of(rounds) == {"drift": 2.0, name: 0.7, name + HALF_WIDTH: 0.1}
     rounds.append({name + HALF_WIDTH: 0.5})
     assert means_of(rounds) == {"drift": 2.0, name + HALF_WIDTH: 0.5}
-    assert words.asked(means_of(rounds)) == ["AUC not seen ± 0.5"]
+    assert words.asked(means_of(rounds), ()) == ["AUC not seen ± 0.5"]
     assert words.own_metrics(means_of(rounds)) == ["drift 2"]
     (figure,) = asked_figures(means_of(rounds))
     assert (figure.value, figure.interval, figure.doubts) == (None, None, (TRAINED_ON,))

@@ -16,6 +16,7 @@ import fedldp
 from fedldp.accounting.guarantees import Unit
 from fedldp.accounting.proven import Proven, Together
 from fedldp.accounting.statement import Statement
+from fedldp.algorithms.answers import Answer, as_metrics
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import (
@@ -29,6 +30,7 @@ from fedldp.core.facts import (
     NoGuarantee,
     Unprotected,
 )
+from fedldp.core.formatting import rows_named, with_class_name
 from fedldp.core.kinds import (
     FRESH,
     GAUSSIAN,
@@ -38,6 +40,7 @@ from fedldp.core.kinds import (
     OWN_NOTE,
     SIMULATED,
     SPENT,
+    STAGE,
     TAKES_PART,
     WEIGHTS,
 )
@@ -379,3 +382,37 @@ def test_runs_that_protect_nothing_are_counted_once_for_all_units() -> None:
 def test_one_round_is_not_several() -> None:
     assert words.short(TAKES_PART(rounds=1)) == "takes part in at most 1 round"
     assert words.line(TAKES_PART(rounds=2)) == "the client takes part in at most 2 rounds"
+
+
+@pytest.mark.parametrize(
+    ("share", "told"), [("1", "the whole budget"), ("3/10", "3/10 of the budget (counted in mu^2)")]
+)
+def test_a_stage_is_told_with_its_part_of_the_budget(share: str, told: str) -> None:
+    for sums in ("measure", "train", "intercept", "ask", "look", "question"):
+        note = STAGE(sums=sums, first=1, last=1, share=share)
+        assert f", with {told}; the lines cover" in words.line(note)
+        assert words.short(note) == f"a stage with {told}"
+
+
+def test_rows_are_named_once_with_their_epsilons_ascending() -> None:
+    rows = [f"a at epsilon {each}" for each in ("2", "1", "10", "0.5", "1e-05")]
+    assert rows_named([*rows, "b"]) == "a at epsilon 1e-05, 0.5, 1, 2 and 10, b"
+    assert rows_named(["a at epsilon 4", "b at epsilon 2", "b at epsilon 1", "at epsilon x"]) == (
+        "a at epsilon 4, b at epsilon 1 and 2, at epsilon x"
+    )
+
+
+def test_classes_are_told_by_their_names_where_these_are_known() -> None:
+    classes = ("no", "yes")
+    for question, told in {
+        "share of class 1": "share of class yes",
+        "observed share of class 0, sex=f": "observed share of class no, sex=f",
+        "AUC of class 1, client 1": "AUC of class yes, client 1",
+        "AUC, ward of class 1": "AUC, ward of class 1",
+        "share of class 2": "share of class 2",
+        "AUC": "AUC",
+    }.items():
+        assert with_class_name(question, classes) == told
+        assert with_class_name(question, ("0", "1", "2")) == question
+    metrics = as_metrics([Answer("share of class 1", 0.25, 0.01)])
+    assert words.asked(metrics, classes) == ["share of class yes 0.25 ± 0.01"]

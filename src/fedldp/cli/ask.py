@@ -40,30 +40,30 @@ def ask(
     from fedldp.reporting.scores import answers_of
     from fedldp.simulation.asking import config_to_ask, lines_of, settings_from
     from fedldp.simulation.engine import simulate
-    from fedldp.simulation.plan import Plan, plan, problem_of
+    from fedldp.simulation.plan import plan, problem_of
 
     config = config_to_ask(questions, table, model, set_ or [])
     metrics: dict[str, float] = {}
+    classes: list[str] = []
     if account:
-        planned = plan(config, problem_of(config, data_dir))
+        privacy = plan(config, problem_of(config, data_dir)).privacy
     else:
-        plans: list[Plan] = []
-        metrics = simulate(config, data_dir=data_dir, before=plans.append).metrics
-        (planned,) = plans
+        result = simulate(config, data_dir=data_dir)
+        privacy, metrics, classes = result.privacy, result.metrics, result.schema.class_names
     settings = settings_from(config, metrics)
     if as_json:
         found: dict[str, Any] = {
             "answers": answers_of(metrics),
             "settings": settings,
-            "privacy": words.document(planned.privacy),
+            "privacy": words.document(privacy),
         }
         print_json(found)
         return
     console = Console()
-    text.say_answers(console, words.asked(metrics), words.unit_asked(config.model_dump()))
+    text.say_answers(console, words.asked(metrics, classes), words.unit_asked(config.model_dump()))
     if settings:
         text.say(console, "settings", "a file of settings may have these lines:")
         console.print(*lines_of(settings), sep="\n", highlight=False, soft_wrap=True, markup=False)
-    price = config.epsilon_in_words(planned.privacy.guarantees)
-    text.say(console, "price", price or words.lead(config.model_dump(), planned.privacy))
-    text.print_statement(console, planned.privacy)
+    price = config.epsilon_in_words(privacy.guarantees)
+    text.say(console, "price", price or words.lead(config.model_dump(), privacy))
+    text.print_statement(console, privacy)

@@ -717,6 +717,7 @@ def server(
             "the server's test set",
             asked_of(served.rounds),
             None,
+            classes=served.agreement.config.columns.classes or (),
             stated=stated,
         )
 

@@ -52,6 +52,7 @@ def _print(found: dict[str, Any]) -> None:
     from rich.table import Table
 
     from fedldp.algorithms.answers import TWO_SIDED
+    from fedldp.core.formatting import with_class_name
     from fedldp.reporting.text import say, say_answers, score_lines
     from fedldp.reporting.words import answer
 
@@ -70,7 +71,8 @@ def _print(found: dict[str, Any]) -> None:
             shown = ("" if each is None else f"{each:.4f}" for each in figures)
             table.add_row(row["class"].replace("[", r"\["), f"{row['examples']:,}", *shown)
         console.print(table)
-    last = {each["question"]: each for each in found["answers"] or ()}
+    names = [each["class"] for each in found.get("classes", ())]
+    last = {with_class_name(each["question"], names): each for each in found["answers"] or ()}
     told = (answer(q, each["value"], TWO_SIDED * each["deviation"]) for q, each in last.items())
     doubts = (doubt["text"] for doubt in found["doubts_of_answers"])
     say_answers(console, told, found["answered_by"], doubts)

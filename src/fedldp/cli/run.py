@@ -110,6 +110,7 @@ def run(
             config.composition.local.tested_on,
             result.metrics,
             config.epsilon_in_words(result.privacy.guarantees),
+            classes=result.schema.class_names,
             stated=bool(shown) and shown[-1] == result.privacy and one_place(),
         )
 

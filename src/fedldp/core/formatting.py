@@ -1,9 +1,10 @@
-"""Formats epsilons, remaining budgets, names of rows and counts of private rows for people."""
+"""Formats epsilons, remaining budgets, names of rows and figures, and counts for people."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 
@@ -26,20 +27,42 @@ def number(epsilon: float | None, *, up: bool = True) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def rows_named(names: Iterable[str]) -> str:
-    """Return the names of a table's rows in words, each name once with all of its epsilons.
+_AT_EPSILON = re.compile(r"(.*) at epsilon (\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 
-    >>> rows_named(["no noise", "a server at epsilon 1", "all", "a server at epsilon 2"])
-    'no noise, a server at epsilon 1 and 2, all'
+
+def rows_named(names: Iterable[str]) -> str:
+    """Return the names of a table's rows in words, each name once with its epsilons, ascending.
+
+    >>> rows_named([f"a server at epsilon {each}" for each in ("2", "0.5", "10")] + ["no noise"])
+    'a server at epsilon 0.5, 2 and 10, no noise'
     """
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[float]] = {}
     for each in names:
-        name, *epsilon = each.rsplit(" at epsilon ", 1)
-        found.setdefault(name, []).extend(epsilon)
-    return ", ".join(
-        f"{name} at epsilon {' and '.join(epsilons)}" if epsilons else name
-        for name, epsilons in found.items()
-    )
+        matched = _AT_EPSILON.fullmatch(each)
+        name, epsilon = matched.groups() if matched else (each, None)
+        found.setdefault(name, []).extend([] if epsilon is None else [float(epsilon)])
+    told = []
+    for name, epsilons in found.items():
+        *most, last = [f"{each:g}" for each in sorted(epsilons)] or [""]
+        every = " and ".join([", ".join(most), last]) if most else last
+        told.append(f"{name} at epsilon {every}" if every else name)
+    return ", ".join(told)
+
+
+_OF_CLASS = re.compile(r"([A-Za-z ]+ of class )(\d+)(?=,|$)")
+
+
+def with_class_name(question: str, classes: Sequence[str]) -> str:
+    """Return the name of a private figure with the name of its class in place of the number.
+
+    Args:
+        question: the figure's name, as people were asked for it.
+        classes: the names of the classes; one that is not among them keeps its number.
+    """
+    matched = _OF_CLASS.match(question)
+    if matched is None or int(matched[2]) >= len(classes):
+        return question
+    return matched[1] + classes[int(matched[2])] + question[matched.end() :]
 
 
 def rounded_count(count: int) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedldp.accounting.accountants import sent_of_nothing
 from fedldp.accounting.events import to_record
-from fedldp.core.formatting import number
+from fedldp.core.formatting import number, with_class_name
 from fedldp.core.kinds import REFUSES, UNREACHABLE
 from fedldp.deployment.acceptance import Acceptances
 from fedldp.deployment.policy import rounds_answered
@@ -41,6 +41,7 @@ def page_of_servers(servers: Iterable[Server]) -> str:
 def _run(server: Server) -> dict[str, Any]:
     known, agreement = server.watch.document(), server.agreement
     rounds = [{**asdict(each), **each.metrics} for each in server.rounds]
+    classes = agreement.config.columns.classes or ()
     return {
         "known": known,
         "system": agreement.config.name(),
@@ -60,7 +61,7 @@ def _run(server: Server) -> dict[str, Any]:
             ]
             for each in known["sites"]
         ],
-        "figures": [_figure(each) for each in server.figures],
+        "figures": [_figure(each, classes) for each in server.figures],
         "rounds": round_rows(reversed(rounds), figures=True) if rounds else None,
         "privacy": server.released,
         "chart": None,
@@ -71,13 +72,13 @@ def _state(site: dict[str, Any]) -> str:
     return f"{site['state']} ({site['detail']})" if site["detail"] else str(site["state"])
 
 
-def _figure(figure: Figure) -> list[str]:
+def _figure(figure: Figure, classes: Sequence[str]) -> list[str]:
     def shown(value: float | None) -> str:
         return "" if value is None else words.value_of(figure.metric, value)
 
     interval = figure.interval
     return [
-        figure.metric.replace("_", " "),
+        with_class_name(figure.metric.replace("_", " "), classes),
         shown(figure.value) or "not seen",
         "" if interval is None else f"{shown(interval[0])} to {shown(interval[1])}",
         shown(figure.baseline),

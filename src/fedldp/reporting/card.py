@@ -44,7 +44,7 @@ from fedldp.reporting.record import (
     replace_file,
 )
 from fedldp.reporting.runs import FinishedRun
-from fedldp.reporting.scores import FIGURES, calibrations
+from fedldp.reporting.scores import FIGURES
 
 VERSION = 2
 """The privacy document's version; it increases if a field is removed or changes its meaning."""
@@ -100,8 +100,8 @@ def write_card(
     place = run.path / "card" if out is None else out
     if place.exists() and not place.is_dir():
         raise RunError(f"out = {place}: it is not a folder; choose another path")
-    told = calibrations(run.means).items() if charts.available() else ()
-    pictures = {f"calibration-{number}.svg": each for number, each in enumerate(told, 1)}
+    drawn = charts.calibrations("calibration", run, alone=True) if charts.available() else []
+    pictures = {f"calibration-{number}.svg": each for number, each in enumerate(drawn, 1)}
     for name, begins in {**_BEGINS, **dict.fromkeys(pictures, b"<?xml")}.items():
         if (place / name).exists():
             check_replaceable(place / name, begins)
@@ -111,8 +111,7 @@ def write_card(
     try:
         place.mkdir(parents=True, exist_ok=True)
         replace_file(place / _PRIVACY, as_json(document))
-        for name, (what, bands) in pictures.items():
-            picture = charts.calibration(name, what, bands, alone=True)
+        for name, (_, picture) in pictures.items():
             replace_file(place / name, picture.encode())
         text = model_card(run, document, {name: what for name, (what, _) in pictures.items()})
         replace_file(place / _README, text.encode("utf-8", "replace"))

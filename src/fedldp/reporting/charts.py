@@ -13,6 +13,7 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fedldp.accounting.guarantees import HOUSE, Guarantee
@@ -22,7 +23,7 @@ from fedldp.core.registry import is_installed
 from fedldp.reporting import words
 from fedldp.reporting.lines import best_lines
 from fedldp.reporting.runs import FinishedRun
-from fedldp.reporting.scores import Band
+from fedldp.reporting.scores import Band, calibrations_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -243,19 +244,18 @@ def lines(
     return _svg(name, draw, 2.9 + below, below=below)
 
 
-def calibration(name: str, what: str, bands: Sequence[Band], *, alone: bool = False) -> str:
-    """Return an SVG of what was observed by prediction, with 95 % intervals.
+def calibrations(name: str, run: FinishedRun, *, alone: bool = False) -> list[tuple[str, str]]:
+    """Return what people were asked about by prediction, and an SVG of each with 95 % intervals.
 
     A band that was not seen has no point. A model is calibrated where points are on the line.
 
     Args:
-        name: the chart's name, unique on its page.
-        what: what was observed, in our own words.
-        bands: the bands, by ascending prediction.
-        alone: whether the SVG is a document of its own, with its own colours.
+        name: the beginning of the charts' names, unique on their page.
+        run: the run.
+        alone: whether each SVG is a document of its own, with its own colours.
     """
 
-    def draw(figure: Figure) -> None:
+    def draw(figure: Figure, what: str, bands: Sequence[Band]) -> None:
         axes = figure.subplots()
         for band in bands:
             if band.observed is not None:
@@ -265,10 +265,14 @@ def calibration(name: str, what: str, bands: Sequence[Band], *, alone: bool = Fa
         ends = [bands[0].low, bands[-1].high]
         axes.plot(ends, ends, color=_INK, linewidth=0.8)
         axes.set_xlabel("predicted; bars: the band")
-        axes.set_ylabel(f"observed {what}")
+        axes.set_ylabel(f"observed {what.partition(' of ')[0]}")  # without the class's name
         axes.grid()
 
-    return _svg(name, draw, 2.9, alone=alone)
+    found = calibrations_of(run.means, run.schema.class_names).items()
+    return [
+        (what, _svg(f"{name}-{number}", partial(draw, what=what, bands=bands), 2.9, alone=alone))
+        for number, (what, bands) in enumerate(found, 1)
+    ]
 
 
 def picture(values: NDArray[np.float32]) -> str:

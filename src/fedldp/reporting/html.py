@@ -11,11 +11,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fedldp.accounting.statement import scores_are_private
-from fedldp.core.formatting import number
+from fedldp.core.formatting import number, with_class_name
 from fedldp.reporting import charts, words
 from fedldp.reporting.lines import headline_first, own_words
 from fedldp.reporting.runs import FinishedRun, command, differing, twin_of
-from fedldp.reporting.scores import calibrations
 from fedldp.reporting.text import round_rows
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def page(runs: Sequence[FinishedRun]) -> str:
                 "command": command(run),
                 "twin": next((j + 1 for j, one in enumerate(runs) if one is twins[i]), None),
                 "chart": charts.guarantees(f"privacy-{i + 1}", shown[i]) if drawn else None,
-                "calibrations": _calibrations(run, f"calibration-{i + 1}") if drawn else [],
+                "calibrations": charts.calibrations(f"calibration-{i + 1}", run) if drawn else [],
                 "confusion": _shaded(run.summary["confusion"]),
             }
             for i, run in enumerate(runs)
@@ -69,17 +68,6 @@ def page(runs: Sequence[FinishedRun]) -> str:
         differing=differing(runs),
         own=any(own_words(run.privacy) for run in runs),
     )
-
-
-def _calibrations(run: FinishedRun, name: str) -> list[tuple[str, str]]:
-    """Return a chart of each calibration that people were asked about, and what it shows."""
-    return [
-        (
-            charts.calibration(f"{name}-{place}", what, bands),
-            f"observed {what} by prediction, as listed above",
-        )
-        for place, (what, bands) in enumerate(calibrations(run.means).items())
-    ]
 
 
 def render(template: str, **values: Any) -> str:
@@ -114,6 +102,7 @@ def _environment() -> Environment:
         "value": _value,
         "capitalize_first": lambda text: text[:1].upper() + text[1:],
         "short_fact": words.short,
+        "with_class_name": with_class_name,
         "date": _date,
     }
     environment.globals |= {

@@ -239,10 +239,8 @@ class FinishedRun:
     @cached_property
     def class_names(self) -> list[str]:
         """The names of the classes, or their numbers if they have no names."""
-        count = len(self.summary["confusion"] or [])
-        if self.schema.num_classes != count:
-            return [str(label) for label in range(count)]
-        return [self.schema.class_name(label) for label in range(count)]
+        names, count = self.schema.class_names, len(self.summary["confusion"] or [])
+        return names if len(names) == count else list(map(str, range(count)))
 
     @cached_property
     def schema(self) -> Schema:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.statement import Statement, scores_are_private
 from fedldp.algorithms.answers import TWO_SIDED
 from fedldp.core.facts import Doubt
-from fedldp.core.formatting import rounded_count
+from fedldp.core.formatting import rounded_count, with_class_name
 from fedldp.core.kinds import (
     CLASS_MISSING,
     FEW_EXAMPLES,
@@ -559,7 +559,8 @@ def answers_of(metrics: Mapping[str, float]) -> list[dict[str, Any]]:
     ]
 
 
-_BAND = re.compile(r"observed ((?:share|mean).*), predicted (\S+) to (\S+)")
+_NUMBER = r"(-?\d+(?:\.\d+)?(?:e[-+]\d+)?)"
+_BAND = re.compile(rf"observed (share(?: of class \d+)?|mean), predicted {_NUMBER} to {_NUMBER}")
 
 
 @dataclass(frozen=True)
@@ -579,13 +580,18 @@ class Band:
     half_width: float
 
 
-def calibrations(metrics: Mapping[str, float]) -> dict[str, list[Band]]:
-    """Return the bands of predictions that people were asked about, by what was observed."""
+def calibrations_of(metrics: Mapping[str, float], classes: Sequence[str]) -> dict[str, list[Band]]:
+    """Return the bands of predictions that people were asked about, by what was observed.
+
+    Args:
+        metrics: a system's own metrics.
+        classes: the names of the classes; see ``formatting.with_class_name``.
+    """
     found: dict[str, list[Band]] = {}
     for name, value, half in private_figures(metrics):
         if matched := _BAND.fullmatch(name):
             what, low, high = matched.groups()
-            what = "share of class 1" if what == "share" else what
+            what = with_class_name("share of class 1" if what == "share" else what, classes)
             found.setdefault(what, []).append(Band(float(low), float(high), value, half))
     return found
 

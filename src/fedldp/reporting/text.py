@@ -200,6 +200,7 @@ def print_result(
     metrics: dict[str, float],
     setting: str | None,
     *,
+    classes: Sequence[str] = (),
     stated: bool = False,
 ) -> None:
     """Print a run's final table, its statement, and the path of its folder.
@@ -210,6 +211,7 @@ def print_result(
         tested_on: the data on which the run's accuracy was measured.
         metrics: the system's own metrics.
         setting: the budget that was set and what it covers, if there is one.
+        classes: the names of the classes, if they have names.
         stated: whether the reader has already seen this statement, before the run.
     """
     final, asked = summary["final"], asked_for(summary["config"])
@@ -220,7 +222,7 @@ def print_result(
     if own := words.own_metrics(metrics):
         say(console, "metrics", f"means over rounds: {', '.join(own)}")
     doubts = words.doubts_of_asked(summary["figures"])
-    say_answers(console, words.asked(metrics), words.unit_asked(summary["config"]), doubts)
+    say_answers(console, words.asked(metrics, classes), words.unit_asked(summary["config"]), doubts)
     privacy = asked_first(Statement.from_json(summary["privacy"]), asked)
     if stated:
         # Say what the budget covers: a budget for one weight could be mistaken for the run's.

@@ -21,7 +21,7 @@ from fedldp.accounting.proven import Proven, Together
 from fedldp.accounting.statement import Claim, Statement, delta_to_take, revealed
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Fact, in_order
-from fedldp.core.formatting import number, rows_named
+from fedldp.core.formatting import number, rows_named, with_class_name
 from fedldp.core.kinds import AT_SITES, SIMULATED, TAKES_PART
 from fedldp.core.registry import paper_folders
 from fedldp.ledgers.budget import Budget
@@ -48,6 +48,10 @@ def _as_far(of: Mapping[str, Any]) -> dict[str, Any]:
     return {"as_far": f"as far as {told} examples can tell", "guessing": 1 / of.get("classes", 1)}
 
 
+def _part(share: str) -> str:
+    return "the whole budget" if share == "1" else f"{share} of the budget (counted in mu^2)"
+
+
 _COMPUTED: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "at-no-more-sites": lambda of: {"so_many": _counted(of["sites"], "site")},
     "takes-part-at-most": lambda of: {"so_many": _counted(of["rounds"], "round")},
@@ -68,6 +72,7 @@ _COMPUTED: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "not-above-mean": _as_far,
     "not-of-client": lambda of: {"about": about(of["unit"], of["adversary"])},
     "class-count-rounds": lambda of: {"share": f"{100 * of['counted'] / of['of']:.2g} %"},
+    "stage": lambda of: {"part": _part(of["share"])},
 }
 """Values that templates show besides a fact's own."""
 
@@ -519,9 +524,15 @@ def answer(question: str, value: float | None, half: float) -> str:
     return f"{question} {'not seen' if value is None else f'{value:.4g}'} ± {half:.2g}"
 
 
-def asked(metrics: Mapping[str, float]) -> list[str]:
-    """Return the figures that people were asked for, each with its 95 % interval."""
-    return [answer(name, value, half) for name, value, half in private_figures(metrics)]
+def asked(metrics: Mapping[str, float], classes: Sequence[str]) -> list[str]:
+    """Return the figures that people were asked for, each with its 95 % interval.
+
+    Args:
+        metrics: a system's own metrics.
+        classes: the names of the classes; see ``formatting.with_class_name``.
+    """
+    found = private_figures(metrics)
+    return [answer(with_class_name(name, classes), value, half) for name, value, half in found]
 
 
 def doubts_of_asked(figures: Iterable[Mapping[str, Any]]) -> list[str]:
