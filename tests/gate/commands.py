@@ -98,7 +98,7 @@ SETS = {
 AUDITS = ["person_dp_sgd", "--mechanism two_point"]
 SINGLE = {
     "sweep": [SWEEP],
-    "audit": [f"audit {subject} --quick --workers 1" for subject in AUDITS],
+    "audit": [f"audit {subject} --brief --workers 1" for subject in AUDITS],
     "card": ["run quickstart --set rounds=2 --out out", "card out"],
     "card_of_people": ["run person-dp-sgd-digits --set rounds=2 --out out", "card out"],
     "deploy_demo": ["deploy demo --rounds 2"],
