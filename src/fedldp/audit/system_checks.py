@@ -441,7 +441,6 @@ class MapCheck(Planned):
         input_shape: the shape of one example.
     """
 
-    certain = True
     mapping: ExampleMap
     input_shape: tuple[int, ...]
 
@@ -483,7 +482,8 @@ class MapCheck(Planned):
         count *= len(_MAP_SCALES)
         (line,) = self.lines
         attack, wrong = _attack(told, again, count), bool(told or again)
-        return [line.compared(lower, attack, trials=count, wrong=wrong)]
+        row = line.compared(lower, attack, trials=count, wrong=wrong)
+        return [replace(row, confidence=confidence)]  # features may be drawn at random
 
     def _counts(self, scale: float, count: int, generator: np.random.Generator) -> tuple[int, int]:
         """Return how often the others' features differed for a neighbour, and for the same data."""
