@@ -25,8 +25,6 @@ in fewer trials.
 The checks see only the layout of the few reports that they use. They miss a layout that depends on
 the values or on the stream, and a misplaced bit that is the same in all these reports. They also
 miss dependence between estimates that no single flipped bit shows.
-
-The games of mechanisms: on whole reports, on coordinates of long reports, on repeating noise.
 """
 
 from __future__ import annotations

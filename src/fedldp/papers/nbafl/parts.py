@@ -1,10 +1,8 @@
-"""The noise levels that NbAFL and its extension by feature priority share.
+"""The noise levels, the calibration and the settings of NbAFL and its extension, feature priority.
 
 Source: Wei, Li, Ding, Ma, Yang, Farokhi, Jin, Quek, Poor, "Federated Learning With Differential
 Privacy: Algorithms and Performance Analysis", IEEE TIFS 2020; equation numbers are those of Talaei,
 Izadi 2024, who restate the equations.
-
-The calibration and settings of NbAFL and of its extension by feature priority.
 """
 
 from __future__ import annotations
