@@ -80,6 +80,15 @@ def test_the_worst_verdict_comes_first(row: GameResult, words: str) -> None:
     assert ('broken">' in text) is (row is not OK)
 
 
+def test_rows_that_were_not_played_are_told_first() -> None:
+    """An audit of which nothing was played must not look like one that found nothing."""
+    left = replace(OK, lower=0.0, verdict=None, note="not played: too late")
+    lead = page(audit(left, left)).split("<h2>")[0]
+    assert "No figure was refuted. 2 of 2 rows were not played: too late." in lead
+    assert 'broken">' not in page(audit(OK, left))
+    assert "not played" not in page(audit(OK))
+
+
 def test_the_page_is_one_file_with_escaped_text() -> None:
     text = page(audit(OK), found())
     assert text.startswith(BEGINS)

@@ -14,7 +14,7 @@ from fedldp.algorithms.settings import is_own
 from fedldp.audit import linkage, poisoning
 from fedldp.audit.attacks import attack
 from fedldp.audit.efforts import FULL, QUICK
-from fedldp.audit.results import AttackResult, Audit, GameResult
+from fedldp.audit.results import AttackResult, Audit, GameResult, unplayed
 from fedldp.reporting import charts
 from fedldp.reporting.html import render
 
@@ -71,6 +71,7 @@ def page(audit: Audit[GameResult], more: ExtraAttacks | None = None) -> str:
     return render(
         "audit.html",
         audit=audit,
+        unplayed=unplayed(audit.rows),
         own=[by for by in dict.fromkeys(row.stated_by for row in audit.rows) if by != HOUSE],
         parts=[(title, list(rows)) for title, rows in groupby(audit.rows, key=attrgetter("title"))],
         attacks=attacks,

@@ -7,6 +7,7 @@ keys. Pages, text output, JSON output and commands read these two types.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
@@ -345,6 +346,12 @@ def worst(rows: Sequence[GameResult | AttackResult]) -> Verdict:
     """Return the worst verdict of some results; "ok" if there are none."""
     found = {row.verdict for row in rows}
     return next((each for each in _WORST_FIRST if each in found), "ok")
+
+
+def unplayed(rows: Sequence[GameResult]) -> str:
+    """Return sentences that say how many rows were not played, and why; empty if all were."""
+    notes = Counter(row.note for row in rows if row.is_unplayed)
+    return "".join(f" {left} of {len(rows)} rows were {note}." for note, left in notes.items())
 
 
 def verdict_of(claimed: float | None, proven: float | None, lower: float) -> Verdict:

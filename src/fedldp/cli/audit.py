@@ -251,6 +251,7 @@ def _show(found: Audit[GameResult]) -> None:
     from rich.console import Console
 
     from fedldp.accounting.guarantees import HOUSE
+    from fedldp.audit.results import unplayed
     from fedldp.core.kinds import NOT_PROVEN_HERE
     from fedldp.reporting import words
 
@@ -262,11 +263,12 @@ def _show(found: Audit[GameResult]) -> None:
         console.print(words.line(NOT_PROVEN_HERE(of=tuple(own))), soft_wrap=True, markup=False)
     how = "stated" if own else "proven"
     console.print(
-        f"{found.subject}: {found.verdict}. With probability at least {found.confidence:g}, every "
-        f"epsilon is at least the bound in its row (seed {found.seed}). The closer a bound is to "
-        f"the {how} epsilon, the stronger the attack; a low bound is no sign of privacy. The line "
-        "after each table lists, for each row, the smallest epsilon at which the row's rarest "
-        "event would show a bug, whatever the row found; a dash means none, or not known.",
+        f"{found.subject}: {found.verdict}.{unplayed(found.rows)} With probability at least "
+        f"{found.confidence:g}, every epsilon is at least the bound in its row (seed "
+        f"{found.seed}). The closer a bound is to the {how} epsilon, the stronger the attack; a "
+        "low bound is no sign of privacy. The line after each table lists, for each row, the "
+        "smallest epsilon at which the row's rarest event would show a bug, whatever the row "
+        "found; a dash means none, or not known.",
         soft_wrap=True,
     )
 
