@@ -2,7 +2,7 @@
 
     python -m benchmarks.https_rounds RESULTS.jsonl [--sites N] [--weights D] [--rounds R]
         [--channel named|sum]... [--one-process | --strangers]
-    python -m benchmarks.https_rounds RESULTS.jsonl --page docs/deployment_costs.md
+    python -m benchmarks.https_rounds RESULTS.jsonl --page benchmarks/pages/https_rounds.md
 
 A server and its sites run as separate processes, with TLS 1.3 on the loopback interface; ledgers
 and the server's folder are synced as in any deployment. The seconds of a round run from the end of

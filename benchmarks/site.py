@@ -52,7 +52,14 @@ OTHERS: dict[str, Callable[[], str]] = {
     "public_alone.md": public_alone.page,
     **{
         f"{name}.md": lambda name=name: from_template(name, {})
-        for name in ("distributed_noise", "fleet", "speed", "trained_subset")
+        for name in (
+            "distributed_noise",
+            "failures",
+            "fleet",
+            "https_rounds",
+            "speed",
+            "trained_subset",
+        )
     },
 }
 """What makes the pages of single measurements, by file name."""

@@ -42,7 +42,7 @@ def test_time_and_memory_are_measured_of_processes() -> None:
 def test_the_page_of_costs_has_the_recorded_measurements() -> None:
     results = ROOT / "benchmarks" / "results" / "2026-11-26-https-costs.jsonl"
     rows = [json.loads(line) for line in results.read_text().splitlines()]
-    page = (ROOT / "docs" / "deployment_costs.md").read_text(encoding="utf-8")
+    page = (ROOT / "benchmarks" / "pages" / "https_rounds.md").read_text(encoding="utf-8")
     assert page == updated(page, rows), "run: python -m benchmarks.https_rounds --page"
 
 

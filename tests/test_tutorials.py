@@ -216,16 +216,12 @@ def reader(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader
 LONG = {"choosing_a_system.md", "first_run.md", "own_data.md", "own_mechanism.md"}
 """The tutorials that train for a long time."""
 
-IN_A_SHELL = [FOLDER / "three_sites.md"]
-"""The tutorials that run in a shell, line by line, because no single process can run them."""
-
 
 @pytest.mark.parametrize(
     "page",
     [
         pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.name in LONG else [])
         for page in TUTORIALS
-        if page not in IN_A_SHELL
     ],
 )
 def test_a_tutorial_works_as_it_says(page: Path, reader: Reader) -> None:
@@ -233,20 +229,18 @@ def test_a_tutorial_works_as_it_says(page: Path, reader: Reader) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [*IN_A_SHELL, GUIDE], ids=lambda page: page.stem)
-def test_a_page_works_in_a_shell(
-    page: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
+def test_the_guide_to_sites_works_in_a_shell(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Run its commands; of the guide to real sites, all except installation and systemd."""
+    """Run its commands line by line, because no single process can; all except installation."""
     pytest.importorskip("starlette")
     monkeypatch.setenv("HOME", str(reader.folder))
     reader.one_process = False
-    reader.follow(page)
-    if page == GUIDE:
-        summary = reader.call(
-            ["fedldp", "evaluate", "server/run", "--data", "server/patients.csv", "--json"]
-        )
-        assert json.loads(summary)["accuracy"] > 0.8  # always predicting the same class gives 0.65
+    reader.follow(GUIDE)
+    summary = reader.call(
+        ["fedldp", "evaluate", "server/run", "--data", "server/patients.csv", "--json"]
+    )
+    assert json.loads(summary)["accuracy"] > 0.8  # always predicting the same class gives 0.65
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "deployment_failures.md"
+PAGE = HERE.parents[1] / "benchmarks" / "pages" / "failures.md"
 FILES = {
     "F": "test_real_failures.py",
     "D": "test_real_demo.py",
