@@ -33,7 +33,7 @@ def run_folders(where: Path) -> list[Path]:
 
 
 RUN_KEYS = ["recipe", "system", "seed", "config", "rounds", "final", "privacy", "seconds",
-            "run_dir", "tested_on", "confusion", "doubts", "figures"]  # fmt: skip
+            "run_dir", "tested_on", "confusion", "doubts", "noise", "figures"]  # fmt: skip
 FIGURES = ["auc", "average_precision", "balanced_accuracy", "brier", "calibration_error"]
 ROUND_KEYS = ["round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds",
               *FIGURES]  # fmt: skip

@@ -59,6 +59,7 @@ def run(
     cluster: str | None = None,
     out: str | Path | None = None,
     evaluate_every: int = 1,
+    signal: bool = False,
     say: Callable[[str], None] = lambda line: None,
     after_round: Callable[[Round], None] | None = None,
     **settings: Any,
@@ -86,6 +87,10 @@ def run(
         out: the run folder to create; with None, nothing is written.
         evaluate_every: the model is tested after every so many rounds, and after the last one. A
             large number saves time, and changes nothing in the model.
+        signal: whether each round's record also has figures of signal and noise, to see why a
+            model is bad: how many clients were clipped, and how far the mean is from the mean
+            without noise. They come from private rows, and no line of the statement covers them. It
+            needs one process.
         say: called with a line about every round.
         after_round: called with the record of each round: its number, accuracy, loss, seconds.
         settings: changes to the recipe's settings, by name; None unsets one.
@@ -111,6 +116,7 @@ def run(
         cluster=cluster,
         out=path_of("out", out),
         evaluate_every=evaluate_every,
+        signal=signal,
         after_round=_telling(say, config.rounds, after),
     )
 
@@ -126,6 +132,7 @@ def resume(
     workers: int | None = 1,
     cluster: str | None = None,
     evaluate_every: int = 1,
+    signal: bool = False,
     say: Callable[[str], None] = lambda line: None,
     after_round: Callable[[Round], None] | None = None,
 ) -> Result:
@@ -155,6 +162,7 @@ def resume(
         cluster=cluster,
         resume=folder,
         evaluate_every=evaluate_every,
+        signal=signal,
         after_round=_telling(say, config.rounds, _callback(after_round)),
     )
 

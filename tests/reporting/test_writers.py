@@ -254,7 +254,7 @@ WRITERS: dict[str, tuple[tuple[type[Fact], ...], Writer]] = {
 
 WITHOUT_FACTS = {
     "reporting/record.py:Schema.to_document", "simulation/result.py:config_document",
-    "reporting/text.py:print_table",
+    "reporting/text.py:print_table", "reporting/text.py:print_signal",
     "reporting/words.py:shown", "simulation/result.py:Result.to_frame",
     "simulation/result.py:Result.plot", "simulation/settings.py:to_toml",
     "experiments/sweeping/grid.py:shown",

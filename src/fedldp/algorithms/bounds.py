@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, Literal, Protocol, Self
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -201,7 +201,11 @@ class Bound(ABC):
     Attributes:
         send: whether clients send the weights or their change from the broadcast weights.
         chart: the coordinates that replace the weights, if any.
+        bounds_people: whether what one person adds to a client's vector is bounded, and not the
+            vector.
     """
+
+    bounds_people: ClassVar[bool] = False
 
     send: Send = "weights"
     chart: Chart | None = None
@@ -237,6 +241,16 @@ class Bound(ABC):
         """Return how many coordinates are randomised for a model of ``size`` weights."""
         return size if self.chart is None else self.chart.size
 
+    @property
+    def unit(self) -> float:
+        """The norm in the coordinates of ``unbounded`` that has norm 1 in those of ``apply``."""
+        return 1.0
+
+    def unbounded(self, rows: NDArray[np.float32], broadcast: Broadcast) -> NDArray[np.floating]:
+        """Return what clients would send if no norm were bounded; see ``apply``."""
+        values = rows if self.send == "weights" else rows - broadcast.weights.astype(np.float64)
+        return values if self.chart is None else self.chart.apply(values)
+
     def apply(self, rows: NDArray[np.float32], broadcast: Broadcast) -> NDArray[np.floating]:
         """Return the values to randomise, computed from clients' weights.
 
@@ -248,8 +262,7 @@ class Bound(ABC):
             Shape (n, ``size(d)``); each row is computed only from the same row of ``rows``. The
             result may be ``rows`` itself.
         """
-        values = rows if self.send == "weights" else rows - broadcast.weights.astype(np.float64)
-        return values if self.chart is None else self.chart.apply(values)
+        return self.unbounded(rows, broadcast)
 
     def restore(
         self, mean: NDArray[np.float64], state: State, factor: float = 1.0
@@ -315,6 +328,11 @@ class Rotated(InNorm):
     """
 
     send: Send = "update"
+
+    @property
+    def unit(self) -> float:
+        """The clip; see ``Bound.unit``."""
+        return self.clip
 
     def size(self, size: int) -> int:
         """Return the smallest power of two that is at least the number of coordinates."""
@@ -456,7 +474,7 @@ class InRange(Bound):
         radius = list(self.radius) if isinstance(self.radius, tuple) else self.radius
         return Ranges.fixed(0.0, radius, self.sizes)
 
-    def apply(self, rows: NDArray[np.float32], broadcast: Broadcast) -> NDArray[np.floating]:
+    def unbounded(self, rows: NDArray[np.float32], broadcast: Broadcast) -> NDArray[np.floating]:
         """Return x, computed with the broadcast's ranges but not clipped; see ``Bound.apply``."""
         values = rows if self.send == "weights" else rows - broadcast.weights
         return ranges_of(broadcast).normalise(values)

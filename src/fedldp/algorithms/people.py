@@ -432,6 +432,8 @@ class OfPeople(Bound):
             two are equal.
     """
 
+    bounds_people: ClassVar[bool] = True
+
     send: Send = "update"
     rate: float
     coordinates: Callable[[int], int] | None = None
@@ -440,7 +442,7 @@ class OfPeople(Bound):
         """Return the number of coordinates in a sum for a model of ``size`` weights."""
         return size if self.coordinates is None else self.coordinates(size)
 
-    def apply(self, rows: NDArray[np.floating], broadcast: Broadcast) -> NDArray[np.floating]:
+    def unbounded(self, rows: NDArray[np.floating], broadcast: Broadcast) -> NDArray[np.floating]:
         """Return sums unchanged; see ``Bound.apply``."""
         return rows
 

@@ -77,11 +77,7 @@ class Release:
             broadcast: the broadcast that it answers.
             senders: the clients; each draws from its own stream "mechanism".
         """
-        streams = senders.fresh("mechanism")
-        if self.sends is not None:
-            chart = self.bound.chart
-            nothing = np.zeros((len(update), self.coordinates if chart is None else chart.size))
-            update = replace(update, rows=update.aux.get(self.sends, nothing))
+        streams, update = senders.fresh("mechanism"), self.sent(update)
         if not isinstance(update.rows, np.ndarray):
             if self._on_device:
                 from fedldp.training.tensors import encode_on_device
@@ -91,6 +87,14 @@ class Release:
             update = replace(update, rows=update.rows.cpu().numpy())
         assert isinstance(update.rows, np.ndarray)
         return self.randomise(self.bound.apply(update.rows, broadcast), update, broadcast, streams)
+
+    def sent(self, update: Update) -> Update:
+        """Return an opened update whose rows are the array that is sent; see ``sends``."""
+        if self.sends is None:
+            return update
+        chart = self.bound.chart
+        nothing = np.zeros((len(update), self.coordinates if chart is None else chart.size))
+        return replace(update, rows=update.aux.get(self.sends, nothing))
 
     def randomise(
         self,

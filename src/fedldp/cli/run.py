@@ -55,6 +55,12 @@ def run(
     evaluate_every: Annotated[
         int, typer.Option(min=1, help="test the model after every so many rounds and the last")
     ] = 1,
+    signal: Annotated[
+        bool,
+        typer.Option(
+            "--signal", help="measure each round's signal and noise, from private rows; 1 process"
+        ),
+    ] = False,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="print the configuration as TOML, and stop")
     ] = False,
@@ -93,6 +99,7 @@ def run(
             begun,
             data_dir,
             evaluate_every,
+            signal,
             shown,
             table,
         )
@@ -113,6 +120,7 @@ def run(
             classes=result.schema.class_names,
             stated=bool(shown) and shown[-1] == result.privacy and one_place(),
         )
+        text.print_signal(Console(), result.rounds)
 
 
 @contextmanager
@@ -152,6 +160,7 @@ def _simulate(
     folder: RunFolder | None,
     data_dir: Path | None,
     evaluate_every: int,
+    signal: bool,
     shown: list[Statement],
     table: bool,
 ) -> Result:
@@ -197,6 +206,7 @@ def _simulate(
                 data_dir=data_dir,
                 planned=planned,
                 evaluate_every=evaluate_every,
+                signal=signal,
                 before=show,
                 after_round=progress.show,
             )

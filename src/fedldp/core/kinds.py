@@ -156,6 +156,9 @@ ROW_NOT_PERSON = Kind("row-not-person", Note, {})()
 PUBLIC_BEGINNING = Kind("public-beginning", Note, {"digest": str})
 SHOWN_WITHOUT_SHUFFLER = Kind("shown-without-shuffler", Note, {})()
 MODEL_SO_FAR = Kind("model-so-far", Note, {"done": int, "of": int})
+NOISE_OF_MEAN = Kind(
+    "noise-of-mean", Note, {"ratio": float, "reports": int, "times": float | NoneType}
+)
 FITTED_AGAIN = Kind("fitted-again", Note, {})()
 SCORED_BY_USER = Kind("scored-by-user", Note, {})()
 DOUBTFUL_RUNS = Kind("doubtful-runs", Note, {"runs": int, "of": int, "first": Doubt})

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event
 from fedldp.accounting.statement import Statement, spent_by_unit
+from fedldp.algorithms.noise import noise_of
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, Diverged, EndedForGood, FedldpError, RunError
 from fedldp.core.facts import Doubt
@@ -129,6 +130,7 @@ class Served:
             most_frequent=self.most_frequent,
             confusion=self.confusion,
             doubts=self.doubts,
+            noise=noise_of(self.agreement.config, self.agreement.problem),
         )
 
 

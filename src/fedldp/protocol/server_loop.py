@@ -62,6 +62,8 @@ class Round:
             ``accounting.statement.spent_by_unit``.
         budgets: for each unit, what is spent and what is left at the client that has spent
             the most; empty for real sites, whose own ledgers hold the budgets.
+        signal: figures of signal and noise, if a simulation was asked for them; empty for real
+            sites. They are computed from private rows, and no line of a statement covers them.
     """
 
     round: int
@@ -82,6 +84,7 @@ class Round:
     calibration_error: float | None = None
     spent: list[dict[str, Any]] = field(default_factory=list)
     budgets: list[dict[str, Any]] = field(default_factory=list)
+    signal: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Evaluation(NamedTuple):

@@ -50,6 +50,7 @@ def page(runs: Sequence[FinishedRun]) -> str:
                 "summary": run.summary,
                 "privacy": shown[i],
                 "doubts": [words.line(each) for each in run.doubts],
+                "noise": None if run.noise is None else words.line(run.noise),
                 "guarantee": words.lead(run.summary["config"], shown[i]),
                 "command": command(run),
                 "twin": next((j + 1 for j, one in enumerate(runs) if one is twins[i]), None),

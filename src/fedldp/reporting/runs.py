@@ -31,7 +31,7 @@ from fedldp.algorithms.recipes import find_recipe
 from fedldp.algorithms.settings_docs import value_text
 from fedldp.algorithms.systems import with_defaults
 from fedldp.core.errors import ConfigError
-from fedldp.core.facts import Doubt
+from fedldp.core.facts import Doubt, Note
 from fedldp.protocol.server_loop import means_of
 from fedldp.reporting import words
 from fedldp.reporting.lines import Pair, asked_for, first_line
@@ -137,6 +137,7 @@ class _Summary(_Document):
     confusion: Annotated[list[list[Count]], Field(min_length=1)] | None
     figures: list[dict[str, Any]]
     doubts: list[_Doubted]
+    noise: Annotated[dict[str, Any], _holding(Note.from_json)] | None = None
 
     @model_validator(mode="after")
     def _is_square(self) -> _Summary:
@@ -204,6 +205,12 @@ class FinishedRun:
     def privacy(self) -> Statement:
         """The statement."""
         return Statement.from_json(self.summary["privacy"])
+
+    @property
+    def noise(self) -> Note | None:
+        """How long the noise in a round's mean is expected to be; None if that is not known."""
+        found = self.summary.get("noise")
+        return None if found is None else Note.from_json(found)
 
     @property
     def doubts(self) -> list[Doubt]:

@@ -14,8 +14,9 @@ from rich.table import Column, Table
 
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
-from fedldp.core.facts import Doubt
+from fedldp.core.facts import Doubt, Note
 from fedldp.core.kinds import IMBALANCED_TEST
+from fedldp.protocol.server_loop import Round
 from fedldp.reporting import words
 from fedldp.reporting.lines import asked_first, asked_for
 from fedldp.reporting.scores import is_imbalanced
@@ -230,10 +231,41 @@ def print_result(
     else:
         print_statement(console, privacy, setting)
     say(console, "in short", words.lead(summary["config"], privacy))
+    if summary["noise"] is not None:
+        say(console, "noise", words.line(Note.from_json(summary["noise"])))
     for doubt in summary["doubts"]:
         say(console, "warning", words.line(Doubt.from_json(doubt)))
     if summary["run_dir"] is not None:
         say(console, "run folder", summary["run_dir"])
+
+
+_SIGNAL = {
+    "update_norm": "norm",
+    "bounded_norm": "bounded",
+    "clients_clipped": "clipped",
+    "signal_norm": "signal",
+    "noise_norm": "noise",
+    "cosine": "cosine",
+}
+"""The figures of signal and noise, and what the terminal calls them."""
+
+
+def print_signal(console: Console, rounds: Sequence[Round]) -> None:
+    """Print the figures of signal and noise of each round, if a simulation was asked for them."""
+    found = [{each["metric"]: each["value"] for each in record.signal} for record in rounds]
+    if not any(found):
+        return
+
+    def cell(name: str, value: float | None) -> str:
+        return words.value_of(name, value) if value is not None else "-"
+
+    names = [name for name in _SIGNAL if any(name in each for each in found)]
+    rows = [
+        [str(record.round), *(cell(name, each.get(name)) for name in names)]
+        for record, each in zip(rounds, found, strict=True)
+    ]
+    print_table(console, ["round", *(_SIGNAL[name] for name in names)], rows)
+    say(console, "signal", words.UNCOVERED_SIGNAL)
 
 
 class Displayed(Statement):

@@ -15,6 +15,7 @@ from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of
+from fedldp.algorithms.noise import noise_of
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, FedldpError, RunError
 from fedldp.core.locks import OwnedFolder, owned, scratch
@@ -41,6 +42,7 @@ from fedldp.simulation.ray_executor import RayExecutor
 from fedldp.simulation.recorded import Saved, write_report
 from fedldp.simulation.result import Result, config_document, run_name
 from fedldp.simulation.shuffler import Counting, ReportShuffler, world_of_seed
+from fedldp.simulation.signal import Signal
 from fedldp.simulation.trained import check_features, check_frozen
 
 __all__ = ["Result", "simulate"]
@@ -61,6 +63,7 @@ def simulate(
     inputs: Inputs | None = None,
     planned: Plan | None = None,
     evaluate_every: int = 1,
+    signal: bool = False,
     before: Callable[[Plan], None] = lambda plan: None,
     after_round: Callable[[Round], None] = lambda record: None,
 ) -> Result:
@@ -83,6 +86,8 @@ def simulate(
         planned: the plan, if it was made before the data were read.
         evaluate_every: the model is tested after every so many rounds, and after the last one; the
             weights do not depend on it.
+        signal: whether to measure each round's signal and noise on private rows; the weights do
+            not depend on it. See ``simulation.signal``.
         before: called with the plan before training starts, unless ``planned`` is given.
         after_round: called with every round's record, including the earlier rounds of a resumed
             run.
@@ -97,6 +102,8 @@ def simulate(
     if evaluate_every < 1:
         raise ConfigError(f"evaluate_every = {evaluate_every}: give 1 or more")
     check_installed(config)
+    if signal and (workers > 1 or cluster is not None) and not alone_if_small:
+        raise ConfigError("signal: it is measured in this process; give workers = 1, no cluster")
     chosen = _device(device, workers, cluster)
     if workers > 1 or cluster is not None:
         check_travels(
@@ -119,7 +126,7 @@ def simulate(
     early = planned
     if planned is None or planned.problem != inputs.problem:
         planned = plan(config, inputs.problem)
-    if alone_if_small and planned.is_small:
+    if alone_if_small and (planned.is_small or signal):
         workers = 1
     features = noted_features(planned.config, inputs.problem)
     algorithm = planned.scheduled.algorithm(inputs.problem)
@@ -139,7 +146,8 @@ def simulate(
     if resume is not None:
         check_features(resume, features)
         check_frozen(resume, frozen)
-    server = algorithm.server()
+    seen = Signal(planned.scheduled, inputs.problem) if signal else None
+    server = (algorithm if seen is None else seen.watching(algorithm)).server()
     run = run_name(planned.config, inputs.own_data)
     with ExitStack() as owning:
         folder = resume
@@ -165,6 +173,7 @@ def simulate(
                     else folder.path / "clients",
                     lasting=folder is not None,
                     run=run,
+                    signal=seen,
                 )
                 executor = stack.enter_context(
                     _executor(population, start.ledger, workers, cluster, stack)
@@ -175,8 +184,9 @@ def simulate(
                     after_round(record)
                 test = _Test(executor, population.num_tests > 0, config.columns.label_range)
                 end = _rounds(
-                    planned, server, executor, test, evaluate_every, start, folder, run, after_round
-                )
+                    planned, server, executor, test, evaluate_every, start, folder, run,
+                    after_round, seen,
+                )  # fmt: skip
                 confusion = test.confusion(server.tested(end))
             except BaseException as error:
                 if out is not None and folder is not None and not start.rounds:
@@ -204,6 +214,7 @@ def simulate(
                 confusion,
             ),
             confusion=confusion,
+            noise=noise_of(planned.scheduled, inputs.problem),
         )
         if folder is not None:
             _finish(folder, result)
@@ -243,6 +254,7 @@ def _rounds(
     folder: RunFolder | None,
     run: str,
     after_round: Callable[[Round], None],
+    seen: Signal | None,
 ) -> State:
     """Run the remaining rounds, and return the last state."""
     config, draws = planned.scheduled, draws_of_seed(planned.config.seed)
@@ -263,7 +275,8 @@ def _rounds(
 
     def keep(state: State, record: Round) -> None:
         spent, budgets = spending.after(record.round), spending.budgets(record.round)
-        record = replace(record, spent=spent, budgets=budgets)
+        figures = [] if seen is None else seen.figures()
+        record = replace(record, spent=spent, budgets=budgets, signal=figures)
         start.rounds.append(record)
         if server.downlink is not None:
             start.ledger.count_downlink(run, record.round, server.downlink(record.round))

@@ -24,6 +24,7 @@ from fedldp.protocol.client_runtime import ClientRuntime, EncoderGroup, Policy, 
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.keys import SimulationKeys
 from fedldp.protocol.wire import Broadcast, Layout, Sensitive
+from fedldp.simulation.signal import Signal
 from fedldp.training.local_sgd import PIECE, evaluate
 from fedldp.training.tensors import load_weights
 
@@ -41,6 +42,7 @@ class Population:
         folder: where clients keep what they need in later rounds.
         lasting: whether ``folder`` outlives the run.
         run: the run's name.
+        signal: measures the round's signal, if that was asked for.
     """
 
     config: RunConfig
@@ -51,6 +53,7 @@ class Population:
     folder: Path
     lasting: bool
     run: str
+    signal: Signal | None = None
     layout: Layout = field(init=False)
     policy: Policy = field(init=False)
     local_update: roles.LocalUpdate = field(init=False)
@@ -74,7 +77,7 @@ class Population:
         found = {
             "layout": algorithm.layout,
             "policy": policy,
-            "local_update": Watched(algorithm.local_update(self.device)),
+            "local_update": Watched(algorithm.local_update(self.device), self.signal),
             "encoders": Encoders(config, problem),
             "most_examples": algorithm.most_examples(),
             "_parts": algorithm.parts,
@@ -282,9 +285,11 @@ class Watched:
 
     Attributes:
         local_update: the local update that trains.
+        signal: measures the round's signal, if that was asked for.
     """
 
     local_update: roles.LocalUpdate
+    signal: Signal | None
 
     def group(self, most_examples: int) -> int:
         """Return how many clients train together; see ``LocalUpdate``."""
@@ -305,4 +310,6 @@ class Watched:
             for index, row in zip(batch.indices, rows, strict=True):
                 with naming(broadcast.round, int(index)):
                     check_releasable(row if isinstance(row, np.ndarray) else row.cpu().numpy())
+        if self.signal is not None:
+            self.signal.add(update.open(), broadcast, batch)
         return update

@@ -151,6 +151,7 @@ def read_result(folder: RunFolder, config: RunConfig) -> Result:
         schema=schema,
         doubts=tuple(map(Doubt.from_json, summary.get("doubts") or ())),
         confusion=None if confusion is None else np.array(confusion, np.int64),
+        noise=Note.from_json(summary["noise"]) if summary.get("noise") else None,
         finished=is_finished(path),
     )
 

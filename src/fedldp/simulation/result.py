@@ -66,6 +66,7 @@ class Result:
             true class (row) the model assigned to each class (column). The simulator measures it on
             its own test set; it is not a release. None if clients test, and for more than 100
             classes.
+        noise: how long the noise in a round's mean is expected to be; public, None if unknown.
         finished: whether the run has ended as planned. If not, everything here is as it was after
             the last complete round.
     """
@@ -82,6 +83,7 @@ class Result:
     schema: Schema
     doubts: tuple[Doubt, ...] = ()
     confusion: NDArray[np.int64] | None = None
+    noise: Note | None = None
     finished: bool = True
 
     @property
@@ -124,6 +126,7 @@ class Result:
             most_frequent=self.most_frequent,
             confusion=self.confusion,
             doubts=self.doubts,
+            noise=self.noise,
         )
 
     # The model
@@ -293,6 +296,7 @@ def result_document(
     most_frequent: float | None = None,
     confusion: NDArray[np.int64] | None = None,
     doubts: Sequence[Doubt] = (),
+    noise: Note | None = None,
 ) -> dict[str, Any]:
     """Return the document about a run, simulated or deployed, that ``--json`` prints.
 
@@ -307,6 +311,7 @@ def result_document(
         most_frequent: the share of the test set's most frequent class, if it is known.
         confusion: see ``Result``.
         doubts: see ``Result``.
+        noise: see ``Result``.
     """
     found: dict[str, Any] = {
         "recipe": recipe,
@@ -321,6 +326,7 @@ def result_document(
         "tested_on": tested_on,
         "confusion": None if confusion is None else confusion.tolist(),
         "doubts": words.facts(doubts),
+        "noise": words.shown(noise),
     }
     on = TestSet.of_run(found["final"], found["confusion"], privacy)
     of_people = asked_figures(mean_metrics(rounds), trained_on=not getattr(config, "ask", None))
