@@ -12,6 +12,7 @@ Parts, by slot
     ``answers``          what noisy counts of people tell, each figure with an interval
     ``asking``           what people are asked without a training
     ``evaluation``       what people are asked about a finished model, and what it tells
+    ``noise``            how long the noise in a round's mean is expected to be
     ``release``          a bound and a mechanism: what turns an update into a report
     ``bounds``           how an update is bounded before the mechanism
     ``calibration``      which mechanism a client gets for a budget
@@ -47,6 +48,7 @@ __all__ = [
     "config",
     "evaluation",
     "features",
+    "noise",
     "own_code",
     "participation",
     "people",

@@ -443,8 +443,8 @@ UNCOVERED_SIGNAL = (
     "These figures come from private rows, and no line of the statement covers them: publish none "
     "of them. Means over clients: the norm of what a client would send, its norm once bounded, in "
     "the mechanism's coordinates, and the share of clients that were clipped. Of a round's mean, "
-    "in the model's weights: the norm without noise (signal), the norm of the noise, and the cosine "
-    "between the mean with noise and the mean without."
+    "in the model's weights: the norm without noise (signal), the norm of the noise, and the "
+    "cosine between the mean with noise and the mean without."
 )
 """What is said below the figures of signal and noise of a simulation."""
 
