@@ -40,6 +40,7 @@ class Trial:
         widths: channels of the three blocks.
         hidden: units of the dense layer.
         start: initial weights: "he" as the recipe's, or "torch" as torch's own layers.
+        momentum: of a client's SGD; it starts at zero in every round.
         shift: the most pixels of a random shift, which comes with random flips; 0 for neither.
         whole: whether a client's 100 examples are drawn anew from all 50,000 in every round.
         rounds: of the run.
@@ -53,6 +54,7 @@ class Trial:
     widths: tuple[int, int, int] = (32, 64, 128)
     hidden: int = 64
     start: str = "he"
+    momentum: float = 0.0
     shift: int = 0
     whole: bool = False
     rounds: int = 15
@@ -69,6 +71,16 @@ TRIALS = {
     "whole-set-group-norm": Trial(norm="group", whole=True),
     "group-norm-augment-10": Trial(norm="group", epochs=10, shift=3),
     "group-norm-augment-20": Trial(norm="group", epochs=20, shift=3),
+    "torch-start-batch-norm": Trial(norm="batch", start="torch", rounds=10),
+    "torch-start-batch-norm-momentum": Trial(norm="batch", start="torch", momentum=0.5, rounds=10),
+    "torch-start-batch-norm-momentum-augment": Trial(
+        norm="batch", start="torch", momentum=0.5, shift=3, rounds=10
+    ),
+    "torch-start-batch-norm-momentum-10": Trial(
+        norm="batch", start="torch", momentum=0.5, epochs=10, rounds=10
+    ),
+    "torch-start": Trial(start="torch", rounds=3),
+    "batch-norm": Trial(norm="batch", rounds=10),
 }
 
 
@@ -114,6 +126,7 @@ def augmented(batch: Tensor, shift: int) -> Tensor:
 def train(model: nn.Module, features: Tensor, labels: Tensor, trial: Trial) -> None:
     """Train on one client's examples, in place."""
     parameters: list[Tensor] = list(model.parameters())
+    velocities = [torch.zeros_like(each) for each in parameters]
     for _ in range(trial.epochs):
         for rows in torch.split(torch.randperm(len(labels)), 10):
             batch = features[rows]
@@ -123,7 +136,9 @@ def train(model: nn.Module, features: Tensor, labels: Tensor, trial: Trial) -> N
             loss = functional.cross_entropy(model(batch), labels[rows])
             slopes = torch.autograd.grad(loss, parameters)
             with torch.no_grad():
-                torch._foreach_add_(parameters, slopes, alpha=-trial.rate)
+                torch._foreach_mul_(velocities, trial.momentum)
+                torch._foreach_add_(velocities, slopes)
+                torch._foreach_add_(parameters, velocities, alpha=-trial.rate)
 
 
 def run(trial: Trial, folder: Path) -> Iterator[float]:
@@ -200,7 +215,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             if name in common and value not in (common[name], list(TRIALS["recipe"].widths))
         )
         found = row["accuracies"]
-        after = " | ".join(f"{found[n - 1]:.1f}" for n in (5, 10, 15))
+        after = " | ".join(f"{found[n - 1]:.1f}" if n <= len(found) else "-" for n in (5, 10, 15))
         minutes = f"{row['cpu_seconds'] / 60:.0f}"
         lines.append(f"| {row['name']} | {changed or '-'} | {after} | {minutes} |")
     return "\n".join(lines) + "\n"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
+import fedldp
 from fedldp.core.errors import ConfigError
+from fedldp.core.randomness import Stream
 from fedldp.models import (
     Conv,
     Dense,
@@ -21,6 +24,7 @@ from fedldp.models import (
     models,
 )
 from fedldp.protocol.wire import Layout
+from fedldp.simulation.plan import problem_of
 
 # With torch's seed 7 and 10 classes: the first and the last initial weight, and the generator's
 # next draw, recorded when each model was still a hand-written torch module.
@@ -35,6 +39,7 @@ STARTS = {
     "mlp_2048_dropout": ((784,), 0.0024944671, 0.0031989352, 0.2397717784),
     "mlp_linear": ((1, 28, 28), 0.002494467, -0.05944996, 0.3655159),
     "vgg": ((3, 32, 32), 0.2879052, 0, 0.1071139),
+    "vgg_batch_norm": ((3, 32, 32), 0.01344169, -0.1093836, 0.4350317),
 }
 
 SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 9), (2, 17, 20), (1, 8, 8), (54,), (7, 3)]
@@ -64,6 +69,28 @@ def outcome(find: Callable[[], Layout]) -> Layout | str:
         return find()
     except ConfigError as error:
         return str(error)
+
+
+def test_a_setting_draws_weights_anew_by_torchs_rule_or_by_hes_and_leaves_frozen_ones() -> None:
+    def initial(**given: Any) -> list[torch.Tensor]:
+        config = fedldp.recipe("fedavg-digits", model="vgg", **given)
+        algorithm = config.algorithm(problem_of(config, None))
+        made = algorithm.module(Stream(bytes(32), simulated=True))
+        return [each.detach() for each in made.state_dict().values()]
+
+    own, torchs, hes = initial(), initial(start="torch"), initial(start="he")
+    for before, uniform, normal in zip(own, torchs, hes, strict=True):
+        if before.ndim == 1:
+            assert uniform.any()
+            assert not normal.any()
+            continue
+        bound = (before[0].numel()) ** -0.5
+        assert uniform.abs().max() <= bound
+        assert uniform.std().item() == pytest.approx(bound / 3**0.5, rel=0.2)
+        assert normal.std().item() == pytest.approx(bound * 2**0.5, rel=0.2)
+    frozen, again = initial(trainable="head"), initial(trainable="head", start="torch")
+    same = [torch.equal(*pair) for pair in zip(frozen, again, strict=True)]
+    assert sum(same) == len(same) - 2
 
 
 def test_dropout_in_tests_drops_the_same_values_without_touching_other_draws() -> None:

@@ -56,7 +56,7 @@ def no_more_than_independent(again: Any, other: Any) -> None:
     assert chance > FALSE_ALARM, (agree, between, size)
 
 
-ORDER = {"batches", "model", "sampling"}
+ORDER = {"augmentation", "batches", "model", "sampling"}
 """Purposes that hide nothing: the order of examples, dropout, and which examples are used."""
 
 

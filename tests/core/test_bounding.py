@@ -75,11 +75,12 @@ def test_one_range_for_all_tensors_or_one_for_each() -> None:
 @pytest.mark.parametrize("margin", [0.5, 1.0, 1.5])
 def test_adaptive_ranges_are_the_middle_and_half_width_of_each_tensor(margin: float) -> None:
     values = np.float32([-1.0, 3.0, 0.0, 1.0, 2.0, 2.5, 0.25, -4.0, -2.0, -3.0])
-    ranges = Ranges.of_public(values, SIZES, floor=0.01, margin=margin)
-    assert ranges.centers.tolist() == [1.0, 0.25, -3.0]
-    # The middle tensor has one weight, so its radius is 0 and the floor applies.
-    assert ranges.radii.tolist() == [2.0 * margin, 0.01, 1.0 * margin]
-    assert ranges.sizes == SIZES
+    # The middle tensor has one weight, so its radius is 0 and the floor, or ``first``, applies.
+    for first, radius in ((0.0, 0.01), (0.5, 0.5)):
+        ranges = Ranges.of_public(values, SIZES, floor=0.01, margin=margin, first=first)
+        assert ranges.centers.tolist() == [1.0, 0.25, -3.0]
+        assert ranges.radii.tolist() == [2.0 * margin, radius, 1.0 * margin]
+        assert ranges.sizes == SIZES
 
 
 @given(

@@ -325,7 +325,7 @@ def test_no_other_module_keys_a_stream() -> None:
 # Purposes
 
 OF_THE_HOUSE = {
-    Source.FRESH: {"batches", "mechanism", "model", "people", "secure sum"},
+    Source.FRESH: {"augmentation", "batches", "mechanism", "model", "people", "secure sum"},
     Source.KEPT: {"held-out people", "portions", "rows of a person"},
     Source.ROUND: {"dropouts", "mechanism", "noise on *", "participation", "selection"},
     Source.RUN: {"cohorts", "examples", "partition", "rows of a person", "turns", "weights"},

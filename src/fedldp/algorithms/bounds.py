@@ -31,6 +31,9 @@ Send = Literal["weights", "update"]
 
 Radius = Annotated[float, Field(ge=SMALLEST_RADIUS, le=LARGEST, allow_inf_nan=False)]
 
+_FLOOR = 1e-3
+"""The smallest radius of adaptive ranges."""
+
 RANGES = (
     Offer(
         "ranges",
@@ -48,11 +51,15 @@ RANGES = (
     Offer(
         "range_margin", Positive, "factor by which the radius of adaptive ranges is multiplied", 1.0
     ),
+    Offer(
+        "range_first",
+        Radius,
+        "radius of adaptive ranges for a layer whose last weights are all equal, such as biases of "
+        "0 or batch norm's statistics in the first round",
+        _FLOOR,
+    ),
 )
 """The settings of ``InRange``."""
-
-_FLOOR = 1e-3
-"""The smallest radius of adaptive ranges."""
 
 
 class Chart(Protocol):
@@ -391,6 +398,7 @@ class InRange(Bound):
         radius: r, one number for all tensors or one per tensor.
         adaptive: whether to compute c and r from each broadcast's weights instead.
         margin: a factor on the radius, if ranges are adaptive.
+        first: the radius of a tensor whose weights are all equal, if ranges are adaptive.
         clip: the norm bound on x, for mechanisms that work on whole vectors.
     """
 
@@ -398,6 +406,7 @@ class InRange(Bound):
     radius: float | tuple[float, ...] = 1.0
     adaptive: bool = False
     margin: float = 1.0
+    first: float = _FLOOR
     clip: float = 1.0
 
     def bound_to(self, layout: Layout) -> InRange:
@@ -417,7 +426,9 @@ class InRange(Bound):
                 range is invalid.
         """
         if self.adaptive:
-            return Ranges.of_public(weights, self.sizes, floor=_FLOOR, margin=self.margin)
+            return Ranges.of_public(
+                weights, self.sizes, floor=_FLOOR, margin=self.margin, first=self.first
+            )
         return self.fixed
 
     @classmethod
@@ -439,6 +450,7 @@ class InRange(Bound):
             radius=tuple(radius) if isinstance(radius, list) else radius,
             adaptive=adaptive,
             margin=settings.range_margin,
+            first=settings.range_first,
             clip=settings.clip,
         )
 
@@ -451,7 +463,7 @@ class InRange(Bound):
         """
         if self.adaptive:
             return {}
-        return {"range_margin": "ranges are fixed"}
+        return dict.fromkeys(("range_margin", "range_first"), "ranges are fixed")
 
     def accept(self, weights: NDArray[np.floating], state: State) -> NDArray[np.floating]:
         """Return the next weights, if ranges can be computed from them; see ``Bound.accept``."""

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event
 from fedldp.accounting.statement import Claim
-from fedldp.algorithms.bounds import Bound, Unbounded
+from fedldp.algorithms.bounds import Bound, InRange, Unbounded
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.channel import Channel, Named
 from fedldp.algorithms.features import Features
@@ -47,10 +47,19 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Caveat, Unprotected
 from fedldp.core.randomness import Stream, torch_seeded
 from fedldp.data.folder import read_public
-from fedldp.data.image_features import MapOnce
+from fedldp.data.image_features import Augmentation, MapOnce, check_images
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.summing import Summing
-from fedldp.models import build_model, copy_frozen, fill_model, frozen_digest, frozen_of, layout_of
+from fedldp.models import (
+    begin_again,
+    build_model,
+    copy_frozen,
+    fill_model,
+    frozen_digest,
+    frozen_of,
+    is_statistic,
+    layout_of,
+)
 from fedldp.protocol.roles import (
     Arrays,
     ClientRole,
@@ -126,6 +135,9 @@ class Local(ABC):
         predicts_numbers: whether it can train a model for labels that are numbers.
         plain_sgd: whether every round consists of SGD on batches alone, so that ``SGD_SETTINGS``
             apply.
+        trains_statistics: whether it can train a model with statistics of its examples, such as
+            batch norm's running means. What sums over people, rows or gradients must not: an
+            example would affect the gradients of others.
         trains_part: whether it can train any subset of the parameters from any initial weights, as
             needed for a model that has frozen parameters or starts from a file.
         uses_rounds: whether what a round computes depends on the number of rounds.
@@ -139,6 +151,7 @@ class Local(ABC):
     predicts_numbers: ClassVar[bool] = False
     plain_sgd: ClassVar[bool] = False
     trains_part: ClassVar[bool] = False
+    trains_statistics: ClassVar[bool] = False
     uses_rounds: ClassVar[bool] = False
     drawn_once: ClassVar[bool] = False
     alone: ClassVar[Literal["client", "person", "row"]] = "client"
@@ -195,17 +208,25 @@ class Sgd(Local):
 
     Attributes:
         momentum: SGD's momentum, which starts at zero in every round.
+        augmentation: how the images of each batch are changed at random.
     """
 
     weighs_classes: ClassVar[bool] = True
     plain_sgd: ClassVar[bool] = True
     trains_part: ClassVar[bool] = True
+    trains_statistics: ClassVar[bool] = True
 
     momentum: float = 0.0
+    augmentation: Augmentation = "none"
+
+    def check(self, algorithm: Algorithm) -> None:
+        """Refuse to augment examples that are not images."""
+        if self.augmentation != "none":
+            check_images(algorithm.input_shape)
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
         """Return the local update."""
-        return algorithm.sgd(device, self.momentum)
+        return replace(algorithm.sgd(device, self.momentum), augmentation=self.augmentation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -450,6 +471,8 @@ class Algorithm:
         config, classes = self.config, self.problem.num_classes
         with torch_seeded(stream):
             model = build_model(config.model, self.input_shape, classes, config.trainable)
+            if config.start is not None:
+                begin_again(model, config.start)
         self.parts.features.prepare(model)
         return model
 
@@ -495,9 +518,17 @@ class Algorithm:
             ConfigError: the model or a setting is incompatible with the problem.
         """
         self.parts.local.check(self)
-        layout = self.layout
+        layout, bound = self.layout, self.parts.bound_of(client)
+        statistics = [name for name in layout.names if is_statistic(name)]
+        ranged = isinstance(bound, InRange | Unbounded)
+        if statistics and not (ranged and self.parts.local.trains_statistics):
+            raise ConfigError(
+                f"model = {self.config.model}: {statistics[0]} is computed from private examples "
+                "and needs a public range, which this system does not have; use system = ldp_fl or "
+                "fedavg, or a model without batch norm"
+            )
         found = Release(
-            bound=self.parts.bound_of(client).bound_to(layout),
+            bound=bound.bound_to(layout),
             mechanism=self.parts.calibration.mechanism(self.problem, client),
             size=layout.size,
         )

@@ -102,7 +102,7 @@ class RunConfig(RunSettings):
             unused["class_weights"] = "these clients do not compute a loss per example"
         if not parts.local.trains_part:
             reason = "these clients need the whole model, with its random initial weights"
-            unused |= dict.fromkeys(("trainable", "initial"), reason)
+            unused |= dict.fromkeys(("trainable", "initial", "start"), reason)
         if not parts.local.plain_sgd:
             reason = "it changes the steps of plain SGD, but these clients compute something else"
             unused |= dict.fromkeys(SGD_SETTINGS, reason)

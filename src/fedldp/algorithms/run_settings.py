@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -280,6 +280,12 @@ class RunSettings(FrozenConfig):
         description="a public .safetensors file with the model's initial weights, by name; it "
         "must contain all frozen parameters, and parameters that it lacks are drawn "
         "at random; if not set, all are drawn at random",
+    )
+    start: Literal["torch", "he"] | None = Field(
+        None,
+        description="how the initial weights of dense layers and convolutions are drawn: torch "
+        "(uniform, torch's own rule) or he (normal, for ReLU; biases are 0); if not set, as the "
+        "model says",
     )
     spread_columns: dict[str, Range] = Field(
         {},

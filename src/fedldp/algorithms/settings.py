@@ -20,6 +20,7 @@ from fedldp.accounting.releases import ClientIndices
 from fedldp.core.errors import ConfigError
 from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.numbers import SMALLEST_DELTA
+from fedldp.data.image_features import Augmentation
 from fedldp.ledgers.budget import Budget
 from fedldp.models import name_of
 
@@ -171,6 +172,14 @@ CLIP = Offer(
 )
 MOMENTUM = Offer(
     "momentum", Momentum, "momentum of the clients' SGD; it starts at zero in every round", 0.0
+)
+AUGMENTATION = Offer(
+    "augmentation",
+    Augmentation,
+    "how clients change each image at random whenever they train on it: none; shift (by up to a "
+    "tenth of its side); shift-flip (also mirrored, half of the time); rotate-shift (rotated by up "
+    "to 15 degrees, and shifted); rotate-shift-flip (all three)",
+    "none",
 )
 WEIGHTING = Offer(
     "weighting",

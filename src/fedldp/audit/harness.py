@@ -62,7 +62,7 @@ from fedldp.simulation.population import Population
 RUN = "audit"
 CPU = torch.device("cpu")
 
-_PUBLIC_ORDER = {"batches", "model"}
+_PUBLIC_ORDER = {"augmentation", "batches", "model"}
 """The purposes for which a step without noise draws: the order of examples, and dropout."""
 
 

@@ -114,7 +114,13 @@ class Ranges:
 
     @classmethod
     def of_public(
-        cls, weights: NDArray[np.float32], sizes: tuple[int, ...], *, floor: float, margin: float
+        cls,
+        weights: NDArray[np.float32],
+        sizes: tuple[int, ...],
+        *,
+        floor: float,
+        margin: float,
+        first: float = 0.0,
     ) -> Ranges:
         """Return adaptive ranges for weights that are already public.
 
@@ -127,6 +133,7 @@ class Ranges:
             sizes: the number of coordinates of each tensor.
             floor: the smallest radius.
             margin: a radius is half of the range of the tensor's weights, times this factor.
+            first: the radius of a tensor whose weights are all equal; at least ``floor``.
 
         Source: Sun, Qian, Chen 2021, Algorithm 1, lines 12-13.
         """
@@ -142,7 +149,8 @@ class Ranges:
         pieces = np.split(weights.astype(np.float64), np.cumsum(sizes)[:-1])
         low = np.array([piece.min() for piece in pieces])
         high = np.array([piece.max() for piece in pieces])
-        return cls((high + low) / 2, np.maximum((high - low) / 2 * margin, floor), sizes)
+        radii = np.where(high > low, (high - low) / 2 * margin, first)
+        return cls((high + low) / 2, np.maximum(radii, floor), sizes)
 
     def normalise(
         self, values: NDArray[np.float32], out: NDArray[np.float32] | None = None

@@ -67,7 +67,7 @@ class Source(Enum):
 
 
 PURPOSES: dict[Source, set[str]] = {
-    Source.FRESH: {"batches", "mechanism", "model", "people", "secure sum"},
+    Source.FRESH: {"augmentation", "batches", "mechanism", "model", "people", "secure sum"},
     Source.KEPT: {"held-out people", "portions", "rows of a person"},
     Source.ROUND: {"dropouts", "mechanism", "noise on *", "participation", "selection"},
     Source.RUN: {"cohorts", "examples", "partition", "rows of a person", "turns", "weights"},

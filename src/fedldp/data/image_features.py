@@ -11,7 +11,7 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError
 from fedldp.data.examples import Examples
+
+Augmentation = Literal["none", "shift", "shift-flip", "rotate-shift", "rotate-shift-flip"]
+"""How images are changed at random whenever they are trained on; see ``training.augmentation``."""
 
 
 class ExampleMap(Protocol):

@@ -22,6 +22,7 @@ from fedldp.models._layers import (
     ALL,
     HEAD,
     REQUIRES_GRAD,
+    BatchNorm,
     Conv,
     Dense,
     Dropout,
@@ -29,6 +30,9 @@ from fedldp.models._layers import (
     Layer,
     MaxPool,
     Relu,
+    Start,
+    begin,
+    is_statistic,
     layout,
     module,
     multiplications,
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALL",
+    "BatchNorm",
     "Conv",
     "Dense",
     "Dropout",
@@ -54,6 +59,8 @@ __all__ = [
     "MaxPool",
     "ModelBuilder",
     "Relu",
+    "Start",
+    "begin_again",
     "build_model",
     "check_travels",
     "copy_frozen",
@@ -63,6 +70,7 @@ __all__ = [
     "frozen_of",
     "give_again",
     "is_linear",
+    "is_statistic",
     "layers_of",
     "layout_of",
     "layout_of_module",
@@ -223,7 +231,8 @@ def build_model(
 
     Every parameter must be float32 and finite, with at least one axis and one element. With
     ``trainable = all`` the module must not have a buffer: the running statistics of a batch norm,
-    for example, are computed from private examples and would leave the client unprotected.
+    for example, are computed from private examples and would leave the client unprotected. In the
+    package's own ``BatchNorm`` they are parameters, which are protected like weights.
 
     Args:
         name: see ``find_model``.
@@ -251,6 +260,20 @@ def build_model(
         )
     chosen = trainable if trainable == ALL else ",".join(trained)
     return _checked(built, name, input_shape, num_classes, chosen)
+
+
+def begin_again(model: nn.Module, start: Start) -> None:
+    """Draw the trained weights of a built model's dense layers and convolutions anew.
+
+    Args:
+        model: changed in place; its other layers stay as they are.
+        start: "torch", torch's own rule; "he", He normal with biases of 0; or "zeros".
+    """
+    from torch import nn
+
+    for part in model.modules():
+        if isinstance(part, nn.Linear | nn.Conv1d | nn.Conv2d) and "weight" in part._parameters:
+            begin(part, start)
 
 
 def frozen_of(model: nn.Module) -> dict[str, NDArray[Any]]:

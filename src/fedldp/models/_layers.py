@@ -25,6 +25,10 @@ Start = Literal["torch", "zeros", "he"]
 """Initial weights: torch's default, zeros, or He normal (He et al. 2015, for ReLU)."""
 
 
+STATISTICS = ("running_mean", "running_var")
+"""The last part of the name of a parameter that follows the examples, and no gradient."""
+
+
 @dataclass(frozen=True)
 class Layer(ABC):
     """One layer; ``shape`` is always the shape of its input for one example.
@@ -145,6 +149,24 @@ class Dropout(Layer):
 
 
 @dataclass(frozen=True)
+class BatchNorm(Layer):
+    """Batch norm of an image, by torch's defaults (Ioffe, Szegedy 2015).
+
+    Its running means and variances are parameters: a client's training computes them from private
+    examples, and they are sent, bounded and randomised like weights. Only systems that give them
+    public ranges, or protect nothing, train such a model.
+    """
+
+    def module(self, shape: Shape) -> nn.Module:
+        from fedldp.models._batch_norm import BatchNormOfParameters
+
+        return BatchNormOfParameters(shape[0])
+
+    def parameters(self, shape: Shape) -> dict[str, Shape]:
+        return dict.fromkeys(("weight", "bias", *STATISTICS), shape[:1])
+
+
+@dataclass(frozen=True)
 class Flatten(Layer):
     """An example of any shape, flattened to a vector."""
 
@@ -195,14 +217,30 @@ def module(layers: Sequence[Layer], input_shape: Shape) -> nn.Sequential:
     # Initialise only after all layers are made, because the weights for a seed depend on the order
     # in which they are drawn.
     for layer, made in zip(layers, modules.values(), strict=True):
-        start = getattr(layer, "start", "torch")
-        if start == "he":
-            nn.init.kaiming_normal_(made.get_parameter("weight"), nonlinearity="relu")
-        elif start == "zeros":
-            nn.init.zeros_(made.get_parameter("weight"))
-        if start != "torch" and "bias" in dict(made.named_parameters()):
-            nn.init.zeros_(made.get_parameter("bias"))
+        start: Start = getattr(layer, "start", "torch")
+        if start != "torch":
+            begin(made, start)
     return nn.Sequential(modules)
+
+
+def begin(layer: nn.Module, start: Start) -> None:
+    """Set the weights of a dense layer or a convolution anew, from torch's global generator."""
+    from torch import nn
+
+    if start == "torch":
+        layer.reset_parameters()  # type: ignore[operator]
+        return
+    if start == "he":
+        nn.init.kaiming_normal_(layer.get_parameter("weight"), nonlinearity="relu")
+    else:
+        nn.init.zeros_(layer.get_parameter("weight"))
+    if "bias" in dict(layer.named_parameters()):
+        nn.init.zeros_(layer.get_parameter("bias"))
+
+
+def is_statistic(name: str) -> bool:
+    """Return whether a parameter follows the examples, and no gradient; judged by its name."""
+    return name.rpartition(".")[2] in STATISTICS
 
 
 def _walk(layers: Sequence[Layer], input_shape: Shape) -> Iterator[tuple[str, Layer, Shape]]:

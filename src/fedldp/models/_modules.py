@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.nn.parameter import UninitializedParameter
 
 from fedldp.core.errors import ConfigError, first_line
-from fedldp.models._layers import ALL, REQUIRES_GRAD, trained_of
+from fedldp.models._layers import ALL, REQUIRES_GRAD, is_statistic, trained_of
 
 
 def freeze(model: nn.Module, trained: Collection[str]) -> None:
@@ -142,7 +142,12 @@ def check_module(
         freeze(found, names_of_trained(found, name, trainable))
         check_buffers(found, name)
     known = {label for label, _ in found.named_parameters()}
+    followed = [
+        (each, each.detach().clone()) for n, each in found.named_parameters() if is_statistic(n)
+    ]
     _try_training(found, name, input_shape, num_classes)
+    for statistic, start in followed:
+        statistic.data.copy_(start)
     _try_testing(found, name, input_shape, num_classes)
     for label in {label for label, _ in found.named_parameters()} - known:
         raise ConfigError(
@@ -166,8 +171,8 @@ def check_parameters(model: object, name: str, trainable: str = ALL) -> nn.Modul
         for label, buffer in model.named_buffers():
             raise ConfigError(
                 f"model = {name}: the buffer {label} ({buffer.dtype}) is updated from private "
-                "examples and no mechanism protects it; use group norm or no norm instead of batch "
-                "norm, or freeze its layer with trainable"
+                "examples and no mechanism protects it; use group norm, no norm, or "
+                "fedldp.models.BatchNorm, or freeze its layer with trainable"
             )
     parameters = dict(model.named_parameters())
     if not parameters:
@@ -242,7 +247,7 @@ def _try_training(
                 f"model = {name}: its output cannot be trained: {first_line(error)}"
             ) from error
         for label, gradient in zip(parameters, gradients, strict=True):
-            if gradient is None:
+            if gradient is None and not is_statistic(label):
                 raise ConfigError(
                     f"model = {name}: the parameter {label} has no effect on the output; remove it"
                 )
@@ -295,5 +300,5 @@ def _check_constant(model: nn.Module, name: str, constants: Mapping[str, Tensor]
             raise ConfigError(
                 f"model = {name}: the buffer {label} ({buffer.dtype}) is updated from private "
                 "examples and no mechanism protects it; freeze its layer with trainable, or use "
-                "group norm or no norm instead of batch norm"
+                "group norm, no norm, or fedldp.models.BatchNorm"
             )

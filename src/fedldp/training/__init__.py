@@ -1,6 +1,7 @@
 """What clients compute: training by torch, for one client or a group at a time.
 
-``local_sgd`` trains a client, and ``batched_sgd`` many clients at once. ``private_sgd`` is DP-SGD,
+``local_sgd`` trains a client, and ``batched_sgd`` many clients at once; ``augmentation`` changes
+images at random. ``private_sgd`` is DP-SGD,
 whose sums ``noisy_sums`` describes. ``person_gradients`` sums one clipped gradient for each person,
 and ``column_sums`` what each person tells of a table's columns, both as ``exact_sums``;
 ``questions`` are what people are counted by.
@@ -15,6 +16,7 @@ It may use core, accounting, data, protocol, mechanisms, models.
 """
 
 __all__ = [
+    "augmentation",
     "batched_sgd",
     "column_sums",
     "draws",

@@ -15,11 +15,13 @@ from torch.nn import functional
 from fedldp.core.errors import ConfigError, first_line
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples
+from fedldp.data.image_features import Augmentation
 from fedldp.data.label_range import centred
-from fedldp.models import layout_of_module
+from fedldp.models import is_statistic, layout_of_module
 from fedldp.protocol.roles import Batch, Client, Score, Update
 from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 from fedldp.training import batched_sgd
+from fedldp.training.augmentation import augmented
 from fedldp.training.batched_sgd import shrinking, train_alone
 from fedldp.training.column_stack import ColumnStack, as_columns
 from fedldp.training.draws import drawing
@@ -54,6 +56,8 @@ class LocalSgd:
         gradient_clip: the largest norm of a batch's gradient; a longer gradient is scaled down to
             this norm. The limit keeps steps short but guarantees no privacy, because it bounds a
             whole batch, not one example.
+        augmentation: how the images of each batch are changed, from the client's stream
+            "augmentation".
 
     Source: McMahan et al. 2017, ClientUpdate; Sun, Qian, Chen 2021, Algorithm 1, LocalUpdate.
     """
@@ -68,6 +72,7 @@ class LocalSgd:
     losses: Losses | None = None
     weight_decay: float = 0.0
     gradient_clip: float | None = None
+    augmentation: Augmentation = "none"
     _stacks: dict[tuple[int, ...], ColumnStack | None] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -77,9 +82,10 @@ class LocalSgd:
         """Return how many clients train at once; see ``batched_sgd``.
 
         With other losses the number is one on a CPU, because ``batched_sgd`` has matrix products
-        for cross-entropy only.
+        for cross-entropy only. It is one with augmentation and for models with statistics, too.
         """
-        if self.losses is not None and self.device.type == "cpu":
+        alone = self.augmentation != "none" or self._has_statistics
+        if alone or (self.losses is not None and self.device.type == "cpu"):
             return 1
         return batched_sgd.group_of(self.model, self.device, min(self.batch_size, most_examples))
 
@@ -98,7 +104,8 @@ class LocalSgd:
         """Return one client's weights, shape (d,), trained with step sizes ``rate(0)``, ..."""
         load_weights(self.model, layout_of_module(self.model), broadcast.weights)
         self.model.train()
-        parameters: list[Tensor] = list(self.model.parameters())
+        named = self.model.named_parameters()
+        parameters: list[Tensor] = [each for name, each in named if not is_statistic(name)]
         features, labels = as_tensors(client.examples)
         stack = self._stack(features.shape[1:])
         if stack is not None:
@@ -109,10 +116,16 @@ class LocalSgd:
             stack.store(parameters)
             return read_weights(self.model)
         velocity: list[Tensor] | None = None
+        moves = None
+        if self.augmentation != "none":
+            moves = client.fresh("augmentation").generator()
         own_loss = self.losses is not None
         with drawing(self.model, client.fresh("model"), other_code=own_loss):
             for step, indices in enumerate(map(torch.from_numpy, self.batches(client))):
-                batch = to_device(features.index_select(0, indices), self.device)
+                images = features.index_select(0, indices)
+                if moves is not None:
+                    images = augmented(images, moves, self.augmentation)
+                batch = to_device(images, self.device)
                 answers = labels.index_select(0, indices).to(self.device)
                 found = gradients(
                     self.model, batch, answers, parameters, self.class_weights, self.losses
@@ -155,11 +168,15 @@ class LocalSgd:
         """Return a faster trainer than autograd for examples of ``shape``, if there is one."""
         if shape not in self._stacks:
             plain = self.losses is None and not self.weight_decay and self.gradient_clip is None
-            known = self.device.type == "cpu" and plain
+            known = self.device.type == "cpu" and plain and self.augmentation == "none"
             self._stacks[shape] = (
                 ColumnStack.of(self.model, shape, self.batch_size) if known else None
             )
         return self._stacks[shape]
+
+    @property
+    def _has_statistics(self) -> bool:
+        return any(is_statistic(name) for name, _ in self.model.named_parameters())
 
     def batches(self, client: Client) -> Iterator[NDArray[np.int64]]:
         """Yield, for each step, the indices of its examples among the client's examples."""

@@ -16,10 +16,11 @@ from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
 from fedldp.papers.ldpfl.architecture import Architecture, Augmentation, EncoderTraining
 from fedldp.papers.ldpfl.encoding import PublicEncoder, check_is_public, from_public, to_public
-from fedldp.papers.ldpfl.networks import FeatureNet, augmented, build, restore, state_of, train
+from fedldp.papers.ldpfl.networks import FeatureNet, build, restore, state_of, train
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import Draw
 from fedldp.protocol.wire import Broadcast
+from fedldp.training.augmentation import augmented
 
 CPU = torch.device("cpu")
 SMALL = Architecture((1, 8, 8), 10, (4, 6), True)

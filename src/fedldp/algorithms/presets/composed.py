@@ -218,7 +218,7 @@ _BARE = ("none", "codes")
 
 _SHARE = SharedGaussian.name
 
-_OF_RANGES = ("ranges", "range_margin")
+_OF_RANGES = ("ranges", "range_margin", "range_first")
 """The settings of ranges, except those of the fixed range, which is a fallback."""
 
 _PEOPLE, _NOISE = "person_gradients", IntegerGaussian.name

@@ -21,7 +21,7 @@ from typing import Literal
 from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.composition import Composition, Sgd, WeightedMean
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.settings import MOMENTUM, WEIGHTING
+from fedldp.algorithms.settings import AUGMENTATION, MOMENTUM, WEIGHTING
 from fedldp.mechanisms.none import Plain
 
 
@@ -33,11 +33,12 @@ from fedldp.mechanisms.none import Plain
         default="examples",
     ),
     MOMENTUM,
+    AUGMENTATION,
 )
 def fedavg(settings: Settings) -> Composition:
     """FedAvg, which claims no differential privacy."""
     return Composition(
-        local=Sgd(momentum=settings.momentum),
+        local=Sgd(momentum=settings.momentum, augmentation=settings.augmentation),
         calibration=Fixed(every=Plain()),
         estimate=WeightedMean(by_examples=settings.weighting == "examples"),
     )

@@ -32,6 +32,7 @@ from fedldp.algorithms.channel import SHUFFLER, Named, Shuffle
 from fedldp.algorithms.composition import Composition, OwnMean, Sgd
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import (
+    AUGMENTATION,
     CLIP,
     MOMENTUM,
     ClientValue,
@@ -68,6 +69,7 @@ from fedldp.algorithms.settings import (
         "weights",
     ),
     MOMENTUM,
+    AUGMENTATION,
     *RANGES,
     *SHUFFLER,
 )
@@ -81,7 +83,7 @@ def ldp_fl(settings: Settings) -> Composition:
     shuffles = calibration.sends_bits and settings.channel != "named"
     bound = InRange.of(settings)
     return Composition(
-        local=Sgd(momentum=settings.momentum),
+        local=Sgd(momentum=settings.momentum, augmentation=settings.augmentation),
         bound=bound,
         calibration=calibration,
         channel=Shuffle.of(settings) if shuffles else Named(),

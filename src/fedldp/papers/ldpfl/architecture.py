@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedldp.core.errors import ConfigError
-from fedldp.data.image_features import check_images
+from fedldp.data.image_features import Augmentation, check_images
 
 Layers = Literal["deep", "mnist"]
-Augmentation = Literal["none", "shift", "shift-flip", "rotate-shift", "rotate-shift-flip"]
 
 KERNEL = 3
 """The height and the width of the kernel of every convolution."""
@@ -84,7 +83,7 @@ class EncoderTraining:
         epochs: passes over the examples.
         batch_size: examples in one step.
         learning_rate: the size of the first step.
-        augmentation: how each image of a batch is changed; see ``networks.augmented``.
+        augmentation: how each image of a batch is changed; see ``training.augmentation``.
         decay: step s has the size learning_rate/(1 + decay s), like Keras's ``decay``.
     """
 

@@ -47,9 +47,10 @@ from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.settings import Count, LearningRate, Offer, Positive
+from fedldp.data.image_features import Augmentation
 from fedldp.mechanisms.categories import LARGEST_EPSILON, SMALLEST_EPSILON
 from fedldp.mechanisms.none import Plain
-from fedldp.papers.ldpfl.architecture import Augmentation, Layers
+from fedldp.papers.ldpfl.architecture import Layers
 from fedldp.papers.ldpfl.bits import BitOrder, FixedPoint, Rounding
 from fedldp.papers.ldpfl.encoding import PublicEncoder, check_is_public, public_among, to_public
 from fedldp.papers.ldpfl.mechanism_bits import RandomisedBits, Variant

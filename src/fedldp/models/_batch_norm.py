@@ -1,0 +1,41 @@
+"""A torch module of one layer: batch norm whose statistics travel. Importing this imports torch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+_RATE = 0.1
+_LEAST_VARIANCE = 1e-5
+
+
+class BatchNormOfParameters(nn.Module):
+    """Batch norm of images, whose running means and variances are parameters, not buffers.
+
+    So all that looks at parameters (layout, ranges, mechanism, statement) includes them. Training
+    updates them as torch's ``BatchNorm2d`` does, and no gradient reaches them. A variance that
+    noise made negative counts as 0.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight, self.bias = (
+            nn.Parameter(make(channels)) for make in (torch.ones, torch.zeros)
+        )
+        self.running_mean = nn.Parameter(torch.zeros(channels))
+        self.running_var = nn.Parameter(torch.ones(channels))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return normalised values: by the batch in training, by the statistics in tests."""
+        mean, variance = self.running_mean.detach(), self.running_var.detach()
+        return functional.batch_norm(
+            values,
+            mean,
+            variance if self.training else variance.clamp(min=0),
+            self.weight,
+            self.bias,
+            self.training,
+            _RATE,
+            _LEAST_VARIANCE,
+        )
