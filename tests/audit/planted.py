@@ -205,8 +205,6 @@ class HalfNorm(TwoPointL1):
         limit = self.l1_limit(values.size)
         return self.bits.encode(clipped * min(1.0, limit / max(norm, 1e-300)), stream)
 
-    encode_many = Mechanism.encode_many
-
 
 class CertainWindow(FloatBits):
     """The answer is deterministic between 0.60 and 0.61."""

@@ -141,18 +141,18 @@ def test_the_check_of_the_norm_is_exact_at_its_limit(order: Any) -> None:
     ball = GridBall(order, LARGEST_GRID_RADIUS, 1.0)
     exact = np.zeros(3)
     exact[0] = LARGEST_GRID_RADIUS
-    assert ball._holds(exact)
+    assert ball._hold(exact)
     exact[1] = 1.0
-    assert not ball._holds(exact)
+    assert not ball._hold(exact)
     rng = np.random.default_rng(0)
     for _ in range(200):
         steps = rng.integers(-(1 << 20), 1 << 20, 4096).astype(float)
         total = norm_to_its_order(steps, order)
         largest = math.isqrt(total - 1) if order == 2 else total - 1
         if largest < LARGEST_GRID_RADIUS:
-            assert not GridBall(order, largest, 1.0)._holds(steps)
-            assert GridBall(order, largest + 1, 1.0)._holds(steps)
-    assert not ball._holds(np.full(100_000, 1e15))
+            assert not GridBall(order, largest, 1.0)._hold(steps)
+            assert GridBall(order, largest + 1, 1.0)._hold(steps)
+    assert not ball._hold(np.full(100_000, 1e15))
 
 
 # Payloads of both mechanisms

@@ -163,7 +163,7 @@ def test_words_are_sent_in_whole_bytes_and_added_modulo(bits: int, word_bytes: i
     values = generator.integers(-(2**40), 2**40, (5, 100))
     total = mechanism.aggregate(100)
     for row in values:
-        payload = mechanism.pack(row)
+        payload = mechanism.pack(row).tobytes()
         assert len(payload) == 100 * word_bytes == mechanism.payload_bits(100) // 8
         np.testing.assert_array_equal(mechanism.unpack(payload), row % 2**bits)
         total.add(payload)
@@ -179,7 +179,7 @@ def test_a_sum_counts_clients_whether_they_come_one_by_one_or_summed() -> None:
     for payload in payloads:
         one_by_one.add(payload)
     words = sum(mechanism.unpack(payload).astype(np.int64) for payload in payloads)
-    summed.add(mechanism.pack(np.asarray(words)), clients=9)
+    summed.add(mechanism.pack(np.asarray(words)).tobytes(), clients=9)
     np.testing.assert_array_equal(one_by_one.mean(), summed.mean())
     with pytest.raises(RunError, match="different models"):
         summed.add(payloads[0][:-1])

@@ -11,11 +11,10 @@ import numpy as np
 from fedldp.accounting.events import BinaryRandomizedResponse, Event, SubsetResponse
 from fedldp.core.bounding import check_releasable
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import Mechanism, k_closest
+from fedldp.mechanisms import k_closest
 from fedldp.mechanisms.k_closest import KClosest
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.nearest_direction import NearestDirection
-from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.testing.toys import ToyBits
 
 
@@ -29,16 +28,6 @@ class Unequal(ToyBits):
         return self is other
 
     __hash__ = ToyBits.__hash__
-
-
-@dataclass(frozen=True)
-class SkippedByMany(TwoPoint):  # type: ignore[misc]
-    """What ``encode`` adds is skipped for many reports."""
-
-    found_by = "one value"
-
-    def encode(self, values: np.ndarray, stream: Stream) -> bytes:
-        return super().encode(values / 2, stream)
 
 
 @dataclass(frozen=True)
@@ -86,8 +75,6 @@ class Overflows(Laplace):
     def encode(self, values: np.ndarray, stream: Stream) -> bytes:
         check_releasable(values)
         return super().encode(self.bound(values), stream)
-
-    encode_many = Mechanism.encode_many
 
 
 @dataclass(frozen=True)
@@ -258,7 +245,7 @@ def _changed(aggregate: Any, **changes: Any) -> Any:
 
 
 PLANTED: list[Any] = [
-    Unequal, SkippedByMany, SpendsMore, TakesIntegers, ReadsFirst, Overflows, LengthTells,
+    Unequal, SpendsMore, TakesIntegers, ReadsFirst, Overflows, LengthTells,
     OneStreamForAll, ClipsInPlace, DrawsFloats, SameKeys, TooLarge, LessNoise, LosesABlock,
     TakesAnyLength, LastCounts, OtherWeights, BetterSeed, HalfStated,
 ]  # fmt: skip

@@ -29,6 +29,10 @@ from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.protocol.roles import Senders, Update
 from fedldp.protocol.wire import Broadcast, Reports, Sensitive
 
+TOGETHER = 1 << 15
+"""The number of coordinates that are bounded and randomised at a time; the arrays that this takes
+stay in the second-level cache."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
@@ -86,7 +90,13 @@ class Release:
                 return encode_on_device(self.mechanism, ranges_of(broadcast), update.rows, streams)
             update = replace(update, rows=update.rows.cpu().numpy())
         assert isinstance(update.rows, np.ndarray)
-        return self.randomise(self.bound.apply(update.rows, broadcast), update, broadcast, streams)
+        payloads = []
+        count = max(1, TOGETHER // self.coordinates)
+        for first in range(0, len(update), count):
+            few = slice(first, first + count)
+            values = self.bound.apply(update.rows[few], broadcast)
+            payloads.append(self.randomise(values, update.at(few), broadcast, streams[few]))
+        return payloads[0] if len(payloads) == 1 else np.concatenate(payloads)
 
     def sent(self, update: Update) -> Update:
         """Return an opened update whose rows are the array that is sent; see ``sends``."""

@@ -317,10 +317,18 @@ class GridBall:
             )
 
     def clip(self, values: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Round ``values`` to the grid, and scale them down as a whole if they leave the ball.
+        """Return ``clip_rows`` of a single vector.
 
         Args:
             values: finite, of any shape; the norm is taken over all of them.
+        """
+        return self.clip_rows(values.reshape(1, -1)).reshape(values.shape)
+
+    def clip_rows(self, rows: NDArray[np.floating]) -> NDArray[np.int64]:
+        """Round each row to the grid, and scale it down as a whole if it leaves the ball.
+
+        Args:
+            rows: finite, shape (n, d); no row affects another.
 
         Returns:
             Whole numbers of steps, of the same shape. Points of the ball are returned unchanged.
@@ -328,17 +336,21 @@ class GridBall:
         Raises:
             ConfigError: see ``check_size``.
         """
-        self.check_size(values.size)
-        steps = np.array(values, np.float64, order="C")
-        peak = np.abs(steps).max()
-        if peak > self.radius * self.step:  # scale down first, so that nothing overflows
-            steps = steps / peak * (self.radius * self.step)
+        self.check_size(rows.shape[1])
+        steps = np.array(rows, np.float64, order="C")
+        largest = self.radius * self.step
+        peaks = np.abs(steps).max(1)
+        far = peaks > largest
+        if far.any():  # scale down first, so that nothing overflows
+            steps[far] = steps[far] / peaks[far, None] * largest
         steps /= self.step
         rounded = np.rint(steps)
-        if not self._holds(rounded):
-            norm = math.pow(self._total(steps), 1 / self.order)
-            rounded = np.rint(steps * (self._room(values.size) / norm))
-            if not self._holds(rounded):
+        longer = np.flatnonzero(~self._hold(rounded))
+        if longer.size:
+            totals = self._totals(steps[longer]).tolist()
+            factors = [self._room(rows.shape[1]) / math.pow(own, 1 / self.order) for own in totals]
+            rounded[longer] = np.rint(steps[longer] * np.array(factors)[:, None])
+            if not self._hold(rounded[longer]).all():
                 raise PrivacyError("a clipped vector is too long: this is a bug in fedldp")
         return rounded.astype(np.int64)
 
@@ -346,10 +358,10 @@ class GridBall:
         # Rounding moves each coordinate by at most half a step; one more step covers float errors.
         return self.radius - math.pow(size, 1 / self.order) / 2 - 1
 
-    def _holds(self, steps: NDArray[np.float64]) -> bool:
-        # A comparison with NaN is False.
-        return self._total(steps) <= float(self.radius**self.order)
+    def _hold(self, steps: NDArray[np.float64]) -> NDArray[np.bool_]:
+        # Whether each row is in the ball; a comparison with NaN is False.
+        return np.asarray(self._totals(steps) <= float(self.radius**self.order))
 
-    def _total(self, steps: NDArray[np.float64]) -> float:
-        # The norm, raised to the power of its order.
-        return float(np.sum(np.abs(steps) if self.order == 1 else np.square(steps)))
+    def _totals(self, steps: NDArray[np.float64]) -> NDArray[np.float64]:
+        # The norm of each row, raised to the power of its order.
+        return np.asarray(np.sum(np.abs(steps) if self.order == 1 else np.square(steps), axis=-1))

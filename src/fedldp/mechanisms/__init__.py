@@ -197,6 +197,13 @@ class Mechanism(ABC):
     """Whether a report of a few coordinates takes as much time as a report of thousands. If so, the
     audit makes fewer trials, as it does for mechanisms that encode one report at a time."""
 
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Ensure that ``encode_many`` never skips what a subclass's ``encode`` does."""
+        super().__init_subclass__(**arguments)
+        latest = next(kind for kind in cls.__mro__ if {"encode", "encode_many"} & set(vars(kind)))
+        if "encode_many" not in vars(latest):
+            cls.encode_many = Mechanism.encode_many  # type: ignore[method-assign]
+
     @classmethod
     @abstractmethod
     def from_settings(cls, settings: MechanismSettings) -> Self:

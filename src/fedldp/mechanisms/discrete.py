@@ -55,8 +55,9 @@ def gaussian_steps(size: int, scale_bits: int, stream: Stream) -> NDArray[np.int
         stream: as for ``discrete_laplace``.
     """
     if stream.simulated:
-        drawn = stream.generator().normal(scale=1 << scale_bits, size=size)
-        return np.rint(drawn).astype(np.int64)
+        drawn = stream.generator().standard_normal(size)
+        drawn *= 1 << scale_bits
+        return np.rint(drawn, out=drawn).astype(np.int64)
     return discrete_gaussian(size, scale_bits, stream)
 
 

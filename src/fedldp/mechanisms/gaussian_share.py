@@ -22,7 +22,7 @@ from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import strict_count
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import Mechanism, MechanismSettings, SumAggregate
+from fedldp.mechanisms import Mechanism, MechanismSettings, SumAggregate, check_block
 from fedldp.mechanisms.discrete import discrete_gaussian
 from fedldp.mechanisms.summing import Summing, Words
 from fedldp.protocol.wire import Report
@@ -117,24 +117,51 @@ class SharedGaussian(Mechanism):
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
         """Return one word for each coordinate; see ``Mechanism.encode``."""
         check_releasable(values)
+        # Not ``self.encode_many``, which may call a subclass's own ``encode``, and so this.
+        return bytes(SharedGaussian.encode_many(self, values.reshape(1, -1), [stream])[0])
+
+    def encode_many(
+        self, values: NDArray[np.floating], streams: Sequence[Stream]
+    ) -> NDArray[np.uint8]:
+        """Return rows of words; see ``Mechanism.encode_many``."""
+        check_block(values, streams)
         steps = self._clipped(values)
-        steps_up = stream.integers(steps.size, np.uint16) * 2.0**-_DRAWN_BITS
-        steps_up += steps + 2.0 ** -(_DRAWN_BITS + 1)
-        rounded, shorter = np.floor(steps_up), np.trunc(steps)
-        chosen = rounded if self._holds(rounded) else shorter
-        noisy = chosen.astype(np.int64) + self._noise(steps.size, stream)
-        return self.pack(noisy)
+        size = values.shape[1]
+        drawn = np.empty(values.shape, np.uint16)
+        for row, stream in zip(drawn, streams, strict=True):
+            row[:] = stream.integers(size, np.uint16)
+        rounded = steps + 2.0 ** -(_DRAWN_BITS + 1)
+        rounded += drawn * 2.0**-_DRAWN_BITS
+        np.floor(rounded, out=rounded)
+        shorter = np.trunc(steps, out=steps)
+        chosen = np.where(self._hold(rounded)[:, None], rounded, shorter).astype(np.int64)
+        for own, stream in zip(chosen, streams, strict=True):
+            own += self._noise(size, stream)
+        return self.pack(chosen)
 
-    def pack(self, values: NDArray[np.int64]) -> bytes:
-        """Return integers modulo 2^bits, little-endian, in words of whole bytes."""
-        words = (values & ((1 << self.bits) - 1)).astype("<u4")
-        return words.view(np.uint8).reshape(-1, 4)[:, : self.word_bytes].tobytes()
+    def pack(self, values: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Return integers modulo 2^bits, little-endian, in words of whole bytes.
 
-    def unpack(self, payload: bytes | NDArray[np.uint8]) -> NDArray[np.uint32]:
+        Args:
+            values: shape (..., D).
+
+        Returns:
+            Shape (..., bytes of a report).
+        """
+        low = values.astype("<i8", copy=False).view(np.uint8).reshape(*values.shape, 8)
+        words = np.empty((*values.shape, self.word_bytes), np.uint8)
+        for place in range(self.word_bytes):  # numpy copies short pieces slowly
+            words[..., place] = low[..., place]
+        if self.bits % 8:
+            words[..., -1] &= (1 << self.bits % 8) - 1
+        return words.reshape(*values.shape[:-1], -1)
+
+    def unpack(self, payload: bytes) -> NDArray[np.uint32]:
         """Return the words of a report, shape (D,)."""
-        given = np.frombuffer(payload, np.uint8) if isinstance(payload, bytes) else payload
-        whole = np.zeros((given.size // self.word_bytes, 4), np.uint8)
-        whole[:, : self.word_bytes] = given.reshape(-1, self.word_bytes)
+        given = np.frombuffer(payload, np.uint8).reshape(-1, self.word_bytes)
+        whole = np.zeros((len(given), 4), np.uint8)
+        for place in range(self.word_bytes):
+            whole[:, place] = given[:, place]
         return whole.reshape(-1).view("<u4")
 
     @property
@@ -158,7 +185,7 @@ class SharedGaussian(Mechanism):
 
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return ``values``, scaled down if their norm is above 1."""
-        return self._clipped(values) / self.radius
+        return self._clipped(values.reshape(1, -1)).reshape(values.shape) / self.radius
 
     def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return an upper bound on the variance of noise and rounding."""
@@ -173,27 +200,28 @@ class SharedGaussian(Mechanism):
         return self.unpack(report.payload)
 
     def _total_of(self, size: int, round: int, words: Words, reports: int) -> Report:
-        payload = self.pack(words.astype(np.int64))
+        payload = self.pack(words.astype(np.int64)).tobytes()
         return Report(round=round, size=size, payload=payload, chunk=size, weight=float(reports))
 
     def _clipped(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
+        """Return each row in steps, scaled down if its norm is above 1."""
         wide = values.astype(np.float64)
-        peak = float(np.abs(wide).max())
-        if peak > 1:  # scale down first, so that no square overflows
-            wide /= peak
-        norm = math.sqrt(float(np.sum(np.square(wide))))
-        return wide * (self.radius / max(norm, 1.0))
+        # Scale down first, so that no square overflows.
+        wide /= np.maximum(np.abs(wide).max(1, keepdims=True), 1.0)
+        norms = np.sqrt(np.square(wide).sum(1, keepdims=True))
+        wide *= self.radius / np.maximum(norms, 1.0)
+        return wide
 
-    def _holds(self, steps: NDArray[np.float64]) -> bool:
-        # The sum is exact, because it adds up integers to a total below 2^53.
-        return float(np.sum(np.square(steps))) <= self.squared_norm
+    def _hold(self, steps: NDArray[np.float64]) -> NDArray[np.bool_]:
+        # The sums are exact, because they add up integers to a total below 2^53.
+        return np.asarray(np.square(steps).sum(1) <= self.squared_norm)
 
     def _noise(self, size: int, stream: Stream) -> NDArray[np.int64]:
         """Return a share in grid steps: exact, or idealised in a simulation."""
         if stream.simulated:
             drawn = stream.generator().standard_normal(size, np.float32)
-            steps: NDArray[np.int64] = np.rint(drawn * (1 << self.scale_bits)).astype(np.int64)
-            return steps
+            drawn *= 1 << self.scale_bits
+            return np.rint(drawn, out=drawn).astype(np.int64)
         return discrete_gaussian(size, self.scale_bits, stream)
 
 

@@ -11,7 +11,6 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.codes import StepSum
@@ -70,14 +69,14 @@ class GaussianSummand(Gaussian):
         own = Fraction(self.sigma) / (1 << self.scale_bits)
         return int(own / Fraction(self.unit))
 
-    def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
-        """Return 64 bits for each coordinate; see ``Mechanism.encode``."""
-        check_releasable(values)
-        steps = self.ball.clip(values.reshape(-1))
-        steps += self.noise(steps.size, stream)
+    def packed(
+        self, steps: NDArray[np.int64], streams: Sequence[Stream]
+    ) -> NDArray[np.signedinteger]:
+        """Return noisy grid vectors and fractions of a step, in units; see ``GridNoise.packed``."""
         steps *= self.units
-        steps += self._parts(steps.size, stream)
-        return steps.astype(INTEGER).tobytes()
+        for row, stream in zip(steps, streams, strict=True):
+            row += self._parts(row.size, stream)
+        return steps.astype(INTEGER, copy=False)
 
     def _parts(self, size: int, stream: Stream) -> NDArray[np.int64]:
         """Return fractions of a step in units, uniform up to 2^-30, of mean 0 or -1/2."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from fedldp.core.bounding import LARGEST_GRID_RADIUS, LARGEST_WEIGHT, GridBall, check_releasable
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import Aggregate, Mechanism, SummedReports
+from fedldp.mechanisms import Aggregate, Mechanism, SummedReports, check_block
 from fedldp.mechanisms.discrete import LARGEST_SCALE_BITS
 
 _INDEX = np.dtype("<i4")
@@ -69,10 +70,25 @@ class GridNoise(Mechanism):
             ConfigError: the vector is too long for its clip (see ``GridBall.check_size``).
         """
         check_releasable(values)
-        indices = self.ball.clip(values.reshape(-1))
-        indices += self.noise(indices.size, stream)
+        # Not ``self.encode_many``, which may call a subclass's own ``encode``, and so this.
+        return bytes(GridNoise.encode_many(self, values.reshape(1, -1), [stream])[0])
+
+    def encode_many(
+        self, values: NDArray[np.floating], streams: Sequence[Stream]
+    ) -> NDArray[np.uint8]:
+        """Return rows of reports; see ``Mechanism.encode_many``."""
+        check_block(values, streams)
+        steps = self.ball.clip_rows(values)
+        for row, stream in zip(steps, streams, strict=True):
+            row += self.noise(row.size, stream)
+        return self.packed(steps, streams).view(np.uint8)
+
+    def packed(
+        self, steps: NDArray[np.int64], streams: Sequence[Stream]
+    ) -> NDArray[np.signedinteger]:
+        """Return the words of the reports of noisy grid vectors, shape (n, d), little-endian."""
         limits = np.iinfo(_INDEX)
-        return indices.clip(limits.min, limits.max).astype(_INDEX).tobytes()
+        return steps.clip(limits.min, limits.max, out=steps).astype(_INDEX)
 
     def furthest(self, direction: NDArray[np.floating]) -> bytes:
         """Return indices as large as a server accepts; see ``Mechanism.furthest``."""

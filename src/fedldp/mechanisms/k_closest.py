@@ -503,7 +503,7 @@ class KClosest(Mechanism):
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
         """Return the 16-byte seed of the directions, and a direction's number in 2 or 4 bytes."""
         check_releasable(values)
-        return bytes(self.encode_many(values.reshape(1, -1), [stream])[0])
+        return bytes(KClosest.encode_many(self, values.reshape(1, -1), [stream])[0])
 
     def encode_many(
         self, values: NDArray[np.floating], streams: Sequence[Stream]

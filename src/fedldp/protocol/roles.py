@@ -194,10 +194,9 @@ class Update:
 
     def alone(self, place: int) -> Update:
         """Return what the client at position ``place`` computed."""
-        one = slice(place, place + 1)
-        return Update(rows=self.rows[one], aux={name: a[one] for name, a in self.aux.items()})
+        return self.at(slice(place, place + 1))
 
-    def at(self, places: NDArray[np.int64]) -> Update:
+    def at(self, places: NDArray[np.int64] | slice) -> Update:
         """Return what the clients at the positions ``places`` computed."""
         rows = self.rows[places]
         return Update(rows=rows, aux={name: a[places] for name, a in self.aux.items()})

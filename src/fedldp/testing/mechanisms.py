@@ -136,12 +136,6 @@ def value(at: Instance) -> Iterator[str]:
         yield "examples() gives fewer than two instances, or equal ones"
     if not inspect.getdoc(type(m)):
         yield "the class has no docstring"
-    one, many = (
-        next(owner for owner in type(m).__mro__ if name in vars(owner))
-        for name in ("encode", "encode_many")
-    )
-    if many is not Mechanism and not issubclass(many, one):
-        yield f"encode_many of {many.__name__} skips what encode of {one.__name__} does"
 
 
 def event(at: Instance) -> Iterator[str]:
