@@ -22,3 +22,7 @@ class FencedExamples(griffe.Extension):
             obj.docstring.value = EXAMPLE.sub(
                 lambda found: f"```pycon\n{found[0]}\n```", obj.docstring.value
             )
+
+    def on_package(self, *, pkg: griffe.Package, **_: Any) -> None:
+        """Change the docstring of the package itself, for which griffe has another event."""
+        self.on_object(obj=pkg)

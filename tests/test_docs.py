@@ -26,6 +26,7 @@ from fedldp.algorithms.recipes import recipes
 from fedldp.cli import app
 from fedldp.core.errors import FedldpError
 from fedldp.mechanisms import mechanisms
+from fedldp.protocol.wire.types import Reason
 from fedldp.simulation.settings import resolve
 from fedldp.testing.mechanisms import check_mechanism
 from fedldp.testing.systems import check_system
@@ -74,6 +75,19 @@ def result_pages() -> set[str]:
 def anchors(page: Path) -> set[str]:
     titles = re.findall(r"^#+ (.+)$", page.read_text(), re.M)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_page_of_errors_quotes_lines_that_the_package_prints() -> None:
+    package = ROOT / "src" / "fedldp"
+    words = package / "reporting" / "words.toml"
+    sources = (path.read_text() for path in [words, *package.rglob("*.py")])
+    printed = re.sub(r'"\s*\n\s*f?"', "", "".join(sources)) + " ".join(Reason)
+    page = (ROOT / "docs" / "errors.md").read_text()
+    rows = re.findall(r"^\| (`.+?) \|", page, re.M)
+    quoted = [words for row in rows for words in re.findall(r"`([^`]+)`", row)]
+    settings = {"channel = sum", "fedldp data fetch"}
+    assert len(quoted) > 25
+    assert not [words for words in quoted if words not in printed and words not in settings]
 
 
 @pytest.mark.slow

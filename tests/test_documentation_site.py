@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from guides import PAGES
 
+import fedldp
 from benchmarks.site import write_pages
 
 pytest.importorskip("zensical")
@@ -65,8 +66,19 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_navigation_has_every_page_once() -> None:
     nav = pages_of(tomllib.loads(CONFIG.read_text(encoding="utf-8"))["project"]["nav"])
-    written = (str(page.relative_to(DOCS)) for page in PAGES if DOCS in page.parents)
-    assert sorted(nav) == sorted(written)
+    written = {str(page.relative_to(DOCS)) for page in PAGES if DOCS in page.parents}
+    assert sorted(nav) == sorted(page for page in written if not page.startswith("reference/"))
+
+
+def test_the_interface_lists_every_public_name_and_room() -> None:
+    text = (DOCS / "interface.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.+?) \|", text, re.M)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(fedldp.__all__)
+    documented = " ".join(re.findall(r"members: \[(.*)\]", text)).replace(",", "").split()
+    assert sorted([*documented, "__version__"]) == sorted(fedldp.__all__)
+    assert set(re.findall(r"\((reference/\w+\.md)\)", text)) == {
+        str(page.relative_to(DOCS)) for page in (DOCS / "reference").glob("*.md")
+    }
 
 
 @pytest.mark.slow
@@ -92,6 +104,76 @@ def test_a_search_finds_guides_only(site: Path) -> None:
     found = {item["location"].partition("/")[0] for item in index["items"]}
     assert "own_data.html" in {place.partition("#")[0] for place in found}
     assert not found & {"results", "reference"}
+
+
+FIRST = {
+    "csv": "own_data",
+    "own table": "own_data",
+    "opacus": "own_data_in_code",
+    "flower": "flower_mod",
+    "epsilon which value": "faq",
+    "resume": "tutorials/first_run",
+    "docker": "real_machines",
+    "windows": "installing",
+    "gpu": "installing",
+    "regression": "numbers",
+    "membership inference": "attack",
+    "hospital": "people",
+    "why 10 percent": "faq",
+    "delete": "time_passes",
+    "quantile": "questions",
+    "lora": "features",
+    "ray": "performance",
+    "budget": "agreements",
+    "certificate": "time_passes",
+    "parquet": "own_data",
+}
+"""What people type, and the page that the site's search must show first."""
+
+SEARCH = """
+const fs = require("fs"), [index, worker, ...queries] = process.argv.slice(1);
+const read = name => fs.readFileSync(name, "utf8"), told = [];
+const self = {postMessage: message => told.push(message)};
+new Function("self", "postMessage", read(worker))(self, self.postMessage);
+const tell = async message => {
+  self.onmessage({data: message});
+  await new Promise(setImmediate);
+  return told.at(-1).data;
+};
+(async () => {
+  const {items} = JSON.parse(read(index)), found = [];
+  await tell({type: 0, data: JSON.parse(read(index))});
+  for (const input of queries) {
+    const filter = {input: "", type: "operator", data: {operator: "and", operands: []}};
+    const told = await tell({type: 2, data: {input, filter}});
+    found.push(told.items.slice(0, 3).map(item => items[item.id].location));
+  }
+  console.log(JSON.stringify(found));
+})();
+"""
+"""Asks the site's own script, as a browser does; prints the addresses that it shows first."""
+
+
+@pytest.mark.slow
+def test_a_search_shows_first_what_people_look_for(site: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("the site's search is JavaScript, and there is no node here")
+    [worker] = (site / "assets/javascripts/workers").glob("search.*.min.js")
+    told = subprocess.run(
+        [node, "-e", SEARCH, str(site / "search.json"), str(worker), *FIRST],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    found = dict(zip(FIRST, json.loads(told.stdout), strict=True))
+    wrong = {
+        query: places
+        for query, places in found.items()
+        if not places or places[0].partition(".html")[0] != FIRST[query]
+    }
+    assert not wrong
 
 
 class Loaded(html.parser.HTMLParser):
