@@ -29,7 +29,7 @@ from fedldp.experiments.reproduction.targets import targets
 
 ROOT = Path(__file__).parents[1]
 PAPERS = ("ldp_fl", "ldpfl", "personalised", "priority")
-TRIALS = ROOT / "benchmarks" / "results" / "2026-11-26-cifar-trials.jsonl"
+TRIALS = ROOT / "src" / "fedldp" / "papers" / "ldp_fl" / "cifar_trials.jsonl"
 
 
 def _trials() -> str:
