@@ -295,7 +295,7 @@ def layers_of(
     size = (shape[0], shape[1], shape[2])
     while len(modules) > 3 and type(modules[0]) is nn.Conv2d:
         conv, pool, relu, *modules = modules
-        if not (_is_pool(pool) and type(relu) is nn.ReLU and _is_narrow(conv, pool, size)):
+        if not (is_pool(pool) and type(relu) is nn.ReLU and _is_narrow(conv, pool, size)):
             return None
         values += _windows(conv, size) * batch_size
         if values > LARGEST:
@@ -343,7 +343,7 @@ def _windows(conv: nn.Conv2d, size: Size) -> int:
     return conv.weight[0].numel() * prod(_sides(conv, size))
 
 
-def _is_pool(module: nn.Module) -> bool:
+def is_pool(module: nn.Module) -> bool:
     """Return whether a module is max-pooling of adjacent squares with sides of 2 or more."""
     return (
         type(module) is nn.MaxPool2d
