@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from fractions import Fraction
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 
 from fedldp.accounting.numerics.blanket import Subset, blanket_epsilon
 from fedldp.accounting.numerics.compose import two_valued_epsilon
-from fedldp.accounting.numerics.gaussian import gaussian_epsilon, gaussian_sigma
+from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon, gaussian_sigma
 from fedldp.accounting.numerics.shuffle_one import shuffled_one_epsilon
 from fedldp.accounting.numerics.subsampled import (
     fixed_size_sample,
@@ -49,6 +51,13 @@ def closed_form() -> float:
     return math.log(1 + (math.e - 1) / (math.e + 1) * growth)
 
 
+def of_noise(*epsilons: float) -> float:
+    """What Gaussian releases of these epsilons cost together."""
+    mus = [(1 / gaussian_sigma(each, DELTA), 1) for each in epsilons]
+    return gaussian_epsilon(compose_mu(mus), DELTA)
+
+
+GROWING = [1 + t / 4 for t in range(10)]
 HIDDEN = Subset(high=7, low=1, closest=1, categories=4)
 SAID = {
     "it is {:,.0f} for a report, or {:,.2f} at": [
@@ -64,6 +73,18 @@ SAID = {
         blanket_epsilon(HIDDEN, n, DELTA) for n in (1000, 100, 10)
     ],
     "an ε of 1 becomes {:.4f} and": [clamped()],
+    "sum claims {:.2f}, and with noise of 1 on the uncharged count it has {:.2f}.": [
+        gaussian_epsilon(mu, DELTA) for mu in (2 / 4, math.hypot(2 / 4, 1 / 1))
+    ],
+    "claim 1, their mean {:.3f}, or the last one, {:.2f}. They are {:.2f} as pure ε, and {:.2f}": [
+        sum(GROWING) / 10,
+        GROWING[-1],
+        sum(GROWING),
+        of_noise(*GROWING),
+    ],
+    "They are four releases: {:.2f}; with ten layers {:.2f}.": [
+        of_noise(*[1.0] * layers) for layers in (4, 10)
+    ],
     "keeps {:,.0f} of": [TwoPoint(20.0).threshold_min],
     "and sensitivity C has {:.4f}.": [gaussian_epsilon(2 / gaussian_sigma(1.0, DELTA), DELTA)],
     "for 10 and 15 really has {:.2f} and {:.2f}.": [classical(10), classical(15)],
@@ -93,6 +114,61 @@ def test_probabilities_in_floats_become_certain() -> None:
     one = np.float32(1)
     assert one / (one + np.exp(np.float32(-17.5))) == 1
     assert 1 / (1 + math.exp(-37.5)) == 1
+
+
+Law = dict[Any, Fraction]
+"""The probability of each report that can come."""
+
+
+def median_clip(norms: Sequence[int]) -> Law:
+    """A clip at the median of all clients' norms, which is broadcast."""
+    return {sorted(norms)[len(norms) // 2]: Fraction(1)}
+
+
+def largest_bit(values: Sequence[int]) -> Law:
+    """The position of the largest value, and its sign by a bit of epsilon ln 3."""
+    place = max(range(len(values)), key=lambda each: abs(values[each]))
+    one = Fraction(3, 4) if values[place] > 0 else Fraction(1, 4)
+    return {(place, 1): one, (place, -1): 1 - one}
+
+
+def rounded(value: Fraction) -> Law:
+    """Random rounding to a whole number, unbiased."""
+    above = value - math.floor(value)
+    law = {math.floor(value): 1 - above, math.floor(value) + 1: above}
+    return {each: chance for each, chance in law.items() if chance}
+
+
+def growing_bits(value: int) -> Law:
+    """A bit in each of three rounds, with odds of 2, 4 and 8 to 1 for the true one."""
+    law: Law = {(): Fraction(1)}
+    for odds in (2, 4, 8):
+        true = Fraction(odds, odds + 1)
+        bits = {value: true, 1 - value: 1 - true}
+        law = {(*o, bit): p * q for o, p in law.items() for bit, q in bits.items()}
+    return law
+
+
+def exact_epsilon(law: Law, other: Law) -> float:
+    """Return the pure epsilon of two laws, in the worse direction."""
+    if law.keys() != other.keys():
+        return math.inf
+    return max(abs(math.log(law[each] / other[each])) for each in law)
+
+
+@pytest.mark.parametrize(
+    ("trick", "inputs", "epsilon"),
+    [
+        (median_clip, ([1, 2, 4], [1, 3, 4]), math.inf),
+        (growing_bits, (0, 1), math.log(2 * 4 * 8)),
+        (largest_bit, ([5, 1], [1, 5]), math.inf),
+        (largest_bit, ([5, 1], [-5, 1]), math.log(3)),
+        (rounded, (Fraction(1, 4), Fraction(5, 4)), math.inf),
+        (rounded, (Fraction(1, 4), Fraction(3, 4)), math.log(3)),
+    ],
+)
+def test_what_a_planted_trick_releases(trick: Any, inputs: Any, epsilon: float) -> None:
+    assert exact_epsilon(*map(trick, inputs)) == pytest.approx(epsilon)
 
 
 @pytest.fixture
