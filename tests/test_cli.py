@@ -3,6 +3,7 @@ tests/refusals."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import sysconfig
@@ -203,3 +204,37 @@ def test_lists_are_complete(fedldp_command: Any) -> None:
         "datasets": set(SOURCES),
     }
     assert {row["name"] for row in found["datasets"] if row["present"]} == {"digits"}
+
+
+# Help and tables
+
+
+@pytest.mark.parametrize("group", [(), ("data",), ("ledger",), ("deploy",)])
+def test_help_cuts_no_sentence(
+    fedldp_command: Any, group: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    told = fedldp_command(*group, "--help").out
+    assert "..." not in told.partition("Commands:")[2]
+    assert max(map(len, told.splitlines())) <= 80
+
+
+def test_a_table_in_a_pipe_has_one_line_a_row(
+    fedldp_command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    for kind in ("recipes", "systems"):
+        lines = [line.strip("│ ") for line in fedldp_command("list", kind).out.splitlines()]
+        for row in document(fedldp_command("list", kind, "--json").out):
+            [line] = [line for line in lines if line.partition(" ")[0] == row["name"] != line]
+            assert line.endswith(row["description"])
+
+
+def test_a_list_of_no_kind_is_a_summary(fedldp_command: Any) -> None:
+    told = fedldp_command("list").out
+    everything = document(fedldp_command("list", "--json").out)
+    assert len(told.splitlines()) < 50
+    for kind, rows in everything.items():
+        assert re.search(rf"^{kind} +{len(rows)}: fedldp list {kind} ", told, re.M)
+        assert all(row["name"] in told for row in rows if kind != "recipes")
+    assert all(f"│ {row['system']} " in told for row in everything["recipes"])

@@ -36,6 +36,7 @@ from fedldp.cli import (
     show,
     sweep,
 )
+from fedldp.cli.options import Commands
 from fedldp.core.errors import FedldpError, SeveralErrors
 from fedldp.core.registry import naming_own_code
 
@@ -56,6 +57,7 @@ UsageError = cast(
 typer.core.HAS_RICH = False
 
 app = typer.Typer(
+    cls=Commands,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from fedldp.experiments.sweeping import Sweep
 
 
+_UNBROKEN = 10_000
+"""More characters than any row of a table has."""
+
+
 def tell_differences(lines: Iterable[str]) -> typer.Exit:
     """Print what differs in a folder, and return the exit to raise: status 1 if anything does."""
     found = list(lines)
@@ -177,11 +181,11 @@ def say_missing(missing: Sequence[str], place: object) -> None:
 
 
 def table_console() -> Console:
-    """Return a console for tables on stdout, which is wide if stdout is no terminal."""
+    """Return a console for tables on stdout; if stdout is no terminal, each row is one line."""
     from rich.console import Console
 
     console = Console()
-    return console if console.is_terminal else Console(width=200)
+    return console if console.is_terminal else Console(width=_UNBROKEN)
 
 
 def print_rows(result: Sweep | Compared, folder: str) -> None:

@@ -6,29 +6,29 @@ from typing import Annotated, Any
 
 import typer
 
-from fedldp.cli._common import print_json
+from fedldp.cli._common import print_json, table_console
 from fedldp.cli.list_ import dataset_rows
-from fedldp.cli.options import DataDir, Json
+from fedldp.cli.options import Commands, DataDir, Json
 from fedldp.core.errors import RunError
 
-data_app = typer.Typer(rich_markup_mode=None, help="The data folder.")
+data_app = typer.Typer(cls=Commands, rich_markup_mode=None, help="The data folder.")
 
 
 @data_app.command("list")
 def list_(data_dir: DataDir = None, as_json: Json = False) -> None:
     """Show the data sets, their sources, and which have been fetched."""
-    from rich.console import Console
-    from rich.table import Table
+    from fedldp.reporting.text import print_table
 
     rows = dataset_rows(data_dir)
     if as_json:
         print_json(rows)
         return
-    table = Table("name", "examples", "shape", "classes", "here", "licence", "source")
-    for row in rows:
-        cells = ("name", "examples", "input_shape", "classes", "present", "license", "source")
-        table.add_row(*(_cell(row[key]) for key in cells))
-    Console().print(table)
+    cells = ("name", "examples", "input_shape", "classes", "present", "license", "source")
+    print_table(
+        table_console(),
+        ["name", "examples", "shape", "classes", "here", "licence", "source"],
+        [[_cell(row[key]) for key in cells] for row in rows],
+    )
 
 
 @data_app.command()

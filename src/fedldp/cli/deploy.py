@@ -24,7 +24,7 @@ from fedldp.cli.deploy_status import (
     status,
     stop,
 )
-from fedldp.cli.options import DataDir, Json, Settings, taking
+from fedldp.cli.options import Commands, DataDir, Json, Settings, taking
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from fedldp.deployment.policy import SitePolicy
 
 deploy_app = typer.Typer(
+    cls=Commands,
     rich_markup_mode=None,
     help="Train across real sites, with a server that is not trusted.",
 )

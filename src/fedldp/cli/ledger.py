@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedldp.cli._common import print_json
-from fedldp.cli.options import Json
+from fedldp.cli.options import Commands, Json
 from fedldp.core.errors import ConfigError, LedgerUnusable
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedldp.ledgers.sqlite import Release, SqliteLedger
 
 ledger_app = typer.Typer(
-    rich_markup_mode=None, help="Show, check or renew a client's privacy ledger."
+    cls=Commands, rich_markup_mode=None, help="Show, check or renew a client's privacy ledger."
 )
 
 LedgerFile = Annotated[Path, typer.Argument(help="the ledger's file")]

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedldp.cli._common import print_json, summary_of
+from fedldp.cli._common import print_json, summary_of, table_console
 from fedldp.cli.options import DataDir, Json
 from fedldp.core.errors import ConfigError, first_line
 
@@ -159,6 +159,22 @@ def _has(row: dict[str, Any], words: list[str]) -> bool:
     return all(word.lower() in text for word in words)
 
 
+def _print_summary(found: dict[str, Rows]) -> None:
+    """Print how many entries each kind has, their names, and the recipes by system."""
+    from fedldp.reporting.text import print_table, say
+
+    console = table_console()
+    for name, rows in found.items():
+        say(console, name, f"{len(rows)}: fedldp list {name} [WORD ...] lists them")
+        if name != "recipes":
+            say(console, "", ", ".join(row["name"] for row in rows))
+            continue
+        grouped = groupby(rows, key=lambda row: row["system"])
+        of_systems = [(system, [row["name"] for row in members]) for system, members in grouped]
+        cells = [[system, str(len(names)), names[0]] for system, names in of_systems]
+        print_table(console, ["system", "recipes", "the first"], cells)
+
+
 def list_(
     kind: Annotated[str | None, typer.Argument(help="one of: " + ", ".join(_KINDS))] = None,
     words: Annotated[
@@ -171,8 +187,7 @@ def list_(
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """List recipes, systems, mechanisms, data sets or models."""
-    from rich.console import Console
+    """List recipes, systems, mechanisms, data sets or models; without a kind, a summary."""
     from rich.markup import escape
     from rich.table import Column, Table
 
@@ -193,6 +208,9 @@ def list_(
     if as_json:
         print_json(found if kind is None else found[kind])
         return
+    if kind is None:
+        _print_summary(found)
+        return
     for name, rows in found.items():
         names = Column("name", no_wrap=True)  # users copy the names from here
         table = Table(names, "", title=name, title_justify="left", show_header=False)
@@ -202,4 +220,4 @@ def list_(
                 table.add_row(f"[bold]{group}[/bold]", "")
             for row in members:
                 table.add_row(row["name"], escape(row["description"]))
-        Console().print(table)
+        table_console().print(table)

@@ -9,8 +9,23 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from fedldp.core.errors import ConfigError
+
+
+class Commands(typer.core.TyperGroup):
+    """A group whose help has the whole first sentence of each command, on several lines."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a line or more about each command; the base class cuts off what is too long."""
+        rows = []
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                rows.append((name, command.get_short_help_str(limit=1000)))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 def folder(text: str) -> Path:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedldp.cli._common import at_most_cores, print_json, shown_progress
+from fedldp.cli._common import at_most_cores, print_json, shown_progress, table_console
 from fedldp.cli.options import DataDir, Json, file_option
 from fedldp.core.errors import ConfigError
 
@@ -195,11 +195,9 @@ def _show_all(
     measurements: Measurements,
     as_json: bool,
 ) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from fedldp.experiments.reproduction.pages import totals
     from fedldp.experiments.reproduction.runner import missing
+    from fedldp.reporting.text import print_table
 
     documents = []
     for target in chosen:
@@ -224,25 +222,19 @@ def _show_all(
     if as_json:
         print_json({"targets": documents, "totals": counted})
         return
-    table = Table("target", "paper", "cells", "measured", "minutes for the rest, one seed each")
-    for row in documents:
-        table.add_row(*map(str, row.values()))
-    Console().print(table)
-    if not counted:
-        return
-    table = Table(*counted[0], title="claims and cells with each verdict", title_justify="left")
-    for row in counted:
-        table.add_row(*map(str, row.values()))
-    Console().print(table)
+    console = table_console()
+    head = ["target", "paper", "cells", "measured", "minutes for the rest, one seed each"]
+    print_table(console, head, [[str(value) for value in row.values()] for row in documents])
+    if counted:
+        console.print("claims and cells with each verdict", highlight=False)
+        print_table(console, list(counted[0]), [list(map(str, row.values())) for row in counted])
 
 
 def _show(target: PaperTarget, rows: list[Row], as_json: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from fedldp.core.kinds import SHOWN_WITHOUT_SHUFFLER
     from fedldp.experiments.reproduction.pages import epsilon_text, ours_text, paper_text, percent
     from fedldp.reporting import words
+    from fedldp.reporting.text import print_table
 
     if as_json:
         print_json(
@@ -253,23 +245,25 @@ def _show(target: PaperTarget, rows: list[Row], as_json: bool) -> None:
             }
         )
         return
-    console = Console()
-    table = Table(
-        "row", "column", "paper", "ours", "difference", "seeds", "verdict", "proven eps",
-        title=f"{target.paper}, {target.place}", title_justify="left",
-    )  # fmt: skip
-    for row in rows:
-        table.add_row(
-            row.row,
-            row.column,
-            paper_text(row),
-            ours_text(row),
-            percent(row.difference, sign=True),
-            str(len(row.ours.seeds)) if row.ours else "-",
-            row.verdict,
-            epsilon_text(row),
-        )
-    console.print(table)
+    console = table_console()
+    console.print(f"{target.paper}, {target.place}", highlight=False, markup=False)
+    print_table(
+        console,
+        ["row", "column", "paper", "ours", "difference", "seeds", "verdict", "proven eps"],
+        [
+            [
+                row.row,
+                row.column,
+                paper_text(row),
+                ours_text(row),
+                percent(row.difference, sign=True),
+                str(len(row.ours.seeds)) if row.ours else "-",
+                row.verdict,
+                epsilon_text(row),
+            ]
+            for row in rows
+        ],
+    )
     console.print(words.line(SHOWN_WITHOUT_SHUFFLER))
     for row in rows:
         if row.why:

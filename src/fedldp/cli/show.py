@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedldp.cli._common import print_json, summary_of
+from fedldp.cli._common import print_json, summary_of, table_console
 from fedldp.cli.options import Json
 from fedldp.core.errors import ConfigError
 
@@ -191,12 +191,10 @@ def _attributes(text: str) -> dict[str, str]:
 
 
 def _print(found: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from fedldp.algorithms.settings_docs import value_text
+    from fedldp.reporting.text import print_table
 
-    console = Console()
+    console = table_console()
 
     def line(label: str, text: object) -> None:
         if text is not None:
@@ -222,10 +220,10 @@ def _print(found: dict[str, Any]) -> None:
     if not found["settings"]:
         return
     valued = "value" in found["settings"][0]
-    table = Table("setting", *(["value"] if valued else []), "default", "what it is")
+    rows = []
     for each in found["settings"]:
         details = ", ".join(part for part in (each["type"], each["limits"], each["unit"]) if part)
         cells = [each["name"], *([value_text(each["value"])] if valued else []), each["default"]]
         what = f"{each['meaning']} ({details})" if each["meaning"] else details
-        table.add_row(*(cell.replace("[", r"\[") for cell in (*cells, what)))
-    console.print(table)
+        rows.append([*cells, what])
+    print_table(console, ["setting", *(["value"] if valued else []), "default", "what it is"], rows)
