@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from fedldp.deployment.site import Agent
 from fedldp.deployment.site_ledger import Mark, Witness, read_mark, write_mark
 from fedldp.protocol.wire import Report, read_reply
 from fedldp.reporting import record
+from fedldp.reporting.runs import read_statement
 from fedldp.simulation.engine import simulate
 
 STEPS = (
@@ -229,6 +230,7 @@ class ServerCut:
     folder: Path
     number: int
     steps: int = 0
+    amiss: list[str] = field(default_factory=list)
 
     def step(self) -> None:
         self.steps += 1
@@ -268,7 +270,24 @@ class ServerCut:
         for each in (run, receipts):
             if each.exists():
                 _cut(each, self.folder, {}, {})
+        self.check()
         return self.env.serve()
+
+    def check(self) -> None:
+        """Note a statement for readers that covers fewer rounds than a site released."""
+        folder, whole = self.env.folder / "server", self.env.agreement.planned.guarantees
+        if not folder.exists():
+            return
+        rounds = max(
+            len({e.round for e in self.env.ledger(site).verify() if e.cost}) for site in range(3)
+        )
+        stated = {(line.unit, line.adversary): line for line in read_statement(folder).guarantees}
+        for line in whole:
+            if line.unit == "client-run" and line.epsilon is not None:
+                found = stated[line.unit, line.adversary].epsilon
+                least = line.epsilon * rounds / self.env.config.rounds
+                if found is None or found < least * (1 - 1e-9):
+                    self.amiss.append(f"{found} is stated after {rounds} rounds, at least {least}")
 
 
 def server_cut(case: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -276,8 +295,9 @@ def server_cut(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     shadow = folder / "shadow"
     shadow.mkdir()
     env = make_environment(folder / "world", channel=case["channel"], deadline=60.0)
-    served = ServerCut(env, shadow, case["server_step"]).run()
-    amiss = [] if bits(served) == bits(simulate(env.config)) else ["other weights"]
+    cut = ServerCut(env, shadow, case["server_step"])
+    served = cut.run()
+    amiss = cut.amiss + ([] if bits(served) == bits(simulate(env.config)) else ["other weights"])
     for index in range(3):
         if env.releases(index) != whole(env):
             amiss.append(f"site {index} released {env.releases(index)}")

@@ -24,12 +24,13 @@ from test_people_of_sites import AGAINST, STAGED, environment_of
 from fedldp.accounting.accountants import releases_nothing
 from fedldp.accounting.statement import Statement
 from fedldp.core.errors import ConfigError, EndedForGood
-from fedldp.core.kinds import ENDED, NOT_FINISHED
+from fedldp.core.kinds import COVERS_ALL_ROUNDS, ENDED, ENDED_EARLY, NOT_FINISHED
 from fedldp.deployment.initial import digest_of_file
 from fedldp.deployment.runs import ask_to_finish
 from fedldp.deployment.status import status_of_server, status_of_site
 from fedldp.ledgers.budget import Budget
 from fedldp.protocol.wire import read_arrays
+from fedldp.reporting.runs import read_statement
 from fedldp.simulation.recorded import load_trained, read_run, weights_of
 
 ROUNDS = 5
@@ -83,7 +84,9 @@ def paid_rounds(env: Environment, site: int) -> int:
     return sum(entry.cost > 0 and entry.run == own for entry in env.ledger(site).verify())
 
 
-def assert_usable(env: Environment, rounds: int, fedldp_command: Any) -> None:
+def assert_usable(
+    env: Environment, rounds: int, fedldp_command: Any, *, killed: bool = False
+) -> None:
     """Check that the commands read the folder, and that the model is the checkpoint's."""
     folder, after = env.folder / "server", f"after {rounds} of {ROUNDS} rounds"
     saved = dict(read_arrays((folder / "checkpoint").read_bytes()))["weights"]
@@ -106,7 +109,8 @@ def assert_usable(env: Environment, rounds: int, fedldp_command: Any) -> None:
     assert after in page.read_text()
     run = read_run(folder)
     assert [record["round"] for record in run.summary["rounds"]] == list(range(1, rounds + 1))
-    assert run.privacy.warnings[-1] == NOT_FINISHED(done=rounds, of=ROUNDS)
+    said = COVERS_ALL_ROUNDS if killed else NOT_FINISHED(done=rounds, of=ROUNDS)
+    assert run.privacy.warnings[-1] == said
 
 
 @pytest.mark.slow
@@ -116,7 +120,7 @@ def test_a_killed_run_can_be_used_and_states_at_least_what_was_released(
 ) -> None:
     env = environment(tmp_path, channel=channel)
     run_until(env, rounds)
-    assert_usable(env, rounds, fedldp_command)
+    assert_usable(env, rounds, fedldp_command, killed=True)
     # A site may have answered the round that was under way.
     released = max(paid_rounds(env, site) for site in range(3))
     stated, whole = left(env), client_runs(env.agreement.planned)
@@ -197,7 +201,10 @@ def test_a_run_that_its_operator_ends_states_what_was_released_and_tells_the_sit
     assert [paid_rounds(env, site) for site in range(3)] == [2, 2, 2]
     shorter = make_environment(tmp_path / "shorter", "rounds=2", channel=channel).agreement
     assert client_runs(served.privacy) == pytest.approx(client_runs(shorter.planned))
-    assert served.privacy.warnings[-1] == NOT_FINISHED(done=2, of=ROUNDS)
+    assert served.privacy.warnings[-1] == ENDED_EARLY(done=2, of=ROUNDS)
+    page = (env.folder / "server" / "report.html").read_text()
+    assert f"ended the run after 2 of {ROUNDS} rounds" in page
+    assert "not finished" not in page
     run = read_run(env.folder / "server")
     assert run.privacy == served.privacy
     saved = dict(read_arrays((env.folder / "server" / "checkpoint").read_bytes()))["weights"]
@@ -241,6 +248,29 @@ def test_a_run_that_ends_before_its_first_round_has_no_model(tmp_path: Path) -> 
     assert [env.releases(site) for site in range(3)] == [[]] * 3
     with pytest.raises(ConfigError, match="not the folder of a server's run"):
         ask_to_finish(tmp_path, now=False)
+
+
+def test_a_run_that_ends_in_its_first_round_states_what_sites_may_have_paid_for(
+    tmp_path: Path, fedldp_command: Any
+) -> None:
+    env = environment(tmp_path)
+    folder, pipe = env.folder / "server", env.pipe()
+    pipe.agents[1] = None
+
+    def finish(node: int, asked: bytes, answer: Body) -> list[Body]:
+        ask_to_finish(folder, now=True)
+        return [answer]
+
+    pipe.tamper = finish
+    with pytest.raises(EndedForGood, match="before its first round"):
+        env.server().serve(pipe, lambda record: None, None)
+    assert max(paid_rounds(env, site) for site in range(3)) == 1
+    whole = client_runs(env.agreement.planned)
+    assert client_runs(read_statement(folder)) == pytest.approx([whole[0] / ROUNDS])
+    line = fedldp_command("report", folder).assert_refused()
+    assert "its operator ended it" in line
+    assert "continue" not in line
+    assert "its operator ended it" in status_of_server(folder)["next"]
 
 
 @pytest.mark.slow

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from environments import new_tls, write_tls
+from environments import HOST, new_tls, write_tls
 from https_ends import DIGEST, LARGEST, Ends, all_taken, eventually, is_hung_up, taken
 
+from fedldp.deployment.certificates import authorities_of, is_of_server
 from fedldp.deployment.https import connections
 from fedldp.deployment.https import pipe as pipe_module
 from fedldp.deployment.https.hello import NO_DIGEST, TAG, Nonces
 from fedldp.deployment.https.pipe import RunPipe
+from fedldp.deployment.messages import End, read_by_site
 
 slow = pytest.mark.slow
 
@@ -75,6 +79,63 @@ def test_the_common_end_of_a_secure_sums_requests_is_held_at_most_twice(
     with ends.link(0):
         expected = {tag: body[::-1] for tag, body in zip(tags + again, bodies * 2, strict=True)}
         assert all_taken(pipe, *tags, *again) == expected
+
+
+# A run that is over
+
+
+def said(link: list[bytes], asked: bytes) -> bytes:
+    link.append(asked)
+    return b""
+
+
+def test_a_site_that_comes_late_is_told_that_its_run_is_over(
+    ends: Ends, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also by another server, which knows the run from its queue."""
+    near, far, later = list[bytes](), list[bytes](), list[bytes]()
+    with ends.pipe() as pipe:
+        with ends.link(0, answer=partial(said, near)):
+            eventually(lambda: pipe.present()[0].there)
+            start = time.monotonic()
+            pipe.end(3)
+            assert time.monotonic() - start < 3  # it does not wait for the other site
+            eventually(lambda: near)
+        with ends.link(1, answer=partial(said, far)):
+            eventually(lambda: far)
+    names = {key.public_key().public_bytes_raw().hex(): "site" for key in ends.keys}
+    with ends.pipe() as pipe:
+        pipe.digest = b"another".ljust(32)
+        listener = ends.listener
+        assert listener is not None
+        listener._runs = {}
+        listener.remember(DIGEST, names, 3)
+        with ends.link(1, answer=partial(said, later)):
+            eventually(lambda: later)
+        later.clear()
+        listener.remember(DIGEST, names, None)
+        with ends.link(1, answer=partial(said, later)):
+            eventually(lambda: "waits for agreement" in caplog.text)
+            assert not later
+    for end in (near[0], far[0]):
+        message = read_by_site(end)
+        assert isinstance(message, End)
+        assert (message.digest, message.rounds) == (DIGEST, 3)
+        known = authorities_of(ends.folder / "ca.pem")
+        assert is_of_server(message.signed, message.signature, message.chain, HOST, known)
+    assert "does not know this site's key" not in caplog.text
+
+
+def test_a_server_that_was_started_again_waits_for_a_site_that_was_away(
+    ends: Ends, pipe: RunPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = list[bytes]()
+    ending = threading.Thread(target=pipe.end, args=(2,))
+    ending.start()
+    with ends.link(0, answer=partial(said, told)), ends.link(1, answer=partial(said, told)):
+        ending.join(10)
+        assert not ending.is_alive()
+        eventually(lambda: len(told) >= 2)
 
 
 # Who is let in

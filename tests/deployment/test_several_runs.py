@@ -5,11 +5,20 @@ from __future__ import annotations
 import threading
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from environments import HOST, Environment, make_environment, new_tls, write_tls
+from environments import (
+    HOST,
+    Environment,
+    acceptance_of,
+    make_environment,
+    new_tls,
+    write_tls,
+)
 from real_processes import Party, eventually
 from safetensors.numpy import load_file
 
@@ -59,7 +68,7 @@ def test_a_run_is_queued_once_and_only_for_the_servers_authority(
     assert states(home) == ["queued"]
     assert fedldp_command("deploy", "stop", home, run[:6]).status == 0
     assert states(home) == ["stopped"]
-    assert Queue(home).due() == []
+    assert not any(each.is_due for each in Queue(home).all())
     assert run in fedldp_command("deploy", "list", home).out
     (env.folder / "run.agreement").write_bytes(env.agreement.to_bytes())
     assert fedldp_command("deploy", "queue", home, env.folder / "run.agreement").status == 0
@@ -85,7 +94,7 @@ def test_a_queue_with_a_thousand_runs_begins_as_many_as_it_may(
         (home / "queue" / f"{name}.json").write_text('{"test": null}')
     queue = Queue(home)
     start = time.monotonic()
-    assert len(queue.due()) == 1000
+    assert [each.is_due for each in queue.all()] == [True] * 1000
     assert time.monotonic() - start < 5
     reached = running.OverHttps(f"{HOST}:0", home / "server.pem", home / "server.key")
     servers: dict[str, Any] = {}
@@ -173,18 +182,19 @@ def test_a_server_serves_two_runs_on_one_port_and_a_slow_one_holds_up_no_other(
         assert len(places) == len(set(places)) == 2 + 2 * 4
 
 
-@pytest.mark.slow
-def test_one_of_two_runs_is_finished_and_the_other_goes_on(tmp_path: Path) -> None:
+@contextmanager
+def long_run(folder: Path) -> Iterator[tuple[Environment, Path, Party, list[Party]]]:
+    """Run 2,000 rounds at a home, and yield it and its parties after some rounds."""
     (port,) = free_ports(1)
     table = {"url": f"https://{HOST}:{port}", "ca": "../tls/ca.pem"}
-    env = make_environment(tmp_path, "rounds=2000", policy={"server": [table]}, deadline=300.0)
-    home = tmp_path / "home"
+    env = make_environment(folder, "rounds=2000", policy={"server": [table]}, deadline=300.0)
+    home = folder / "home"
     write_tls(home)
     run = queued(home, env.agreement)
-    server = Party(tmp_path / "server.log", "deploy", "server", home, "--listen", f"{HOST}:{port}")
+    server = Party(folder / "server.log", "deploy", "server", home, "--listen", f"{HOST}:{port}")
     agents = [
         Party(
-            *(tmp_path / f"agent-{index}.log", "deploy", "site"),
+            *(folder / f"agent-{index}.log", "deploy", "site"),
             *(policy.key.parent / "site.toml", "--test-keys"),
         )
         for index, policy in enumerate(env.policies)
@@ -193,15 +203,36 @@ def test_one_of_two_runs_is_finished_and_the_other_goes_on(tmp_path: Path) -> No
         for party in (server, *agents):
             party.start()
         eventually(lambda: (Queue(home).run(run).rounds() or (0, 0))[0] > 2)
-        ask_to_finish(home / run, now=False)
-        eventually(lambda: states(home) == ["ended"])
-        assert Queue(home).run(run).why == "finished by its operator"
-        eventually(lambda: all("is over after" in agent.text() for agent in agents))
+        yield env, home, server, agents
         server.end()
         for agent in agents:
             agent.end()
     finally:
         for party in (server, *agents):
             party.stop()
+
+
+@pytest.mark.slow
+def test_one_of_two_runs_is_finished_and_the_other_goes_on(tmp_path: Path) -> None:
+    with long_run(tmp_path) as (env, home, _server, agents):
+        run = env.agreement.run
+        ask_to_finish(home / run, now=False)
+        eventually(lambda: states(home) == ["ended"])
+        assert Queue(home).run(run).why == "finished by its operator"
+        eventually(lambda: all("is over after" in agent.text() for agent in agents))
     done = len((home / run / "metrics.jsonl").read_text().splitlines())
     assert {len(env.releases(index)) for index in range(3)} == {done}
+
+
+@pytest.mark.slow
+def test_a_site_that_was_away_when_its_run_ended_is_told_later(tmp_path: Path) -> None:
+    with long_run(tmp_path) as (env, home, server, agents):
+        agents[2].kill()
+        ask_to_finish(home / env.agreement.run, now=True)
+        eventually(lambda: states(home) == ["ended"])
+        server.kill()
+        server.start()
+        agents[2].start()
+        eventually(lambda: all("is over after" in agent.text() for agent in agents))
+        assert acceptance_of(env.policies[2], env.agreement.digest).state == "finished"
+        assert "does not know this site's key" not in "".join(each.text() for each in agents)

@@ -115,6 +115,8 @@ SHARED_EXAMPLES = Kind("shared-examples", Caveat, {})()
 ROWS_DRAWN = Kind("rows-drawn-of-a-person", Caveat, {"rows": int})
 FEWER_THAN_PLANNED = Kind("fewer-than-planned", Caveat, {}, binds=False)()
 NOT_FINISHED = Kind("not-finished", Caveat, {"done": int, "of": int}, binds=False)
+COVERS_ALL_ROUNDS = Kind("covers-all-rounds", Caveat, {}, binds=False)()
+ENDED_EARLY = Kind("ended-early", Caveat, {"done": int, "of": int}, binds=False)
 LARGE_DELTA = Kind(
     "delta-for-so-many", Caveat, {"of": str, "count": int, "delta": float}, binds=False
 )

@@ -314,6 +314,7 @@ def _serve_queue(
             log.info("stopped")
         except EndedForGood as error:
             queue.end(each.run, str(error))
+            _remember(listener, queue.run(each.run))
             log.error("ended: %s", error)
         except Exception as error:  # the other runs go on
             again[each.run] = time.monotonic() + _AGAIN_SECONDS
@@ -322,21 +323,38 @@ def _serve_queue(
         finally:
             servers.pop(each.run, None)
 
+    known = set[str]()
+    """The runs whose sites the listener knows, or comes to know when they are served."""
     while not stop.is_set():
         threads = {run: thread for run, thread in threads.items() if thread.is_alive()}
         now = time.monotonic()
-        for each in queue.due():
+        found = queue.all()
+        for each in found:
             if len(threads) >= most:
                 break
-            waits = each.run in threads or queue.is_stopped(each.run)
+            waits = not each.is_due or each.run in threads or queue.is_stopped(each.run)
             if not waits and again.get(each.run, now) <= now:
                 name = f"run {each.run[:8]}"
                 thread = threading.Thread(target=serve, args=(each,), name=name, daemon=True)
                 threads[each.run] = thread
                 thread.start()
+        for each in found:
+            if each.run not in known and each.run not in threads and not stop.is_set():
+                _remember(listener, each)
+            known.add(each.run)
         stop.wait(_LOOK_SECONDS)
     for thread in threads.values():
         thread.join(_STOP_SECONDS)
+
+
+def _remember(listener: Listener, each: QueuedRun) -> None:
+    """Let a listener know the sites of a run that is not served now."""
+    try:
+        found = Agreement.read(each.agreement, own=None)
+        names = {site.key: site.name for site in found.sites}
+        listener.remember(found.digest, names, each.over)
+    except FedldpError as error:  # the other runs go on
+        log.error("run %s: its sites are not known: %s", each.run[:8], error)
 
 
 def _sites_of(servers: Mapping[str, Server]) -> int:

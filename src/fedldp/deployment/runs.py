@@ -26,9 +26,7 @@ from fedldp.deployment.identity import new_file
 from fedldp.deployment.initial import beside
 from fedldp.deployment.watch import read_status
 from fedldp.reporting.record import replace_file
-from fedldp.simulation.recorded import is_finished
-
-_FINISH = "finish"
+from fedldp.simulation.recorded import FINISH, is_finished
 
 
 def ask_to_finish(folder: Path, *, now: bool) -> None:
@@ -48,7 +46,7 @@ def ask_to_finish(folder: Path, *, now: bool) -> None:
         raise ConfigError(f"{folder}: this is not the folder of a server's run; check the path")
     if is_finished(folder):
         raise ConfigError(f"{folder}: its run has ended already")
-    replace_file(folder / _FINISH, json.dumps({"now": now}).encode())
+    replace_file(folder / FINISH, json.dumps({"now": now}).encode())
 
 
 def asked_to_finish(folder: Path) -> bool | None:
@@ -58,11 +56,11 @@ def asked_to_finish(folder: Path) -> bool | None:
         RunError: the note is damaged.
     """
     try:
-        return bool(json.loads((folder / _FINISH).read_text())["now"])
+        return bool(json.loads((folder / FINISH).read_text())["now"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{folder / _FINISH} is damaged: run fedldp deploy finish again") from error
+        raise RunError(f"{folder / FINISH} is damaged: run fedldp deploy finish again") from error
 
 
 @dataclass(frozen=True)
@@ -84,10 +82,23 @@ class QueuedRun:
     why: str | None
 
     @property
+    def is_due(self) -> bool:
+        """Whether the run is neither stopped nor has ended."""
+        return self.state in ("queued", "running")
+
+    @property
     def test(self) -> str | None:
         """On what its model is tested: a file, or the name of a data set."""
         found: str | None = json.loads(self.agreement.with_suffix(".json").read_text())["test"]
         return found
+
+    @property
+    def over(self) -> int | None:
+        """After how many rounds the run is over, as its sites are told; None if it may go on."""
+        if self.state != "ended":
+            return None
+        known = self.rounds()
+        return 0 if known is None else known[0]
 
     def rounds(self) -> tuple[int, int] | None:
         """Return how many rounds are complete, and of how many; None before it began."""
@@ -186,10 +197,6 @@ class Queue:
         """Return all runs, in the order in which they were queued."""
         files = self._place.glob("*.agreement")
         return [self._of(file) for file in sorted(files, key=lambda file: file.stat().st_mtime_ns)]
-
-    def due(self) -> list[QueuedRun]:
-        """Return the runs that are not stopped and have not ended."""
-        return [each for each in self.all() if each.state in ("queued", "running")]
 
     def _of(self, agreement: Path) -> QueuedRun:
         folder, ended = self.home / agreement.stem, agreement.with_suffix(".ended")

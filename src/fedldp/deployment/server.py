@@ -13,8 +13,10 @@ Beside the run folders is ``receipts``: the last receipt of each site in any run
 
 The folder holds no report of a complete round. A server that is started again on its folder
 continues after the last complete round, and sends the same requests in the next round. Only the
-journal and the checkpoint are synced in a round, so after a power cut the other files may be of an
-earlier round until the server is started again.
+journal and the checkpoint are synced in a round, so after a power cut metrics.jsonl and sums.json
+may be of an earlier round until the server is started again. While a server runs, and after one
+that was killed, the statement in privacy.json is that of all rounds; one that stops leaves the
+statement of what was released.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from fedldp.algorithms.noise import noise_of
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, Diverged, EndedForGood, FedldpError, RunError
 from fedldp.core.facts import Doubt
-from fedldp.core.kinds import ANSWER_TIME, ENDED, NOT_FINISHED, STOPPED
+from fedldp.core.kinds import ANSWER_TIME, COVERS_ALL_ROUNDS, ENDED, ENDED_EARLY, STOPPED
 from fedldp.data import Examples, standardised
 from fedldp.deployment.agreement import Agreement, check_stated
 from fedldp.deployment.channels import ReportChecker, server_role
@@ -74,7 +76,7 @@ from fedldp.reporting.scores import (
 from fedldp.secure_sum.client_role import Phase
 from fedldp.secure_sum.server_role import SumOfRound
 from fedldp.simulation.participation import participants
-from fedldp.simulation.recorded import TESTED_BY_SERVER, write_report
+from fedldp.simulation.recorded import TESTED_BY_SERVER, is_finished, write_report
 from fedldp.simulation.result import config_document, result_document
 from fedldp.training.local_sgd import PIECE, evaluate
 from fedldp.training.tensors import load_weights, one_thread
@@ -260,7 +262,9 @@ class Server:
             self.folder.write_metrics(self.rounds)
             if not self._journal.begun(self._state.round):
                 self._journal.forget()
-            self._write_privacy(self.privacy)
+            self.released = self.privacy
+        if not is_finished(self.folder.path):
+            self._write_privacy(self.agreement.planned.warning(COVERS_ALL_ROUNDS))
         for record in self.rounds:
             after_round(record)
         self.watch.complete(len(self.rounds))
@@ -303,7 +307,7 @@ class Server:
             record = replace(record, spent=spent)
             self.rounds.append(record)
             self.folder.write_round(state, self.rounds, self._ledger, together=_LINES_TOGETHER)
-            self._write_privacy(privacy)
+            self.released = privacy
             self._note(record)
             self._journal.forget()
             self.watch.complete(record.round, record.seconds, reported)
@@ -323,6 +327,9 @@ class Server:
             self.watch.ends(f"ended: {ended}", ENDED(why=str(ended)))
             raise ended from error
         except BaseException as error:
+            if self.released is not None and not is_finished(self.folder.path):
+                with suppress(FedldpError):  # the folder has the statement of all rounds
+                    self._write_privacy(self.released)
             self.watch.ends("stopped", STOPPED(why=str(error)) if str(error) else None)
             raise
         return served
@@ -414,14 +421,13 @@ class Server:
         return replace(drawn, weights=agreed_initial(self.agreement, initial))
 
     def _begin(self, round: int) -> Sequence[int]:
-        """Store a statement that covers what a round may release, and return its participants."""
+        """Note a statement that covers what a round may release, and return its participants."""
         asked = self._asked(round)
-        self._write_privacy(self._of_round_under_way(asked))
+        self.released = self._of_round_under_way(asked)
         return asked
 
     def _write_privacy(self, statement: Statement) -> None:
-        self.released = statement
-        self.folder.write_json("privacy.json", words.document(statement), synced=False)
+        self.folder.write_json("privacy.json", words.document(statement))
 
     def _asked(self, round: int) -> Sequence[int]:
         return participants(self.agreement.config, round, self.agreement.selecting(self._draws))
@@ -461,14 +467,15 @@ class Server:
 
         Sites may have released something in the last round, although it is not complete.
         """
-        if not self.rounds:
-            return error
         try:
+            if not self.rounds:
+                self._write_privacy(self.privacy)
+                return error
             released = self._reported(sites)
             stated = self._stated(self._ledger, self._in_sum)
             if released:
                 stated = self._of_round_under_way(released)
-            self.folder.write_json("privacy.json", words.document(stated))
+            self._write_privacy(stated)
             write_report(self.folder.path)
         except FedldpError as amiss:  # privacy.json then still covers all that was asked for
             log.warning("the report was not written: %s", amiss)
@@ -477,7 +484,7 @@ class Server:
     def _final_privacy(self) -> Statement:
         """Return the statement about what was released, which says if rounds were left out."""
         done, of = len(self.rounds), self.agreement.config.rounds
-        return self.privacy if done == of else self.privacy.warning(NOT_FINISHED(done=done, of=of))
+        return self.privacy if done == of else self.privacy.warning(ENDED_EARLY(done=done, of=of))
 
     def _finished(self) -> Served:
         agreement = self.agreement
@@ -496,7 +503,7 @@ class Server:
         summary = served.summary()
         self.folder.write_metrics(self.rounds)
         self.folder.write_model(served.weights)
-        self.folder.write_json("privacy.json", words.document(served.privacy))
+        self._write_privacy(served.privacy)
         self.folder.write_json("summary.json", summary)
         write_report(self.folder.path)
         return served

@@ -267,6 +267,8 @@ class Agent:
             self._rate_limited("a malformed message was refused")
             return pack(Stranger())
         run = self._run(message.digest)
+        if run is None and isinstance(message, End):
+            return pack(Stranger())  # it was told before
         if run is None:
             self._rate_limited("a request for an agreement that is not accepted here was refused")
             return pack(Stranger())

@@ -35,6 +35,7 @@ from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.certificates import authority_expires, expires, validity
 from fedldp.deployment.identity import public_of, read_private
 from fedldp.deployment.policy import SitePolicy, rounds_answered
+from fedldp.deployment.runs import asked_to_finish
 from fedldp.deployment.site_ledger import NO_RELEASE, SiteLedger
 from fedldp.deployment.source import digest_of_data
 from fedldp.deployment.watch import FILE, read_status, silent_since, written_before
@@ -215,6 +216,8 @@ def _next_of_server(
     if not ENDED.is_in([process.over] if process.over is not None else []):
         return "start fedldp deploy server again, which continues after the last complete round"
     usable = "no round is complete, so there is no model"
+    if done == 0 and asked_to_finish(folder) is not None:
+        return f"{usable}; its operator ended it"
     if done != 0:
         after = "the last complete round" if done is None else f"{done} of {of} rounds"
         usable = (

@@ -18,7 +18,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import RunError
 from fedldp.core.facts import Doubt, Note
-from fedldp.core.kinds import NOT_FINISHED, SIMULATED
+from fedldp.core.kinds import COVERS_ALL_ROUNDS, NOT_FINISHED, SIMULATED
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.models import frozen_digest
 from fedldp.protocol.keys import draws_of_seed
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 _AT_REAL_SITES = "agreement"
 """The file that only a server of real sites writes into a run folder."""
+FINISH = "finish"
+"""The file that says that the operator of such a server ends the run."""
 
 TESTED_BY_SERVER = "the server's test set"
 
@@ -77,8 +79,8 @@ class Saved:
         found = folder.read_checkpoint()
         if found is None or not found[1]:
             raise RunError(
-                f"{folder.path}: no round of the run is complete, so it has no model yet; continue "
-                f"it with {_how_to_continue(folder)}"
+                f"{folder.path}: no round of the run is complete, so it has no model"
+                f"{_how_to_continue(folder)}"
             )
         return cls(*found)
 
@@ -226,13 +228,15 @@ def write_report(path: Path) -> None:
 
 def _released(folder: RunFolder, config: RunConfig, saved: Saved) -> Statement:
     """Return the statement about what was released in an unfinished run."""
-    unfinished = NOT_FINISHED(done=len(saved.rounds), of=config.rounds)
-    return _stated(folder, config, saved).warning(unfinished)
+    found = _stated(folder, config, saved)
+    if COVERS_ALL_ROUNDS in found.warnings:
+        return found
+    return found.warning(NOT_FINISHED(done=len(saved.rounds), of=config.rounds))
 
 
 def _stated(folder: RunFolder, config: RunConfig, saved: Saved) -> Statement:
     known = read_statement(folder.path)
-    if _is_deployed(folder.path):  # the server updates this statement before and after each round
+    if _is_deployed(folder.path):  # it covers all rounds unless the server stopped and said more
         return known
     schema, counts = read_schema(folder.path), folder.own_counts()
     problem = replace(
@@ -255,6 +259,8 @@ def _is_deployed(path: Path) -> bool:
 
 
 def _how_to_continue(folder: RunFolder) -> str:
-    if _is_deployed(folder.path):
-        return "fedldp deploy server"
-    return how_to_resume(folder.path)
+    """Return the end of a sentence that says how to continue a run, if that is possible."""
+    if (folder.path / FINISH).exists():
+        return "; its operator ended it, and privacy.json covers what its sites may have released"
+    how = "fedldp deploy server" if _is_deployed(folder.path) else how_to_resume(folder.path)
+    return f" yet; continue it with {how}"

@@ -12,10 +12,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from fedldp.deployment.https.hello import BEAT_SECONDS
-from fedldp.deployment.messages import NO_RECEIPT, End, pack
+from fedldp.deployment.messages import NO_RECEIPT
 from fedldp.deployment.watch import Presence
 
 POLL_SECONDS = 20.0
@@ -26,8 +26,9 @@ sign of life came from it. So a frozen site is noticed within a minute."""
 _HEAD = 256
 """How many bytes at the beginning of a round request may differ between sites. In a secure sum,
 further bytes differ: the boxes that other sites sealed for this site. The weights come last."""
-_END_SECONDS = 5
-"""How long to wait for sites to hear that the run is over, in seconds."""
+_END_SECONDS, _LATE_SECONDS = 5.0, 20.0
+"""How long to wait for sites to hear that the run is over, in seconds: for those that are there,
+and, if none was ever there, for those that come."""
 _GIVE_UP_SECONDS = 0.5
 """Seconds between two checks for expired round requests."""
 
@@ -57,6 +58,7 @@ class SiteSession:
         version: the version of fedldp in the latest hello.
         receipt: the receipt in the latest hello.
         receiving: whether an answer is arriving.
+        told: whether it was told that the run is over.
     """
 
     name: str
@@ -66,6 +68,7 @@ class SiteSession:
     version: str = ""
     receipt: bytes = NO_RECEIPT
     receiving: bool = False
+    told: bool = False
     heard: float = -_ALIVE_SECONDS
     polls: int = 0
     wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -95,6 +98,7 @@ class RunPipe:
 
     Attributes:
         sites: what is known about each site, by its number.
+        rounds: after how many rounds the run is over; None while it goes on.
     """
 
     def __init__(
@@ -113,7 +117,7 @@ class RunPipe:
         self.set_soon: Callable[[asyncio.Event], None] = lambda event: None
         self.near: Callable[[str], bool] = lambda key: False
         self.expired: Callable[[], str | None] = lambda: None
-        self.sign: Callable[[bytes], tuple[bytes, bytes]] = lambda content: (b"", b"")
+        self.rounds: int | None = None
         self._changed = threading.Condition()
         self._taken: deque[tuple[int, bytes | None]] = deque()
         self._last = 0
@@ -210,22 +214,22 @@ class RunPipe:
                     site.pending.remove(pending)
 
     def end(self, rounds: int) -> None:
-        """Tell all connected sites that the run is over, after this many rounds.
+        """Tell the sites that the run is over, after this many rounds.
 
-        A site that does not hear it within seconds is not told.
+        The listener says so to each site that polls or begins a session from now on. This waits
+        until it said so to all sites that are connected. If none was ever connected, because the
+        server was started again for those that were away, it waits some seconds for all.
         """
-        end = End(self.digest, rounds)
-        signature, chain = self.sign(end.signed)
-        body = pack(replace(end, signature=signature, chain=chain))
         with self._changed:
+            self.rounds = rounds
+            now = time.monotonic()
+            anew = not any(site.number for site in self.sites)
+            due = [site for site in self.sites if anew or site.is_there(now)]
             for site in self.sites:
                 site.pending.clear()
-            self._taken.clear()
-        there = [site for site, found in enumerate(self.present()) if found.there]
-        waiting = {self.ask(site, body, _END_SECONDS) for site in there}
-        until = time.monotonic() + _END_SECONDS
-        while waiting and time.monotonic() < until:
-            waiting -= {tag for tag, _ in self.take(0.5)}
+                self.set_soon(site.wake)
+            seconds = _LATE_SECONDS if anew else _END_SECONDS
+            self._changed.wait_for(lambda: all(site.told for site in due), seconds)
 
     # For the listener, in its thread
 
@@ -234,6 +238,12 @@ class RunPipe:
         self._over = True
         for site in self.sites:
             self.set_soon(site.wake)
+
+    def told(self, site: SiteSession) -> None:
+        """Note that a site is told that the run is over."""
+        with self._changed:
+            site.told = True
+            self._changed.notify_all()
 
     async def next_for(self, site: SiteSession) -> PendingRequest | None:
         """Return the request that a site's poll is answered with; None if there is none in time."""
@@ -244,7 +254,7 @@ class RunPipe:
             site.wake.clear()
             with self._changed:
                 pending = site.pending[0] if site.pending else None
-            if pending is not None:
+            if pending is not None or self.rounds is not None:
                 return pending
             try:
                 async with asyncio.timeout(until - time.monotonic()):

@@ -14,8 +14,9 @@ import socket
 import threading
 import time
 from asyncio.sslproto import SSLProtocol
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
@@ -34,6 +35,7 @@ from fedldp.deployment.https.connections import Connections
 from fedldp.deployment.https.hello import LONGEST, NO_DIGEST, TAG, TOKEN_BYTES, Nonces, SignedHello
 from fedldp.deployment.https.pipe import RunPipe, SiteSession
 from fedldp.deployment.logs import RateLimitedLog
+from fedldp.deployment.messages import End, pack
 from fedldp.reporting import words
 
 log = logging.getLogger("fedldp.server")
@@ -51,6 +53,19 @@ NEAR_SECONDS = 60.0
 """How long a site that was refused a session counts as near, in seconds."""
 _LONGEST_HEAD = 16_384
 _PIECE = 1 << 18
+
+
+@dataclass(frozen=True)
+class _Other:
+    """A run that is not served now.
+
+    Attributes:
+        names: the name of each site of its roster, by its key.
+        rounds: after how many rounds it is over; None if it is not.
+    """
+
+    names: Mapping[str, str]
+    rounds: int | None
 
 
 class Listener:
@@ -79,6 +94,9 @@ class Listener:
         self._tls, self._changed_key = tls, changed
         self.certificate = tls.file
         self._runs: dict[bytes, RunPipe] = {}
+        self._others: dict[bytes, _Other] = {}
+        self._changing = threading.Lock()
+        """Held while a thread replaces one of the two, as the threads of several runs do."""
         self._tokens: dict[bytes, tuple[RunPipe, int]] = {}
         self._met: dict[str, float] = {}
         """When the site with a key was last refused a session, for want of its agreement."""
@@ -135,20 +153,33 @@ class Listener:
     def serving(self, run: RunPipe) -> Iterator[RunPipe]:
         """Serve the sessions of a run while the context lasts."""
         run.set_soon, run.near, run.expired = self._set_soon, self._is_near, self._expired
-        run.sign = self._tls.sign
-        self._set_runs({**self._runs, run.digest: run})
+        self._set_run(run.digest, run)
         try:
             yield run
         finally:
             run.close()
-            self._set_runs({of: each for of, each in self._runs.items() if each is not run})
+            self.remember(run.digest, {site.key: site.name for site in run.sites}, run.rounds)
+            self._set_run(run.digest, None)
             for site in run.sites:
                 if site.token is not None:
                     self._tokens.pop(site.token, None)
 
-    def _set_runs(self, runs: dict[bytes, RunPipe]) -> None:
-        self._runs = runs  # a new dictionary, because the serving thread may be reading the old one
-        self._connections.expected = sum(len(each.sites) for each in runs.values())
+    def remember(self, digest: bytes, names: Mapping[str, str], rounds: int | None) -> None:
+        """Know the sites of a run that is not served now.
+
+        Args:
+            digest: the digest of its agreement.
+            names: the name of each site of its roster, by its key.
+            rounds: after how many rounds it is over, which its sites are told; None if it is not.
+        """
+        with self._changing:
+            self._others = {**self._others, digest: _Other(names, rounds)}
+
+    def _set_run(self, digest: bytes, run: RunPipe | None) -> None:
+        with self._changing:  # new dictionaries: the serving thread may be reading the old ones
+            others = {of: each for of, each in self._runs.items() if of != digest}
+            self._runs = others if run is None else {**others, digest: run}
+            self._connections.expected = sum(len(each.sites) for each in self._runs.values())
 
     def _set_soon(self, event: asyncio.Event) -> None:
         """Set an event of the serving thread's loop; may be called from any thread."""
@@ -232,17 +263,36 @@ class Listener:
         return _bytes(self._nonces.fresh())
 
     async def _hello(self, request: Request) -> Response:
-        """Begin a session of a site in the run that its hello names."""
+        """Begin a session of a site in the run that its hello names, or say that it is over."""
         found = await self._said_who(request)
         if isinstance(found, Response):
             return found
-        run = self._runs.get(found.digest)
+        run, other = self._runs.get(found.digest), self._others.get(found.digest)
         if run is None or found.public not in run.index:
+            if other is not None and other.rounds is not None and found.public in other.names:
+                return self._end(found.digest, other.rounds)
             self._met[found.public] = time.monotonic()
             return _refused(404)
         index = run.index[found.public]
+        if run.rounds is not None:
+            run.told(run.sites[index])
+            return self._end(run.digest, run.rounds)
         request.state.connection.is_of((run.digest, index))
         return _bytes(self._session(run, index, found))
+
+    def _end(self, digest: bytes, rounds: int) -> Response:
+        """Return the message that a run is over."""
+        end = End(digest, rounds)
+        signature, chain = self._tls.sign(end.signed)
+        body = pack(replace(end, signature=signature, chain=chain))
+        return Response(body, status_code=410, media_type="application/octet-stream")
+
+    def _name_of(self, key: str) -> str | None:
+        """Return the name of the site with a key; None if it is in no roster."""
+        for run in self._runs.values():
+            if key in run.index:
+                return run.sites[run.index[key]].name
+        return next((o.names[key] for o in self._others.values() if key in o.names), None)
 
     async def _hand_agreement(self, request: Request) -> Response:
         """Send a site the agreement that it names, or the digests of all that name its key."""
@@ -267,11 +317,10 @@ class Listener:
                 hello = SignedHello.read(await request.body())
         except (WireError, TimeoutError, ClientDisconnect):
             return _refused(400)
-        run = next((run for run in self._runs.values() if hello.public in run.index), None)
-        if run is None:
+        name = self._name_of(hello.public)
+        if name is None:
             self._rate_limited("a connection with a key that is not in the roster was refused")
             return _refused(403)
-        name = run.sites[run.index[hello.public]].name
         if self._changed_key(hello.public):
             self._rate_limited(
                 f"site {name}: a connection with its earlier key, which it changed, was refused"
@@ -328,6 +377,9 @@ class Listener:
             return _refused(413)
         run, site = found
         pending = await run.next_for(site)
+        if pending is None and run.rounds is not None:
+            run.told(site)
+            return self._end(run.digest, run.rounds)
         if pending is None:
             return Response(status_code=204)
         return _InPieces(pending.parts, {TAG: str(pending.number)})

@@ -32,7 +32,7 @@ from fedldp.deployment.https.hello import (
     SignedHello,
 )
 from fedldp.deployment.logs import RateLimitedLog
-from fedldp.deployment.messages import DIGEST_BYTES, NO_RECEIPT
+from fedldp.deployment.messages import DIGEST_BYTES, NO_RECEIPT, End, read_by_site
 
 log = logging.getLogger("fedldp.site")
 
@@ -48,6 +48,8 @@ _TRIES = 5
 again."""
 _MOST_AGREEMENTS = 1 << 12
 """The largest number of agreements that a server may name."""
+_LARGEST_END = 1 << 16
+"""The largest message that a run is over, in bytes."""
 _NOT_RECEIVED = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.CONFLICT)
 """Statuses for an answer that was not received: only part of it arrived, or the server still waits
 for the rest of an earlier try."""
@@ -63,6 +65,18 @@ _REFUSED = {
 
 class NotServed(WireError):
     """The server does not run the agreement, or not with this site."""
+
+
+class RunOver(WireError):
+    """The server says that the run is over.
+
+    Attributes:
+        end: the message that says so, which the site has yet to check.
+    """
+
+    def __init__(self, end: bytes) -> None:
+        super().__init__("the run is over")
+        self.end = end
 
 
 class HttpsLink:
@@ -127,6 +141,11 @@ class HttpsLink:
                             self._told(None)
                             self._one(client, token)
                             pause = _FIRST_PAUSE
+            except RunOver as over:
+                self._told(None)
+                with suppress(WireError):
+                    if isinstance(read_by_site(over.end), End):  # anything else is not answered
+                        self._answered(over.end)
             except NotServed:
                 self._told(None)
                 what = "is connected to"
@@ -176,12 +195,15 @@ class HttpsLink:
             number = response.headers.get(TAG, "")
         if not (number.isascii() and number.isdigit()):
             raise WireError("a round request without a number")
+        self._send(client, f"/v1/answer/{number}", shown, self._answered(request))
+
+    def _answered(self, message: bytes) -> bytes:
+        """Return the site's answer to a message; nothing if there is none."""
         try:
-            answer = self._answer(request)
+            return self._answer(message)
         except Exception as error:  # the log never contains content
             self._rate_limited(f"a message could not be answered: {type(error).__name__}")
-            answer = b""
-        self._send(client, f"/v1/answer/{number}", shown, answer)
+            return b""
 
     def _send(self, client: httpx.Client, place: str, shown: dict[str, str], answer: bytes) -> None:
         """Send an answer, and send it again if its connection breaks.
@@ -336,11 +358,18 @@ def _read(response: httpx.Response, limit: int) -> bytes:
     """Return a response's body without decoding it; its length is checked before it is read.
 
     Raises:
+        RunOver: the server says that the run is over.
         WireError: the server refuses the request, or the body is of unknown length, too long, or
             cut short.
     """
+    if response.status_code == httpx.codes.GONE:
+        raise RunOver(_body(response, _LARGEST_END))
     if response.status_code != httpx.codes.OK:
         raise WireError(_refusal(response))
+    return _body(response, limit)
+
+
+def _body(response: httpx.Response, limit: int) -> bytes:
     text = response.headers.get("content-length", "")
     if not (text.isascii() and text.isdigit()) or "content-encoding" in response.headers:
         raise WireError("a message without a stated length, or with an encoding")
