@@ -236,7 +236,7 @@ def test_at_most_the_given_number_of_rows_is_kept_for_each_person(
 ) -> None:
     draw = np.random.default_rng(most)
     people = draw.permutation(np.repeat(np.arange(len(counts)) * 7, counts))
-    found = few_of_each(people, most, draw)
+    found = few_of_each(people, most, lambda: draw)
     assert (found is None) == (max(counts) <= most)
     kept = np.arange(len(people)) if found is None else found
     assert (np.diff(kept) > 0).all()

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from documents import document
 from environments import make_environment
 
@@ -271,6 +272,37 @@ def test_answers_to_another_invite_and_second_answers_are_named(joined: Callable
     line = admit(joined).assert_refused()
     assert "join file north/north.join: site north answers another invite" in line
     assert not Path("server/run.agreement").exists()
+
+
+def test_a_network_signs_the_answers_of_hundreds_of_sites(invited: Callable[..., Any]) -> None:
+    invite = joining.Invite.read(Path("server/run.invite"), own=None)
+    fields = {"version": invite.version, "invite": invite.digest.hex()}
+    Path("answers").mkdir()
+    for number in range(300):
+        key, name = Ed25519PrivateKey.generate(), f"site-{number:03d}"
+        answer = joining.Joining.signed(key, name=name, **fields)
+        Path(f"answers/{name}.join").write_bytes(answer.to_bytes())
+    for name in ("net", "stranger"):
+        assert invited("keys", name, "--site", name).status == 0
+        signed = invited("vouch", f"{name}/{name}.key", "answers", "-o", f"by-{name}", "--yes")
+        assert signed.status == 0
+    known = ("--signed-by", "net/net.pub")
+    first = "site-000.join"
+    for files, more, part in (
+        ("by-stranger", known, f"by-stranger/{first}: a network with the key"),
+        (f"by-net/{first}", (), "give its public key (--signed-by) if you know that network"),
+        ("answers", known, f"answers/{first}: no network signed it"),
+        ("server", known, "it has no .join or .changed file"),
+    ):
+        line = invited("admit", "server/run.invite", files, *more, "--yes").assert_refused()
+        assert part in line
+    text = Path(f"by-net/{first}").read_text()
+    Path("bad.join").write_text(text.replace("site-000", "site-xxx"))
+    line = invited("admit", "server/run.invite", "bad.join", *known).assert_refused()
+    assert "it was changed after" in line
+    assert invited("admit", "server/run.invite", "by-net", *known).status == 0
+    agreement = Agreement.read(Path("server/run.agreement"))
+    assert [site.name for site in agreement.sites] == [f"site-{i:03d}" for i in range(300)]
 
 
 @pytest.mark.parametrize(

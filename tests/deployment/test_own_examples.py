@@ -14,6 +14,7 @@ import partly_frozen
 import pytest
 from environments import Environment, asks, bits, changes_database, make_environment, write_policy
 from safetensors.numpy import load_file, save_file
+from test_people_of_sites import environment_of
 
 from fedldp import recipe
 from fedldp.accounting.statement import Statement
@@ -149,13 +150,40 @@ def test_files_kept_for_other_examples_are_all_deleted_or_the_run_is_refused(
 
 
 @pytest.mark.slow
-def test_data_may_change_if_nothing_is_charged_once(tmp_path: Path) -> None:
-    env = make_environment(tmp_path, seeded=False)
-    own = data_of(env)
+@pytest.mark.parametrize(
+    ("settings", "drawn"),
+    [((), False), (("rows_per_person=8",), False), (("rows_per_person=2",), True),
+     (("held_out_people=0.2",), True)],
+)  # fmt: skip
+def test_a_withdrawal_is_accepted_unless_something_was_drawn_by_the_rows_places(
+    settings: tuple[str, ...], drawn: bool, tmp_path: Path, fedldp_command: Any
+) -> None:
+    """Another row is corrected as well; nobody has more than eight rows."""
+    env = environment_of(tmp_path, *settings, seeded=False)
+    policy = env.policies[0]
+    own = {name: np.repeat(each, 2, axis=0) for name, each in data_of(env).items()}
+    np.savez(policy.data, **own)  # type: ignore[arg-type]
+    accept(policy, env.agreement)
     pipe = env.pipe()
+    stays = own["groups"] != own["groups"][0]
+    later = {name: each[stays] for name, each in own.items()}
+    later["labels"][0] = 1 - later["labels"][0]
+    (tmp_path / "run.agreement").write_bytes(env.agreement.to_bytes())
+    place = policy.key.parent / "site.toml"
 
     def after(record: Any) -> None:
-        keep(env, own["features"][::-1], own["labels"][::-1])
+        if record.round > 1:
+            return
+        np.savez(policy.data, **later)  # type: ignore[arg-type]
+        assert env.agent(0).served() == {}  # it is not the data of the acceptance
+        accepted = fedldp_command(
+            "deploy", "accept", tmp_path / "run.agreement", "--policy", place, "--yes"
+        )
+        if drawn:
+            assert "take part in a new run" in accepted.assert_refused()
+            np.savez(policy.data, **own)  # type: ignore[arg-type]
+        else:
+            assert "what was released before stays" in accepted.out
         pipe.agents[0] = env.agent(0).answer
 
     env.server().serve(pipe, after)

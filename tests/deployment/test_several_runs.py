@@ -99,22 +99,21 @@ def test_a_queue_with_a_thousand_runs_begins_as_many_as_it_may(
     reached = running.OverHttps(f"{HOST}:0", home / "server.pem", home / "server.key")
     servers: dict[str, Any] = {}
     stop = threading.Event()
-    with reached.listener(home, 0) as listener:
-        given = (queue, listener, servers, 3, None, stop)
-        thread = threading.Thread(target=running._serve_queue, args=given)
-        thread.start()
-        try:
-            eventually(lambda: len(servers) == 3)
-            time.sleep(0.5)
-            assert len(servers) == 3
-            assert first in servers
-            assert states(home).count("running") == 3
-            queue.stop(first)
-            eventually(lambda: first not in servers and len(servers) == 3)
-            assert queue.run(first).state == "stopped"
-        finally:
-            stop.set()
-            thread.join()
+    given = (queue, reached.listener(home, 0), servers, 3, None, stop)
+    thread = threading.Thread(target=running._serve_queue, args=given)
+    thread.start()
+    try:
+        eventually(lambda: len(servers) == 3)
+        time.sleep(0.5)
+        assert len(servers) == 3
+        assert first in servers
+        assert states(home).count("running") == 3
+        queue.stop(first)
+        eventually(lambda: first not in servers and len(servers) == 3)
+        assert queue.run(first).state == "stopped"
+    finally:
+        stop.set()
+        thread.join()
     assert states(home).count("running") == 0
 
 

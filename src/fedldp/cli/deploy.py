@@ -128,7 +128,11 @@ class _Planned:
 def keys(
     folder: Annotated[Path, typer.Argument(help="the folder to write")],
     site: Annotated[
-        str | None, typer.Option(help="make an identity key for a site with this name")
+        str | None,
+        typer.Option(
+            help="make an identity key for a site with this name, or for a network that vouches "
+            "for sites"
+        ),
     ] = None,
     server: Annotated[
         list[str] | None,
@@ -337,9 +341,17 @@ def admit(
         list[Path],
         typer.Argument(
             metavar="NAME.join... NAME.changed...",
-            help="the sites' answers and changed keys",
+            help="the sites' answers and changed keys, or folders of them",
         ),
     ],
+    signed_by: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="NETWORK.pub",
+            help="the public key of a network that signed the answers (fedldp deploy vouch), in "
+            "place of words by telephone",
+        ),
+    ] = None,
     yes: Annotated[
         bool,
         typer.Option(
@@ -355,7 +367,7 @@ def admit(
     """
     from rich.console import Console
 
-    from fedldp.deployment.identity import new_file
+    from fedldp.deployment.identity import new_file, read_public
     from fedldp.deployment.initial import agreed_initial, beside
     from fedldp.deployment.joining import Invite
     from fedldp.deployment.joining import admit as admitted
@@ -363,17 +375,20 @@ def admit(
     from fedldp.deployment.words import words_of
 
     invited = Invite.read(invite, own=None)
+    files = _in_folders(files)
     changed = {file: ChangedKey.read(file) for file in files if ChangedKey.is_in(file)}
     answers = [file for file in files if file not in changed]
     out = invite.with_suffix(".agreement")
     if answers and out.exists():
         raise ConfigError(f"{out} already exists; remove it, or make another invite")
-    joinings = admitted(invited, answers)
+    network = None if signed_by is None else read_public(signed_by)
+    joinings = admitted(invited, answers, network)
     for each in joinings:
         typer.echo(f"{each.name:<10} {words_of(each.digest)}", err=as_json)
     for file, keys_of in changed.items():
         typer.echo(f"{file.name:<10} {words_of(keys_of.digest)}", err=as_json)
-    if not yes and not typer.confirm(
+    heard = yes or (network is not None and not changed)
+    if not heard and not typer.confirm(
         "Did each site's operator read these words to you by telephone?", err=as_json
     ):
         raise typer.Exit(1)
@@ -400,6 +415,34 @@ def admit(
     typer.echo(
         f"wrote      {out}; start `fedldp deploy server` and read the words to each site, which "
         f"accepts the agreement with: fedldp deploy accept {words}"
+    )
+
+
+@deploy_app.command()
+def vouch(
+    key: Annotated[Path, typer.Argument(metavar="NETWORK.key", help="the network's secret key")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="NAME.join...", help="the sites' answers, or folders")
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", help="the folder for the signed answers")],
+    yes: Annotated[
+        bool, typer.Option("--yes", help="do not ask for confirmation, because you know the sites")
+    ] = False,
+) -> None:
+    """Sign sites' answers to an invite with the key of a network that knows the sites."""
+    from fedldp.deployment.identity import read_private
+    from fedldp.deployment.joining import Joining
+    from fedldp.deployment.joining import vouch as vouch_for
+
+    private, files = read_private(key), _in_folders(files)
+    for each in map(Joining.read, files):
+        typer.echo(f"{each.name:<10} key {each.key[:16]}, invite {each.invite[:16]}")
+    if not yes and not typer.confirm("Did each of these sites send you its file itself?"):
+        raise typer.Exit(1)
+    found = vouch_for(private, files, out)
+    typer.echo(
+        f"wrote      {len(found)} signed answers to {out}; the server's operator admits them with: "
+        f"fedldp deploy admit INVITE {out.name} --signed-by {key.stem}.pub"
     )
 
 
@@ -534,7 +577,7 @@ def accept(
 
     from fedldp.deployment import acceptance
     from fedldp.deployment.agreement import Agreement
-    from fedldp.deployment.checks import check_data
+    from fedldp.deployment.checks import check_data, check_replaced
     from fedldp.deployment.data_ledgers import note_others, other_ledgers
     from fedldp.deployment.identity import public_of, read_private
     from fedldp.deployment.joining import fetched_agreement
@@ -561,6 +604,7 @@ def accept(
     place = own_place(found, public_of(read_private(terms.key)))
     data = digest_of_data(terms.data, terms.label_column, terms.person_column)
     left_out = check_data(terms, found)
+    changed = check_replaced(terms, found, data)
     can_pay = acceptance.payable(terms, found)
     acceptance.check_can_pay(can_pay, rounds)
     console = Console()
@@ -573,6 +617,11 @@ def accept(
     )
     if left_out:
         typer.echo(f"left out   {left_out}; nobody else is told")
+    if changed:
+        typer.echo(
+            "data       they differ from those with which this agreement was accepted: the rounds "
+            "that are left use these, and what was released before stays; restart the agent"
+        )
     typer.echo(
         f"last here  {acceptance.last_release(terms)}; compare it with the release that you noted"
     )
@@ -805,6 +854,17 @@ def demo(
     typer.echo(f"weights    {same} the simulation's weights with this seed")
     if apart > ROUNDING or (apart == 0.0 and not found.equal_to_simulation):
         raise typer.Exit(1)
+
+
+def _in_folders(paths: Sequence[Path]) -> list[Path]:
+    """Return files, and in place of each folder the answers and changed keys in it."""
+    found = list[Path]()
+    for path in paths:
+        inside = [*sorted(path.glob("*.join")), *sorted(path.glob("*.changed"))]
+        if path.is_dir() and not inside:
+            raise ConfigError(f"folder {path}: it has no .join or .changed file; check the path")
+        found += inside if path.is_dir() else [path]
+    return found
 
 
 def _change_key(folder: Path, yes: bool) -> None:

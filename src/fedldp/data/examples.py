@@ -169,8 +169,8 @@ class Dataset:
             generator: chooses the rows to keep; not used if nobody has more than ``most`` rows.
         """
         owners = self.owners
-        kept = few_of_each(self.train.people, most, generator, owners)
-        tested = few_of_each(self.test.people, most, generator)
+        kept = few_of_each(self.train.people, most, lambda: generator, owners)
+        tested = few_of_each(self.test.people, most, lambda: generator)
         if kept is None and tested is None:
             return self
         train = self.train if kept is None else self.train.taken(kept)

@@ -7,7 +7,7 @@ data private.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Any, Literal
 
@@ -183,7 +183,7 @@ def held_of_each(
 def few_of_each(
     people: NDArray[np.int64] | None,
     most: int,
-    generator: np.random.Generator,
+    draw: Callable[[], np.random.Generator],
     owners: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64] | None:
     """Return the rows to keep, ascending: all of a person's rows, or ``most`` of them at random.
@@ -191,7 +191,8 @@ def few_of_each(
     Args:
         people: the person of each row, shape (N,); None if every row is a separate person.
         most: the largest number of rows per person and client, at least 1.
-        generator: the only source of randomness; not used if nobody has more than ``most`` rows.
+        draw: returns the only source of randomness; not called if nobody has more than ``most``
+            rows.
         owners: the client of each row, shape (N,), if there are several.
 
     Returns:
@@ -204,7 +205,7 @@ def few_of_each(
     counts = np.unique(people, return_counts=True)[1]
     if counts.max(initial=0) <= most:
         return None
-    order = generator.permutation(len(people))
+    order = draw().permutation(len(people))
     order = order[np.argsort(people[order], kind="stable")]
     place = np.arange(len(people)) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.sort(order[place < most])

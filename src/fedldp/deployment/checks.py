@@ -289,6 +289,27 @@ def check_data(policy: SitePolicy, agreement: Agreement) -> str:
     return said
 
 
+def check_replaced(policy: SitePolicy, agreement: Agreement, data: str) -> bool:
+    """Return whether an agreement was accepted with other data; refuse data that a run cannot take.
+
+    Args:
+        policy: the site's policy for the run.
+        agreement: the agreement, which may have been accepted before.
+        data: what identifies the present data; see ``digest_of_data``.
+
+    Raises:
+        FedldpError: the site released something in the run for which something was drawn once, by
+            the place of each example; see ``source.check_unchanged``.
+    """
+    before = Acceptances(policy).of(agreement.digest)
+    if before is None or before.data == data:
+        return False
+    ledger, key = SiteLedger(policy, look=True).ledger, read_private(policy.key)
+    source = open_source(policy.data, policy.label_column, policy.person_column)
+    open_run(policy, agreement, key, source, SecretKeys(ledger.secret, agreement.run), ledger)
+    return True
+
+
 def _first_misfit(source: SiteData, agreement: Agreement) -> str:
     """Return what is wrong with the first row that does not fit, and what the site can change.
 

@@ -23,6 +23,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import tomli_w
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 from pydantic import Field, PlainSerializer, PlainValidator, ValidationError
 
@@ -244,6 +245,24 @@ class Joining(SignedDocument):
         super().check_read(own)
         if self.own is not None and (self.own.key != self.key or not self.own.is_signed):
             raise ConfigError("its budget is not the site's own; ask for it again")
+
+
+class Vouched(SignedDocument):
+    """A site's answer to an invite, which a network that knows the site signed.
+
+    Attributes:
+        joining: the site's answer.
+    """
+
+    kind = "vouched"
+    what = "join file"
+
+    joining: Joining
+
+    def check_read(self, own: Container[str] | None) -> None:
+        """Refuse an answer that its network or its site did not sign."""
+        super().check_read(own)
+        self.joining.check_read(own)
 
 
 @dataclass(frozen=True)
@@ -547,14 +566,54 @@ def fetched_agreement(policy: SitePolicy, check: Callable[[bytes], None]) -> tup
     raise AssertionError("a policy has a server")
 
 
-def admit(invite: Invite, files: Sequence[Path]) -> list[Joining]:
-    """Return the answers in ``files``, if all are for this invite and from different sites.
+def vouch(key: Ed25519PrivateKey, files: Sequence[Path], folder: Path) -> list[Joining]:
+    """Sign the answers of sites with a network's key, and return them.
+
+    Args:
+        key: the network's key.
+        files: the sites' answers.
+        folder: where the signed answers are written, under the same names.
 
     Raises:
-        ConfigError: an answer is for another invite, or two answers are from one site; the message
-            names their files.
+        ConfigError: a file is no site's answer, or the file to write exists already.
     """
     found = [Joining.read(file) for file in files]
+    for file, each in zip(files, found, strict=True):
+        new_file(folder / file.name, Vouched.signed(key, joining=each).to_bytes(), 0o644)
+    return found
+
+
+def _answer(file: Path, network: str | None) -> Joining:
+    """Return a site's answer, signed by a network if one is given as its public key."""
+    if not Vouched.is_in(file):
+        if network is not None:
+            raise ConfigError(
+                f"join file {file}: no network signed it; ask for the signed file, or admit the "
+                "sites by their words, without --signed-by"
+            )
+        return Joining.read(file)
+    found = Vouched.read(file)
+    if found.key != network:
+        raise ConfigError(
+            f"join file {file}: a network with the key {found.key[:16]} signed it; give its "
+            "public key (--signed-by) if you know that network, or ask the site for its own file"
+        )
+    return found.joining
+
+
+def admit(invite: Invite, files: Sequence[Path], network: str | None = None) -> list[Joining]:
+    """Return the answers in ``files``, if all are for this invite and from different sites.
+
+    Args:
+        invite: the invite.
+        files: the sites' answers.
+        network: the public key of the network that must have signed them. None: nobody did.
+
+    Raises:
+        ConfigError: an answer is for another invite, or not signed by the network, or two answers
+            are from one site; the message names their files.
+    """
+    found = [_answer(file, network) for file in files]
     names: dict[str, Path] = {}
     keys: dict[str, Path] = {}
     for file, each in zip(files, found, strict=True):

@@ -260,14 +260,10 @@ def run_servers(
         lambda: page_of_servers(list(servers.values())),
     )
     logging.getLogger().handlers[-1].addFilter(_name_run)
-    with (
-        alone(home / "lock", "server"),
-        reached.listener(home, 0) as listener,
-        beating(None),
-        shown,
-        _until_told() as stop,
-    ):
-        _serve_queue(Queue(home), listener, servers, most, data_dir, stop)
+    with alone(home / "lock", "server"):
+        listener = reached.listener(home, 0)
+        with beating(None), shown, _until_told() as stop:
+            _serve_queue(Queue(home), listener, servers, most, data_dir, stop)
 
 
 def _name_run(record: logging.LogRecord) -> bool:
@@ -324,27 +320,33 @@ def _serve_queue(
             servers.pop(each.run, None)
 
     known = set[str]()
-    """The runs whose sites the listener knows, or comes to know when they are served."""
-    while not stop.is_set():
-        threads = {run: thread for run, thread in threads.items() if thread.is_alive()}
-        now = time.monotonic()
+
+    def runs() -> list[QueuedRun]:
+        """Return the queue's runs, whose sites the listener knows before it serves any."""
         found = queue.all()
         for each in found:
-            if len(threads) >= most:
-                break
-            waits = not each.is_due or each.run in threads or queue.is_stopped(each.run)
-            if not waits and again.get(each.run, now) <= now:
-                name = f"run {each.run[:8]}"
-                thread = threading.Thread(target=serve, args=(each,), name=name, daemon=True)
-                threads[each.run] = thread
-                thread.start()
-        for each in found:
-            if each.run not in known and each.run not in threads and not stop.is_set():
+            if each.run not in known:
                 _remember(listener, each)
             known.add(each.run)
-        stop.wait(_LOOK_SECONDS)
-    for thread in threads.values():
-        thread.join(_STOP_SECONDS)
+        return found
+
+    runs()
+    with listener:
+        while not stop.is_set():
+            threads = {run: thread for run, thread in threads.items() if thread.is_alive()}
+            now = time.monotonic()
+            for each in runs():
+                if len(threads) >= most:
+                    break
+                waits = not each.is_due or each.run in threads or queue.is_stopped(each.run)
+                if not waits and again.get(each.run, now) <= now:
+                    name = f"run {each.run[:8]}"
+                    thread = threading.Thread(target=serve, args=(each,), name=name, daemon=True)
+                    threads[each.run] = thread
+                    thread.start()
+            stop.wait(_LOOK_SECONDS)
+        for thread in threads.values():
+            thread.join(_STOP_SECONDS)
 
 
 def _remember(listener: Listener, each: QueuedRun) -> None:

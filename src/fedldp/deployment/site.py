@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from urllib.parse import urlsplit
@@ -31,6 +33,7 @@ from fedldp.core.errors import (
     WireError,
 )
 from fedldp.core.formatting import number
+from fedldp.core.randomness import Stream
 from fedldp.data import Examples
 from fedldp.deployment.acceptance import Acceptance, Acceptances
 from fedldp.deployment.agreement import Agreement
@@ -62,9 +65,9 @@ from fedldp.deployment.policy import (
 from fedldp.deployment.site_ledger import LEAST_HASH, SiteLedger
 from fedldp.deployment.source import (
     SiteData,
-    begin_with,
     check_unchanged,
     examples_for,
+    note,
     open_source,
 )
 from fedldp.deployment.watch import SiteWatch
@@ -350,8 +353,10 @@ class Agent:
             keys = SimulationKeys(agreement.test_seed, own_place(agreement, self._public))
         opened = open_run(policy, agreement, self._key, source, keys, self._ledger)
         index, role, store = opened.index, opened.role, opened.store
-        if agreement.draws_once and not opened.noted:
-            begin_with(opened.examples, store)
+        if opened.stale:
+            store.forget()
+        if opened.drawn:
+            note(opened.examples, store)
         runtime = ClientRuntime.of_one(
             index=index,
             examples=opened.examples,
@@ -364,7 +369,7 @@ class Agent:
                 initial=None if agreement.initial is None else bytes.fromhex(agreement.initial),
                 layout=config.layout(problem),
             ),
-            keys=keys,
+            keys=_Noting(keys, partial(note, opened.examples, store)),
             store=store,
             ledgers=self._ledger,
             failed=self._failed,
@@ -533,14 +538,16 @@ class OpenedRun:
         role: the role that computes its answers.
         examples: the examples in the form that the agreement requires.
         store: what the site stores for the run.
-        noted: whether the examples are the recorded ones that the run began with.
+        drawn: whether something is drawn once for the examples in their order, before any round.
+        stale: whether what is stored is of other examples, of which nothing was released.
     """
 
     index: int
     role: ClientRole
     examples: Examples
     store: LedgerStore
-    noted: bool
+    drawn: bool
+    stale: bool
 
 
 def open_run(
@@ -559,11 +566,35 @@ def open_run(
     index = own_place(agreement, key.public_key().public_bytes_raw().hex())
     device = choose_device(policy.device)
     role = client_role(policy.as_here(agreement), index, key, device)
-    examples = examples_for(agreement, source, policy.data, role.most_examples, keys.kept)
+    drawn = list[str]()
+    noting = _Noting(keys, lambda: drawn.append("rows"))
+    examples = examples_for(agreement, source, policy.data, role.most_examples, noting.kept)
     store = LedgerStore(ledger, agreement.run)
-    begun = any(entry.run == agreement.run for entry in ledger.releases())
-    noted = agreement.draws_once and check_unchanged(examples, store, policy.data, begun=begun)
-    return OpenedRun(index, role, examples, store, noted)
+    begun, once = any(e.run == agreement.run for e in ledger.releases()), agreement.draws_once
+    noted = check_unchanged(examples, store, policy.data, begun=begun, charged_once=once)
+    stale = not begun and (noted is False or (once and noted is None))
+    return OpenedRun(index, role, examples, store, once or bool(drawn), stale)
+
+
+@dataclass(frozen=True)
+class _Noting:
+    """Keys that call a function before they draw something only once in the run."""
+
+    keys: Keys
+    note: Callable[[], object]
+
+    @property
+    def simulated(self) -> bool:
+        return self.keys.simulated
+
+    def fresh(self, round: int, phase: int, purpose: str) -> Stream:
+        """See ``Keys``."""
+        return self.keys.fresh(round, phase, purpose)
+
+    def kept(self, purpose: str) -> Stream:
+        """See ``Keys``."""
+        self.note()
+        return self.keys.kept(purpose)
 
 
 def check_randomness(agreement: Agreement) -> None:

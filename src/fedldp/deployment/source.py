@@ -276,8 +276,9 @@ def examples_for(
         reasons += ", rows that name their person" if of_person else ""
     rows = None
     if config.rows_per_person is not None:
-        draw = kept("rows of a person").generator()
-        rows = few_of_each(found.people, config.rows_per_person, draw)
+        rows = few_of_each(
+            found.people, config.rows_per_person, lambda: kept("rows of a person").generator()
+        )
     if rows is not None:
         found = found.taken(rows)
         reasons += f", at most {config.rows_per_person} rows per person"
@@ -337,20 +338,23 @@ def _check_said(agreement: Agreement, said: bool, place: Path) -> None:
         )
 
 
-def check_unchanged(examples: Examples, store: LedgerStore, place: Path, *, begun: bool) -> bool:
-    """Refuse examples that differ, even only in order, from those that the run began with.
+def check_unchanged(
+    examples: Examples, store: LedgerStore, place: Path, *, begun: bool, charged_once: bool
+) -> bool | None:
+    """Refuse examples that differ, even only in order, from those for which something was drawn.
 
-    Otherwise, an example that is randomised once and charged once could be randomised twice.
+    Otherwise, an example that is randomised once and charged once could be randomised twice, and
+    one that is used in one round could be used in another.
 
     Args:
         examples: the present examples.
         store: what the site stores for the run.
         place: the path of the data, for error messages.
         begun: whether the site released something in the run.
+        charged_once: whether something about an example is charged once, in the first round.
 
     Returns:
-        Whether the examples are the recorded ones; False if nothing was released and either the
-        examples differ or none have been recorded.
+        Whether the examples are the recorded ones; None if none are recorded.
 
     Raises:
         PrivacyError: something was released, and the examples differ or the record is gone.
@@ -358,26 +362,26 @@ def check_unchanged(examples: Examples, store: LedgerStore, place: Path, *, begu
     noted = store.known(_NOTED)
     if noted is not None and np.array_equal(noted["digest"], _digest(examples)):
         return True
-    if begun and noted is None:
+    if noted is not None and begun:
+        raise PrivacyError(
+            f"data {place}: the examples or their order changed since the run began, in which "
+            "something was drawn only once, by the place of each; restore the old file, or retire "
+            "the run's agreement and take part in a new run"
+        )
+    if begun and charged_once:
         raise PrivacyError(
             f"data {place}: the record of the examples that the run began with is missing from "
             "the site's state; restore that folder from a copy, or take part in new runs only"
         )
-    if begun:
-        raise PrivacyError(
-            f"data {place}: the examples or their order changed since the run began, but each may "
-            "be randomised only once; restore the old file, or take part in new runs only"
-        )
-    return False
+    return None if noted is None else False
 
 
-def begin_with(examples: Examples, store: LedgerStore) -> None:
-    """Record the examples that a run begins with, and remove what was stored for other examples.
+def note(examples: Examples, store: LedgerStore) -> None:
+    """Record the examples for which something is drawn once, unless some are recorded.
 
     Raises:
-        StoreUnusable: the old files cannot be removed, or the record cannot be written.
+        StoreUnusable: the record cannot be written.
     """
-    store.forget()
     store.arrays(_NOTED, lambda: {"digest": _digest(examples)})
 
 
