@@ -274,6 +274,7 @@ def test_answers_to_another_invite_and_second_answers_are_named(joined: Callable
     assert not Path("server/run.agreement").exists()
 
 
+@pytest.mark.slow
 def test_a_network_signs_the_answers_of_hundreds_of_sites(invited: Callable[..., Any]) -> None:
     invite = joining.Invite.read(Path("server/run.invite"), own=None)
     fields = {"version": invite.version, "invite": invite.digest.hex()}

@@ -518,11 +518,21 @@ def check_stated(agreement: Agreement) -> None:
     Raises:
         ConfigError: the statements differ.
     """
-    if not alike(agreement.statement, agreed(agreement.planned)):
+    said, here = agreement.statement, agreed(agreement.planned)
+    if not alike(said, here):
+        amiss = ", ".join(sorted(_kinds(said) ^ _kinds(here)))
+        kinds = f" in {amiss}" if amiss else ""
         raise ConfigError(
-            "its statement differs from the one computed here: it was written by another version "
-            "of fedldp, or it is false; refuse the agreement, or agree on one version"
+            f"its statement differs{kinds} from the one computed here: it was written by another "
+            "version of fedldp, or it is false; refuse the agreement, or agree on one version"
         )
+
+
+def _kinds(statement: Mapping[str, Any]) -> set[str]:
+    """Return the kinds of a statement's warnings, of those that have one."""
+    found = statement.get("warnings")
+    facts = found if isinstance(found, list) else []
+    return {str(each.get("kind")) for each in facts if isinstance(each, dict)}
 
 
 def check_frozen(agreement: Agreement, agreed: str | None) -> None:
