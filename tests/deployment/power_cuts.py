@@ -25,6 +25,7 @@ from typing import Any
 
 from environments import Environment, FakePipe, bits, make_environment, whole
 
+from fedldp.accounting.guarantees import Guarantee
 from fedldp.core.errors import FedldpError
 from fedldp.deployment import journal, messages, server, site_ledger
 from fedldp.deployment.messages import Answered, read_by_server
@@ -281,13 +282,17 @@ class ServerCut:
         rounds = max(
             len({e.round for e in self.env.ledger(site).verify() if e.cost}) for site in range(3)
         )
-        stated = {(line.unit, line.adversary): line for line in read_statement(folder).guarantees}
+        stated = {_of(line): line for line in read_statement(folder).guarantees}
         for line in whole:
             if line.unit == "client-run" and line.epsilon is not None:
-                found = stated[line.unit, line.adversary].epsilon
+                found = stated[_of(line)].epsilon
                 least = line.epsilon * rounds / self.env.config.rounds
                 if found is None or found < least * (1 - 1e-9):
                     self.amiss.append(f"{found} is stated after {rounds} rounds, at least {least}")
+
+
+def _of(line: Guarantee) -> tuple[str, str, float]:
+    return line.unit, line.adversary, line.delta
 
 
 def server_cut(case: dict[str, Any], folder: Path) -> dict[str, Any]:

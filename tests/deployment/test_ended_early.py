@@ -265,7 +265,7 @@ def test_a_run_that_ends_in_its_first_round_states_what_sites_may_have_paid_for(
     stated, whole = client_runs(read_statement(folder)), client_runs(env.agreement.planned)
     assert stated[0] == pytest.approx(whole[0] / ROUNDS)
     line = fedldp_command("report", folder).assert_refused()
-    assert "its operator ended it" in line
+    assert "because its operator ended it" in line
     assert "continue" not in line
     assert "its operator ended it" in status_of_server(folder)["next"]
 

@@ -93,7 +93,8 @@ def test_a_site_that_comes_late_is_told_that_its_run_is_over(
     ends: Ends, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also by another server, which knows the run from its queue."""
-    near, far, later = list[bytes](), list[bytes](), list[bytes]()
+    caplog.set_level("INFO")
+    near, far, later, never = (list[bytes]() for _ in range(4))
     with ends.pipe() as pipe:
         with ends.link(0, answer=partial(said, near)):
             eventually(lambda: pipe.present()[0].there)
@@ -112,11 +113,12 @@ def test_a_site_that_comes_late_is_told_that_its_run_is_over(
         listener.remember(DIGEST, names, 3)
         with ends.link(1, answer=partial(said, later)):
             eventually(lambda: later)
-        later.clear()
+        assert not listener.asking(DIGEST)
         listener.remember(DIGEST, names, None)
-        with ends.link(1, answer=partial(said, later)):
+        with ends.link(1, answer=partial(said, never)):
             eventually(lambda: "waits for agreement" in caplog.text)
-            assert not later
+            assert not never
+        assert listener.asking(DIGEST) == 1
     for end in (near[0], far[0]):
         message = read_by_site(end)
         assert isinstance(message, End)

@@ -84,8 +84,12 @@ def test_an_epsilon_has_its_conditions_as_labels(served: tuple[Environment, Serv
 
 def test_a_sites_metrics_are_complete(served: tuple[Environment, Server]) -> None:
     env, _ = served
-    metrics = of_agent(env.agent(0))
+    agent, run = env.agent(0), env.agreement.run[:8]
+    for _ in range(2):
+        ask(agent, env, request_of(env, round=3))
+    metrics = of_agent(agent)
     found = samples(text_of(metrics))
+    assert found[f'fedldp_refusals_total{{reason="wrong-round",run="{run}"}}'] == 2.0
     assert found['fedldp_budget_spent{kind="zcdp",unit="client"}'] == env.ledger(0).spent()
     assert found["fedldp_releases"] == 2.0
     (days,) = [found[name] for name in found if name.startswith("fedldp_authority_days")]
@@ -283,7 +287,9 @@ def test_the_dashboard_shows_only_what_a_run_exposes(served: tuple[Environment, 
         for target in panel.get("targets", ()):
             (name,) = names_in(target["expr"])
             shown.add(name)
-            if not name.startswith(("fedldp_figure_", "fedldp_site_refusals")):  # none in this run
+            if not name.startswith(
+                ("fedldp_figure_", "fedldp_site_refusals", "fedldp_refusals")
+            ):  # none in this run
                 told = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
                 told |= {"run"} if "$run" in target["expr"] else set()
                 assert told <= known[name], target
@@ -311,5 +317,5 @@ def test_the_page_names_every_metric(served: tuple[Environment, Server]) -> None
     told = {name: more for names, more in rows for name in re.findall(r"`(\w+)`", names)}
     assert {f"fedldp_{name}" for name in told} == known.keys()
     for name, more in told.items():
-        if not name.startswith(("figure_", "site_refusals")):  # none in this run
+        if not name.startswith(("figure_", "site_refusals", "refusals")):  # none in this run
             assert set(re.findall(r"`(\w+)`", more)) == known[f"fedldp_{name}"] - {"run"}, name

@@ -121,7 +121,7 @@ def test_a_queue_with_a_thousand_runs_begins_as_many_as_it_may(
 def test_a_server_serves_two_runs_on_one_port_and_a_slow_one_holds_up_no_other(
     tmp_path: Path,
 ) -> None:
-    """One run waits for a site that has not accepted it, while the other is completed."""
+    """One run waits for a site that has not accepted it, and makes room for the other."""
     port, shown = free_ports(2)
     table = {"url": f"https://{HOST}:{port}", "ca": "../tls/ca.pem"}
     env = make_environment(tmp_path, policy={"server": [table]}, deadline=300.0)
@@ -140,8 +140,9 @@ def test_a_server_serves_two_runs_on_one_port_and_a_slow_one_holds_up_no_other(
     )
     for policy in env.policies[:2]:
         accept(policy, other)
-    runs = [queued(home, env.agreement), queued(home, other, "other.agreement")]
+    runs = [queued(home, other, "other.agreement"), queued(home, env.agreement)]
     arguments = ["deploy", "server", home, "--listen", f"{HOST}:{port}", "--metrics", shown]
+    arguments += ["--runs", "1"]
     server = Party(tmp_path / "server.log", *arguments)
     keys = [policy.key.parent / "site.toml" for policy in env.policies]
     agents = [
@@ -152,18 +153,22 @@ def test_a_server_serves_two_runs_on_one_port_and_a_slow_one_holds_up_no_other(
     try:
         for party in parties:
             party.start()
-        eventually(lambda: states(home)[0] == "ended", "the first run")
-        assert states(home)[1] == "running"
-        assert Queue(home).run(runs[1]).rounds() == (0, 2)
-        for page, text in (("", f"Run {runs[1][:8]}"), ("metrics", "fedldp_certificate_days{run")):
-            with urllib.request.urlopen(f"http://127.0.0.1:{shown}/{page}", timeout=10) as found:
-                assert text in found.read().decode()
+        eventually(lambda: states(home)[1] == "ended", "the run whose sites are there")
+        eventually(lambda: states(home)[0] == "running", "the other run")
+        assert Queue(home).run(runs[0]).rounds() == (0, 2)
+
+        def at(place: str) -> str:
+            with urllib.request.urlopen(f"http://127.0.0.1:{shown}/{place}", timeout=60) as found:
+                return str(found.read().decode())
+
+        eventually(lambda: f"Run {runs[0][:8]}" in at(""), "its page")
+        assert "fedldp_certificate_days{run" in at("metrics")
         server.kill()  # both continue after a restart, and what has ended asks nothing more
         server.start()
         accept(env.policies[2], other)
-        eventually(lambda: states(home) == ["ended", "ended"], "the second run")
+        eventually(lambda: states(home) == ["ended", "ended"], "both runs")
         assert [each.why for each in Queue(home).all()] == ["complete"] * 2
-        for run, of in zip(runs, (env.config, config), strict=True):
+        for run, of in zip(runs, (config, env.config), strict=True):
             found = load_file(home / run / "model.safetensors")
             simulated = simulate(of).weights
             assert {n: w.tobytes() for n, w in found.items()} == {

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from environments import Environment, make_environment
+from environments import Environment, make_environment, write_tls
 
 from fedldp.deployment import units
 from fedldp.deployment.policy import read_policy
@@ -61,6 +61,20 @@ def test_units_restrict_what_they_may_do(
     assert command.endswith(f"/fedldp deploy server {folder} {agreement} --listen 0.0.0.0:9000")
     for line in ("Restart=on-failure", "RestartPreventExitStatus=78"):
         assert line in outcome.out.splitlines()
+    home = env.folder / "home"
+    write_tls(home)
+    if os.geteuid() == 0:
+        os.chown(home, NO_ONE, -1)
+    outcome = fedldp_command("deploy", "enable", home, "--listen", "0.0.0.0:9000")
+    lines = outcome.out.splitlines()
+    for line in ("Restart=always", f"ReadWritePaths={home}"):
+        assert line in lines
+    (command,) = [line for line in lines if line.startswith("ExecStart=")]
+    assert command.endswith(f"/fedldp deploy server {home} --listen 0.0.0.0:9000")
+    line = fedldp_command("deploy", "enable", home, "--test", "digits").assert_refused()
+    assert "fedldp deploy queue" in line
+    line = fedldp_command("deploy", "enable", env.folder / "site-0").assert_refused()
+    assert "it has no server.pem" in line
 
 
 def test_units_that_cannot_work_are_refused(

@@ -774,7 +774,12 @@ def server(
 
 @deploy_app.command()
 def enable(
-    file: Annotated[Path, typer.Argument(help="a site's policy, or a server's agreement")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="a site's policy, a server's agreement, or the folder of a server of several runs"
+        ),
+    ],
     listen: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="the address of a server [default: 0.0.0.0:8443]"),
@@ -789,6 +794,8 @@ def enable(
     """
     from fedldp.deployment.units import unit_of_server, unit_of_site
 
+    if file.is_dir() and test is not None:
+        raise ConfigError("test: each run has its own; give it to fedldp deploy queue")
     if file.suffix == ".toml":
         if listen is not None or test is not None:
             raise ConfigError(

@@ -63,6 +63,7 @@ _HELP = {
     "budget_limit": "Limit of the site's budget.",
     "budget_spent": "Spent part of the site's budget.",
     "budget_left": "Remaining part of the site's budget.",
+    "refusals_total": "Requests that the agent refused, by run and reason.",
     "sent_bytes_total": "Bytes of answers.",
     "received_bytes_total": "Bytes of requests.",
 }
@@ -268,6 +269,10 @@ def of_agent(agent: Agent) -> list[Metric]:
             "budget_limit": each("limit"),
             "budget_spent": each("spent"),
             "budget_left": each("left"),
+            "refusals_total": [
+                ({"run": run[:8], "reason": reason}, count)
+                for (run, reason), count in agent.watch.refusals.items()
+            ],
             "sent_bytes_total": one(known["sent_bytes"]),
             "received_bytes_total": one(known["received_bytes"]),
         }

@@ -49,6 +49,9 @@ _LOOK_SECONDS = 2.0
 """Seconds between two looks of an agent at what was accepted."""
 _AGAIN_SECONDS = 60.0
 """Seconds after which a run that failed is tried again, if its server has others."""
+_ASIDE_SECONDS = 10.0
+"""How long a run waits for its sites, in seconds, before it makes room for one whose sites are
+there."""
 _STOP_SECONDS = 10.0
 """How long to wait for a run that is told to stop, in seconds."""
 _FILES, _FILES_OF_SITE = 512, 3
@@ -285,10 +288,12 @@ def _serve_queue(
     threads: dict[str, threading.Thread] = {}
     again: dict[str, float] = {}
     """When to try each run again that failed."""
+    aside = set[str]()
+    """The runs that wait for their sites and make room for one whose sites are there."""
 
     def serve(each: QueuedRun) -> None:
         def stopped() -> bool:
-            return stop.is_set() or queue.is_stopped(each.run)
+            return stop.is_set() or each.run in aside or queue.is_stopped(each.run)
 
         try:
             found = Agreement.read(each.agreement, own=None)
@@ -307,7 +312,7 @@ def _serve_queue(
                 queue.end(each.run, why)
                 log.info("is over (%s): see %s", why, each.folder / "report.html")
         except Stopped:
-            log.info("stopped")
+            log.info("waits for its sites in the queue" if each.run in aside else "stopped")
         except EndedForGood as error:
             queue.end(each.run, str(error))
             _remember(listener, queue.run(each.run))
@@ -319,44 +324,64 @@ def _serve_queue(
         finally:
             servers.pop(each.run, None)
 
-    known = set[str]()
+    known: dict[str, tuple[bytes, int]] = {}
 
     def runs() -> list[QueuedRun]:
         """Return the queue's runs, whose sites the listener knows before it serves any."""
         found = queue.all()
         for each in found:
             if each.run not in known:
-                _remember(listener, each)
-            known.add(each.run)
+                known[each.run] = _remember(listener, each)
         return found
+
+    def ready(each: QueuedRun) -> bool:
+        """Return whether enough sites ask for a run that is not served."""
+        digest, quorum = known[each.run]
+        return listener.asking(digest) >= quorum
+
+    def waits(run: str) -> float:
+        """Return for how many seconds a served run has waited for its sites."""
+        server = servers.get(run)
+        since = None if server is None else server.watch.waits_since
+        return 0.0 if since is None else time.monotonic() - since
 
     runs()
     with listener:
         while not stop.is_set():
             threads = {run: thread for run, thread in threads.items() if thread.is_alive()}
-            now = time.monotonic()
-            for each in runs():
-                if len(threads) >= most:
-                    break
-                waits = not each.is_due or each.run in threads or queue.is_stopped(each.run)
-                if not waits and again.get(each.run, now) <= now:
-                    name = f"run {each.run[:8]}"
-                    thread = threading.Thread(target=serve, args=(each,), name=name, daemon=True)
-                    threads[each.run] = thread
-                    thread.start()
+            aside.intersection_update(threads)
+            now, free = time.monotonic(), most - len(threads)
+            due = [
+                each
+                for each in runs()
+                if each.is_due
+                and each.run not in threads
+                and again.get(each.run, now) <= now
+                and not queue.is_stopped(each.run)
+            ]
+            due.sort(key=lambda each: not ready(each))  # otherwise, the oldest come first
+            for each in due[:free]:
+                name = f"run {each.run[:8]}"
+                thread = threading.Thread(target=serve, args=(each,), name=name, daemon=True)
+                threads[each.run] = thread
+                thread.start()
+            late = sum(map(ready, due[free:])) - len(aside)
+            idle = [run for run in threads if waits(run) > _ASIDE_SECONDS and run not in aside]
+            aside.update(sorted(idle, key=waits, reverse=True)[: max(0, late)])
             stop.wait(_LOOK_SECONDS)
         for thread in threads.values():
             thread.join(_STOP_SECONDS)
 
 
-def _remember(listener: Listener, each: QueuedRun) -> None:
-    """Let a listener know the sites of a run that is not served now."""
+def _remember(listener: Listener, each: QueuedRun) -> tuple[bytes, int]:
+    """Let a listener know the sites of a run; return the run's digest and quorum."""
     try:
         found = Agreement.read(each.agreement, own=None)
-        names = {site.key: site.name for site in found.sites}
-        listener.remember(found.digest, names, each.over)
     except FedldpError as error:  # the other runs go on
         log.error("run %s: its sites are not known: %s", each.run[:8], error)
+        return b"", 1
+    listener.remember(found.digest, {site.key: site.name for site in found.sites}, each.over)
+    return found.digest, found.quorum
 
 
 def _sites_of(servers: Mapping[str, Server]) -> int:

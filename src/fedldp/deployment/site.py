@@ -286,6 +286,9 @@ class Agent:
             answer = pack(answered)
             self._wait_since(asked)
             self.watch.refuses(refuses)
+            _, _, content = read_reply(answered.answer)
+            if isinstance(content, Refusal):
+                self.watch.refused(run.agreement.run, content.reason.value)
             self._left[message.digest] = left
             self._show(run, entries)
             self.watch.passed(sent=len(answer), received=len(body))

@@ -58,30 +58,40 @@ def unit_of_site(policy: Path) -> tuple[str, str]:
     return f"fedldp-{_plain(terms.key.stem)}.service", text
 
 
-def unit_of_server(agreement: Path, options: Iterable[str]) -> tuple[str, str]:
-    """Return the name and the content of the unit file for a run's server, which ends with the run.
+def unit_of_server(place: Path, options: Iterable[str]) -> tuple[str, str]:
+    """Return the name and the content of the unit file for a server.
 
     Args:
-        agreement: the path of the run's agreement; the run folder will be beside it, with the same
-            name.
+        place: the path of a run's agreement, whose server ends with the run, and whose folder will
+            be beside it, with the same name; or the home of a server of several runs.
         options: more options of ``fedldp deploy server``.
 
     Raises:
         FedldpError: the agreement is invalid, root owns its folder, or a reboot empties that
             folder.
     """
-    found, place = Agreement.read(agreement, own=None), agreement.absolute()
-    _check_lasts({place.parent})
+    place = place.absolute()
+    if place.is_dir():
+        if not (place / "server.pem").exists():
+            raise ConfigError(
+                f"folder {place}: it has no server.pem; give a site's policy, an agreement, or the "
+                "folder of a server of several runs"
+            )
+        of, folder, named, restart = f"in {_plain(place.name)}", place, [str(place)], "always"
+    else:
+        of, folder = f"of run {Agreement.read(place, own=None).run[:8]}", place.parent
+        named, restart = [str(place.with_suffix("")), str(place)], "on-failure"
+    _check_lasts({folder})
     text = _UNIT.format(
-        description=f"fedldp server of run {found.run[:8]}",
-        user=_owner(place.parent),
-        folder=_path(place.parent),
-        folders=_path(place.parent),
-        command=_command("server", str(place.with_suffix("")), str(place), *options),
-        restart="on-failure",
+        description=f"fedldp server {of}",
+        user=_owner(folder),
+        folder=_path(folder),
+        folders=_path(folder),
+        command=_command("server", *named, *options),
+        restart=restart,
         pause=30,
         ended_for_good=EndedForGood.exit_status,
-        writable=_writable({place.parent}, set()),
+        writable=_writable({folder}, set()),
         private_devices="yes",
     )
     return f"fedldp-server-{_plain(place.stem)}.service", text

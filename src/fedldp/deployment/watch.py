@@ -108,6 +108,8 @@ class Watch:
 
     Attributes:
         certificate: the file of the server's certificate; None without one.
+        waits_since: since when the run waits for enough sites, by the monotonic clock; None while a
+            round is at work.
     """
 
     def __init__(
@@ -118,6 +120,7 @@ class Watch:
         self._sites = [WatchedSite(name) for name in sites]
         self._of, self._done, self._missed, self._missed_ever = rounds, done or 0, 0, 0
         self.certificate: Path | None = None
+        self.waits_since: float | None = time.monotonic()
         self._over: Status | None = None
         self._ended = False
         self._seconds: float | None = None
@@ -185,6 +188,7 @@ class Watch:
     def works(self) -> None:
         """Note that a round is at work: enough sites are there, and are asked."""
         with self._lock:
+            self.waits_since = None
             if self._began is None:
                 self._began = time.monotonic()
 
@@ -202,6 +206,7 @@ class Watch:
         with self._lock:
             self._missed += 1
             self._missed_ever += 1
+            self.waits_since = time.monotonic()
             self._began, self._changed = None, True
 
     def ends(self, next: str | None = None, over: Status | None = None) -> None:
@@ -266,6 +271,7 @@ class SiteWatch:
         self._amiss: dict[str, str] = {"": "has not reached its server yet"}
         self._refuses: str | None = None
         self._sent = self._received = 0
+        self._refusals = Counter[tuple[str, str]]()
         self._ended = False
         self.write(now=True)
 
@@ -297,6 +303,17 @@ class SiteWatch:
         with self._lock:
             self._ended = True
         self.write(now=True)
+
+    def refused(self, run: str, reason: str) -> None:
+        """Count a refusal of a request of a run, by its reason."""
+        with self._lock:
+            self._refusals[run, reason] += 1
+
+    @property
+    def refusals(self) -> dict[tuple[str, str], int]:
+        """How many requests the agent refused since it began, by run and reason."""
+        with self._lock:
+            return dict(self._refusals)
 
     def passed(self, *, sent: int, received: int) -> None:
         """Count bytes of answers and requests."""

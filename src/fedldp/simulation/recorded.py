@@ -261,6 +261,6 @@ def _is_deployed(path: Path) -> bool:
 def _how_to_continue(folder: RunFolder) -> str:
     """Return the end of a sentence that says how to continue a run, if that is possible."""
     if (folder.path / FINISH).exists():
-        return "; its operator ended it, and privacy.json covers what its sites may have released"
+        return ", because its operator ended it; privacy.json has its statement"
     how = "fedldp deploy server" if _is_deployed(folder.path) else how_to_resume(folder.path)
     return f" yet; continue it with {how}"

@@ -100,6 +100,8 @@ class Listener:
         self._tokens: dict[bytes, tuple[RunPipe, int]] = {}
         self._met: dict[str, float] = {}
         """When the site with a key was last refused a session, for want of its agreement."""
+        self._asked: dict[tuple[bytes, str], float] = {}
+        """When it last asked for a run that is not served now, by the digest and the key."""
         self._nonces = Nonces()
         self._rate_limited = RateLimitedLog(log)
         self._connections = Connections(self._crowded)
@@ -174,6 +176,12 @@ class Listener:
         """
         with self._changing:
             self._others = {**self._others, digest: _Other(names, rounds)}
+
+    def asking(self, digest: bytes) -> int:
+        """Return how many sites ask for a run that is known, but not served now."""
+        since, other = time.monotonic() - NEAR_SECONDS, self._others.get(digest)
+        keys = () if other is None else other.names
+        return sum(self._asked.get((digest, key), since) > since for key in keys)
 
     def _set_run(self, digest: bytes, run: RunPipe | None) -> None:
         with self._changing:  # new dictionaries: the serving thread may be reading the old ones
@@ -271,6 +279,8 @@ class Listener:
         if run is None or found.public not in run.index:
             if other is not None and other.rounds is not None and found.public in other.names:
                 return self._end(found.digest, other.rounds)
+            if other is not None and found.public in other.names:
+                self._asked[found.digest, found.public] = time.monotonic()
             self._met[found.public] = time.monotonic()
             return _refused(404)
         index = run.index[found.public]
