@@ -5,8 +5,9 @@ what a run will do and cost, with the ``participation`` of its clients. ``engine
 out: on ``inputs``, with a ``population`` of clients that ``executors`` ask in processes
 (``in_process``), or on the nodes of a Ray cluster (``ray_executor``), through a ``shuffler`` if
 there is one. ``result`` is what a run returns, and ``recorded`` a run from its folder; ``identity``
-says which runs are the same. ``signal`` measures what reports would say without noise. ``evaluating`` tests a model on other rows, and ``asking`` asks the
-people of a table without training one.
+says which runs are the same. ``signal`` measures what reports would say without noise.
+``evaluating`` tests a model on other rows, and ``asking`` asks the people of a table without
+training one.
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, training, algorithms,
 reporting.
