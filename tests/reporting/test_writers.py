@@ -264,6 +264,8 @@ WITHOUT_FACTS = {
     "experiments/advising/plan.py:AdviceRequest.document",
     "experiments/advising/questions.py:Draft.shown",
     "experiments/comparing/compared.py:Compared.shown",
+    *(f"experiments/comparing/means.py:MeanTable.{each}" for each in (
+        "document", "shown", "notes")),
     "experiments/comparing/compared.py:Compared.write",
     "experiments/comparing/design.py:Design.document",
     "experiments/comparing/compared.py:Compared.to_records",

@@ -62,6 +62,18 @@ def compare(
         ),
     ] = None,
     set_: options.Settings = None,
+    mean: Annotated[
+        str | None,
+        typer.Option(
+            metavar="d=D,n=N",
+            help="instead of training, estimate the mean of N vectors with D coordinates (or as "
+            "many as in a recipe), by all mechanisms, or those named; MODULE:CLASS adds your own",
+        ),
+    ] = None,
+    frequencies: Annotated[
+        str | None,
+        typer.Option(metavar="k=K,n=N", help="the same for the frequencies of K categories"),
+    ] = None,
 ) -> None:
     """Compare recipes under the same guarantee, with the same number of tries for each.
 
@@ -86,6 +98,16 @@ def compare(
         "RECIPE": recipes, "--guarantee": guarantee, "--epsilon": epsilon, "--delta": delta,
         "--metric": metric, "--tries": tries, "--seeds": seeds, "--set": set_,
     }  # fmt: skip
+    if mean is not None or frequencies is not None:
+        others = {
+            "--mean and --frequencies": mean is not None and frequencies is not None,
+            "--guarantee": guarantee, "--metric": metric, "--tries": tries, "--set": set_,
+            "--budget": budget, "--out": how.out, "--resume": how.resume, "--verify": how.verify,
+        }  # fmt: skip
+        if wrong := next((name for name, given in others.items() if given), None):
+            raise ConfigError(f"{wrong}: a mean is estimated without training; leave it out")
+        _estimate(recipes or [], mean, frequencies, epsilon, delta, seeds, how.as_json)
+        return
     one_source(how, chosen)
     if how.verify is not None:
         found = comparison_in(how.verify, how.data_dir)
@@ -115,6 +137,43 @@ def compare(
     say_missing(result.missing, result.out)
     if result.refused:
         raise typer.Exit(2)
+
+
+def _estimate(
+    names: list[str],
+    mean: str | None,
+    frequencies: str | None,
+    epsilon: str | None,
+    delta: float | None,
+    seeds: str | None,
+    as_json: bool,
+) -> None:
+    """Estimate a mean or frequencies by mechanisms, and print the errors."""
+    from rich.console import Console
+
+    from fedldp.cli._common import table_console
+    from fedldp.experiments.comparing.means import Estimation, compare_means
+    from fedldp.experiments.seeds import read_seeds
+    from fedldp.reporting.text import print_table, say
+
+    if epsilon is None:
+        raise ConfigError("epsilon: give one or more values, such as 1,4")
+    stderr = Console(stderr=True)
+    found = compare_means(
+        Estimation.of(mean or frequencies or "", categories=frequencies is not None),
+        _epsilons(epsilon),
+        contestants=names,
+        delta=1e-5 if delta is None else delta,
+        seeds=read_seeds("0-2" if seeds is None else seeds),
+        say=lambda line: stderr.print(line, highlight=False, soft_wrap=True, markup=False),
+    )
+    if as_json:
+        print_json(found.document())
+        return
+    console = table_console()
+    print_table(console, *found.shown())
+    for note in found.notes():
+        say(console, "note", note)
 
 
 def _epsilons(text: str) -> list[float]:

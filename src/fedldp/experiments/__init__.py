@@ -10,7 +10,8 @@ command (``kept``). Users write ``seeds`` in one way everywhere.
 - ``advising``: who in a table can be protected, from whom, and at what cost;
 - ``reproduction``: the papers' tables and figures as targets.
 
-It may use core, accounting, data, protocol, models, algorithms, reporting, simulation.
+It may use core, accounting, data, protocol, mechanisms, models, algorithms, reporting,
+simulation.
 """
 
 __all__ = [

@@ -74,6 +74,11 @@ class CategoryMechanism(Mechanism):
     def gain(self) -> float:
         """The gain p - q: p is the probability of the true category, q that of any other one."""
 
+    @property
+    @abstractmethod
+    def other_probability(self) -> float:
+        """q: how often a report names a given category that is not the true one."""
+
     @abstractmethod
     def randomise(self, categories: NDArray[np.integer], stream: Stream) -> NDArray[np.integer]:
         """Return the report of each category; ``categories`` has shape (n,), from 0 to k - 1.

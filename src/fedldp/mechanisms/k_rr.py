@@ -73,6 +73,11 @@ class KRR(CategoryMechanism):
         """The gain p - q: p is the probability of the true category, q that of any other one."""
         return (self.window.high - self.window.low) / self.window.total
 
+    @property
+    def other_probability(self) -> float:
+        """q; see ``CategoryMechanism.other_probability``."""
+        return self.window.low / self.window.total
+
     def randomise(self, categories: NDArray[np.integer], stream: Stream) -> NDArray[np.int64]:
         """Return a category for each of ``categories``; see ``CategoryMechanism.randomise``."""
         check_categories(categories, self.categories)

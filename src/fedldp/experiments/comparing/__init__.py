@@ -16,4 +16,14 @@ from fedldp.experiments.comparing.compared import Compared
 from fedldp.experiments.comparing.comparison import Cell, Comparison, Contestant, Try
 from fedldp.experiments.comparing.running import compare
 
-__all__ = ["Cell", "Compared", "Comparison", "Contestant", "Try", "compare", "design", "running"]
+__all__ = [
+    "Cell",
+    "Compared",
+    "Comparison",
+    "Contestant",
+    "Try",
+    "compare",
+    "design",
+    "means",
+    "running",
+]

@@ -89,6 +89,11 @@ class Unary(CategoryMechanism):
         """The gain p - q: p is the probability of the true category, q that of any other one."""
         return self.law.gain
 
+    @property
+    def other_probability(self) -> float:
+        """q; see ``CategoryMechanism.other_probability``."""
+        return self.law.if_zero / FULL
+
     def randomise(self, categories: NDArray[np.integer], stream: Stream) -> NDArray[np.uint8]:
         """Return k bits for each category, shape (n, k); see ``CategoryMechanism.randomise``."""
         check_categories(categories, self.categories)
