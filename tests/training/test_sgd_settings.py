@@ -30,11 +30,12 @@ RATE = 0.05
 SETTINGS: dict[str, dict[str, Any]] = {
     "momentum": {"momentum": 0.5},
     "decay": {"weight_decay": 0.3},
+    "proximal": {"proximal": 3.0},
     "clip": {"gradient_clip": 0.5},
     "own": {"loss": "own_losses:margin"},
     "weighted": {"class_weights": [0.2, 1.0, 5.0]},
     "own weighted": {"loss": "own_losses:margin", "class_weights": [0.2, 1.0, 5.0]},
-    "all": {"weight_decay": 0.1, "gradient_clip": 1.0, "momentum": 0.5},
+    "all": {"weight_decay": 0.1, "proximal": 2.0, "gradient_clip": 1.0, "momentum": 0.5},
 }
 
 
@@ -49,6 +50,7 @@ def by_torch(name: str, start: np.ndarray, client: Any, given: dict[str, Any]) -
     decay, momentum = given.get("weight_decay", 0), given.get("momentum", 0)
     optimizer = torch.optim.SGD(model.parameters(), RATE, momentum, weight_decay=decay)
     factors = torch.tensor(given.get("class_weights", [1.0] * 3))
+    starts = [each.detach().clone() for each in model.parameters()]
     own = client.examples
     for indices in batches(len(own), 2, 5, client.fresh("batches")):
         logits, labels = model(torch.from_numpy(own.features[indices])), own.labels[indices]
@@ -61,6 +63,10 @@ def by_torch(name: str, start: np.ndarray, client: Any, given: dict[str, Any]) -
         losses.mean().backward()  # type: ignore[no-untyped-call]
         if "gradient_clip" in given:
             torch.nn.utils.clip_grad_norm_(model.parameters(), given["gradient_clip"])
+        pull = given.get("proximal", 0.0) / 2
+        pairs = zip(model.parameters(), starts, strict=True)
+        far = [(own - first).square().sum() for own, first in pairs]
+        (pull * sum(far)).backward()
         optimizer.step()
     return read_weights(model).copy()
 
@@ -98,7 +104,7 @@ def test_a_loss_may_be_given_as_a_function_and_the_statement_has_its_assumption(
     assert not RESTS_ON.is_in(fedldp.account("fedavg-quickstart").warnings)
 
 
-@pytest.mark.parametrize("name", ["weight_decay", "gradient_clip", "loss"])
+@pytest.mark.parametrize("name", ["weight_decay", "proximal", "gradient_clip", "loss"])
 def test_every_setting_of_sgd_changes_a_run_or_is_refused(name: str) -> None:
     value = {"loss": "own_losses:margin"}.get(name, 0.01)
     systems = {}

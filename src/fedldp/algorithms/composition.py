@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from fedldp.training.local_sgd import LocalSgd
 
 
-SGD_SETTINGS = ("weight_decay", "gradient_clip", "loss")
+SGD_SETTINGS = ("weight_decay", "proximal", "gradient_clip", "loss")
 """Settings that change the steps of plain SGD."""
 
 
@@ -509,6 +509,7 @@ class Algorithm:
             losses=losses_of(config.loss, self.problem.num_classes, weights),
             weight_decay=config.weight_decay,
             gradient_clip=config.gradient_clip,
+            proximal=config.proximal,
         )
 
     def release(self, client: int) -> Release:

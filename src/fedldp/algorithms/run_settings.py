@@ -319,6 +319,11 @@ class RunSettings(FrozenConfig):
         description="weight decay in the clients' training: the multiple of each weight that "
         "is added to its gradient",
     )
+    proximal: WeightDecay = Field(
+        0.0,
+        description="mu of FedProx in the clients' training: the multiple of each weight's "
+        "distance from the broadcast that is added to its gradient",
+    )
     gradient_clip: NormBound | None = Field(
         None,
         description="largest L2 norm of a batch's gradient in the clients' training; longer "

@@ -281,6 +281,7 @@ def descend(
     momentum: float = 0.0,
     weight_decay: float = 0.0,
     clip: float | None = None,
+    proximal: float = 0.0,
 ) -> Advance:
     """Return SGD with step sizes ``rate(0)``, ``rate(1)``, ..., and a momentum that starts at zero.
 
@@ -289,11 +290,16 @@ def descend(
         momentum: factor on the previous step's velocity, which is added to the gradient.
         weight_decay: the multiple of each weight that is added to its gradient.
         clip: the largest norm of one client's gradient, before weight decay.
+        proximal: the multiple of each weight's distance from its start that is added to its
+            gradient.
     """
     velocities: dict[str, Tensor] = {}
+    starts: dict[str, Tensor] = {}
 
     def advance(number: int, weights: Weights, gradients: Weights) -> None:
         factors = None
+        if proximal and not number:
+            starts.update((name, own.clone()) for name, own in weights.items())
         if clip is not None:
             norms = [gradients[name].flatten(1).norm(dim=1) for name in weights]
             factors = shrinking(torch.stack(norms).norm(dim=0), clip)
@@ -303,6 +309,8 @@ def descend(
                 slope = slope * factors.view(-1, *[1] * (slope.ndim - 1))
             if weight_decay:
                 slope = slope.add(own, alpha=weight_decay)
+            if proximal:
+                slope = slope.add(own - starts[name], alpha=proximal)
             if momentum:
                 before = velocities.get(name)
                 slope = slope if before is None else before.mul_(momentum).add_(slope)

@@ -58,10 +58,14 @@ class LocalSgd:
         gradient_clip: the largest norm of a batch's gradient; a longer gradient is scaled down to
             this norm. The limit keeps steps short but guarantees no privacy, because it bounds a
             whole batch, not one example.
+        proximal: the multiple of each weight's distance from the broadcast that is added to its
+            gradient, so that clients with different data stay close to each other: mu of FedProx.
         augmentation: how the images of each batch are changed, from the client's stream
             "augmentation".
 
-    Source: McMahan et al. 2017, ClientUpdate; Sun, Qian, Chen 2021, Algorithm 1, LocalUpdate.
+    Source: McMahan et al. 2017, ClientUpdate; Sun, Qian, Chen 2021, Algorithm 1, LocalUpdate;
+    T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith, "Federated Optimization in
+    Heterogeneous Networks", MLSys 2020, for ``proximal``.
     """
 
     model: nn.Module
@@ -74,6 +78,7 @@ class LocalSgd:
     losses: Losses | None = None
     weight_decay: float = 0.0
     gradient_clip: float | None = None
+    proximal: float = 0.0
     augmentation: Augmentation = "none"
     _stacks: dict[tuple[int, ...], ColumnStack | None] = field(default_factory=dict, init=False)
 
@@ -118,6 +123,7 @@ class LocalSgd:
             stack.store(parameters)
             return read_weights(self.model)
         velocity: list[Tensor] | None = None
+        starts = [each.detach().clone() for each in parameters] if self.proximal else []
         moves = None
         if self.augmentation != "none":
             moves = client.fresh("augmentation").generator()
@@ -138,6 +144,9 @@ class LocalSgd:
                         torch._foreach_mul_(found, shrinking(norm, self.gradient_clip))
                     if self.weight_decay:
                         found = list(torch._foreach_add(found, parameters, alpha=self.weight_decay))
+                    if self.proximal:
+                        away = torch._foreach_sub(parameters, starts)
+                        found = list(torch._foreach_add(found, away, alpha=self.proximal))
                     if self.momentum and velocity is not None:
                         torch._foreach_mul_(velocity, self.momentum)
                         torch._foreach_add_(velocity, found)
@@ -162,15 +171,18 @@ class LocalSgd:
             chosen,
             batched_sgd.of_examples(batch.examples, self.device),
             batched_sgd.mean_gradients(self.model, self.class_weights, self.losses),
-            batched_sgd.descend(rate, self.momentum, self.weight_decay, self.gradient_clip),
+            batched_sgd.descend(
+                rate, self.momentum, self.weight_decay, self.gradient_clip, self.proximal
+            ),
             steps=None if (steps == steps[0]).all() else steps,
         )
 
     def _stack(self, shape: tuple[int, ...]) -> ColumnStack | None:
         """Return a faster trainer than autograd for examples of ``shape``, if there is one."""
         if shape not in self._stacks:
-            plain = self.losses is None and not self.weight_decay and self.gradient_clip is None
-            known = self.device.type == "cpu" and plain and self.augmentation == "none"
+            changed = self.weight_decay or self.proximal or self.gradient_clip is not None
+            plain = self.losses is None and not changed and self.augmentation == "none"
+            known = self.device.type == "cpu" and plain
             self._stacks[shape] = (
                 ColumnStack.of(self.model, shape, self.batch_size) if known else None
             )
@@ -244,7 +256,8 @@ def pooling_by_maxima(model: nn.Module) -> Iterator[None]:
 
 def _largest(pool: nn.Module, images: Tensor) -> Tensor:
     """Return the largest value of each square, as ``pool`` does."""
-    assert isinstance(pool, nn.MaxPool2d) and isinstance(pool.kernel_size, int)
+    assert isinstance(pool, nn.MaxPool2d)
+    assert isinstance(pool.kernel_size, int)
     side = pool.kernel_size
     high, wide = (length // side * side for length in images.shape[-2:])
     if images.device.type != "cpu" or not (high and wide):
