@@ -23,8 +23,8 @@
 
 Source: M.A.P. Chamikara, D. Liu, S. Camtepe, S. Nepal, M. Grobler, P. Bertok, I. Khalil, "Local
 Differential Privacy for Federated Learning", 2022. The hidden layers of its global network (the
-setting `model`) and its image augmentation (``encoder_augmentation``) are not in its text; they are
-in its authors' code, https://github.com/chamikara1986/LDPFL, whose settings the recipes `*-code`
+setting `model`) are not in its text, nor is which image augmentation (``encoder_augmentation``) it
+uses; both are in its authors' code, https://github.com/chamikara1986/LDPFL, whose settings the recipes `*-code`
 have.
 
 Besides the bits, the labels leave a client; the paper sends them in the clear. The CNN, its batch
