@@ -24,8 +24,8 @@
 Source: M.A.P. Chamikara, D. Liu, S. Camtepe, S. Nepal, M. Grobler, P. Bertok, I. Khalil, "Local
 Differential Privacy for Federated Learning", 2022. The hidden layers of its global network (the
 setting `model`) are not in its text, nor is which image augmentation (``encoder_augmentation``) it
-uses; both are in its authors' code, https://github.com/chamikara1986/LDPFL, whose settings the recipes `*-code`
-have.
+uses; both are in its authors' code, https://github.com/chamikara1986/LDPFL, whose settings the
+recipes `*-code` have.
 
 Besides the bits, the labels leave a client; the paper sends them in the clear. The CNN, its batch
 norms, the tests and the number of examples stay at the client, although this number decides how
