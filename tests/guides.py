@@ -21,7 +21,7 @@ PAGES += sorted(  # those of docs/results are made with the site, and are not co
 )
 OF_PARTS = [
     ROOT / "docs" / f"{name}.md"
-    for name in ("parts_of_a_client", "parts_of_a_server", "own_transport", "own_event")
+    for name in ("parts_of_a_client", "parts_of_a_server", "own_event")
 ]
 
 PAPER = ROOT / "docs" / "paper_folder.md"

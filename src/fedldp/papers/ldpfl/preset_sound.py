@@ -21,7 +21,7 @@
 What is proven: pure epsilon for one example (x, y), including its label, over the whole run, for
 any number of rounds. The encoder is fixed, the choice of round and batch does not depend on any
 example, and given the weights at which it is computed, the randomised gradient depends on (x, y)
-alone. Everything that is sent later follows from that gradient. docs/privacy/papers.md has the
+alone. Everything that is sent later follows from that gradient. docs/papers/ldpfl.md has the
 proof. A client keeps what it computed from a round's examples, so a repeated request for a round
 causes no new draws.
 
