@@ -20,8 +20,7 @@ PAGES += sorted(  # those of docs/results are made with the site, and are not co
     page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "results"
 )
 OF_PARTS = [
-    ROOT / "docs" / f"{name}.md"
-    for name in ("parts_of_a_client", "parts_of_a_server", "own_event")
+    ROOT / "docs" / f"{name}.md" for name in ("parts_of_a_client", "parts_of_a_server", "own_event")
 ]
 
 PAPER = ROOT / "docs" / "paper_folder.md"
