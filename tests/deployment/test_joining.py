@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import shutil
 import tomllib
@@ -65,6 +66,7 @@ def deploy(
 ) -> Callable[..., Any]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(words, "_STEPS", 1)
+    os.umask(0o022)  # an agent or a server that began in this process changed it
     Path("mine.toml").write_text(RECIPE)
     for folder in ("server", "north", "south"):
         write_table(folder)

@@ -39,6 +39,18 @@ def tell_differences(lines: Iterable[str]) -> typer.Exit:
     return typer.Exit(1 if found else 0)
 
 
+def confirmed(yes: bool, question: str, *, err: bool = False) -> None:
+    """Ask the user, unless ``yes``; end the command with status 1 if the answer is no.
+
+    Args:
+        yes: whether the user confirmed it before.
+        question: what to ask.
+        err: whether to ask on stderr.
+    """
+    if not yes and not typer.confirm(question, err=err):
+        raise typer.Exit(1)
+
+
 def one_source(how: Runs, given: Mapping[str, object]) -> None:
     """Refuse settings that both the command and a folder give, or neither.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fedldp.cli._common import one_place, print_json
+from fedldp.cli._common import confirmed, one_place, print_json
 from fedldp.cli.deploy_status import (
     Log,
     Metrics,
@@ -24,7 +24,7 @@ from fedldp.cli.deploy_status import (
     status,
     stop,
 )
-from fedldp.cli.options import Commands, DataDir, Json, Settings, taking
+from fedldp.cli.options import Commands, DataDir, Json, Settings, Yes, taking
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ deploy_app = typer.Typer(
 
 _DAYS = 365
 
-AgreementFile = Annotated[Path, typer.Argument(help="the agreement's file")]
 Check = Annotated[
     bool, typer.Option("--check", help="check that everything is in order, report, and stop")
 ]
@@ -99,10 +98,54 @@ class _Planned:
     def resolved(self, *more: str) -> tuple[RunConfig, Problem]:
         """Return the configuration, with more settings, and the public facts about the data."""
         config = _resolved(self.recipe, _channel(self.channel), [*(self.set_ or []), *more])
-        problem = _problem(
-            config, self.data_dir, self.input_shape, self.classes, self.examples, self.people
+        return config, self._problem(config)
+
+    def _problem(self, config: RunConfig) -> Problem:
+        """Return the facts about the data, from the options or from the recipe's data set.
+
+        All parties learn these facts, so facts that only a private table's rows reveal must be
+        given as options.
+        """
+        from fedldp.algorithms.problem import Problem
+        from fedldp.data import is_own_file
+        from fedldp.deployment.agreeing import input_of
+        from fedldp.simulation.plan import problem_of
+
+        people, examples, data_dir = self.people, self.examples, self.data_dir
+        if people is None and (config.person_column or config.rows_per_person) is not None:
+            raise ConfigError(
+                "person_column, rows_per_person: an agreement goes to all parties, and the exact "
+                "number of people is private; give --people NUMBER, the approximate, public total "
+                "across all sites"
+            )
+        if people is not None and people < 1:
+            raise ConfigError(f"people = {people}: give 1 or more")
+        numbers = config.label_range is not None
+        if numbers and self.classes is not None:
+            raise ConfigError(
+                f"classes = {self.classes} and label_range: labels are either classes or numbers; "
+                "leave one of the two out"
+            )
+        classes = 1 if numbers else self.classes
+        shape, features = (None, None) if self.input_shape is None else input_of(self.input_shape)
+        if shape is not None and classes is not None and examples is not None:
+            if (classes < 2 and not numbers) or examples < 1:
+                raise ConfigError(
+                    f"classes = {classes}, examples = {examples}: give at least 2 classes and at "
+                    "least 1 example"
+                )
+            return Problem(shape, classes, examples, data_dir, features=features, people=people)
+        if is_own_file(config.dataset):
+            _check_public(config, classes, examples)
+        known = problem_of(config, data_dir)
+        return Problem(
+            known.input_shape if shape is None else shape,
+            known.num_classes if classes is None else classes,
+            known.num_examples if examples is None else examples,
+            data_dir,
+            features=known.features if shape is None else features,
+            people=people,
         )
-        return config, problem
 
     def terms(self, config: RunConfig, problem: Problem) -> dict[str, Any]:
         """Return the other terms that the parties agree on."""
@@ -154,9 +197,7 @@ def keys(
             "leaves its runs",
         ),
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="with --rotate: do not ask for confirmation")
-    ] = False,
+    yes: Yes = False,
 ) -> None:
     """Make the keys for a site, or the certificates for a server."""
     from fedldp.deployment import certificates
@@ -230,7 +271,7 @@ def invite(
         )
     planned.keep_initial(out)
     new_file(out, found.vouched(folder / "ca.pem").to_bytes(), 0o644)
-    _show_expected(Console(), found, expected)
+    _show(Console(), expected, found)
     typer.echo(f"wrote      {out}; send it to each site, which answers with: fedldp deploy join")
 
 
@@ -281,9 +322,7 @@ def join(
             help="declare another ledger, with a budget of its own, for data that have one",
         ),
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="add to the policy without asking for confirmation")
-    ] = False,
+    yes: Yes = False,
 ) -> None:
     """Make a site's keys and policy, or add to them, and the file that answers an invite."""
     from rich.console import Console
@@ -296,15 +335,14 @@ def join(
     def confirm(added: Sequence[str]) -> None:
         for each in added:
             typer.echo(f"adds       {each}")
-        if not yes and not typer.confirm(f"Add this to {place / POLICY}?"):
-            raise typer.Exit(1)
+        confirmed(yes, f"Add this to {place / POLICY}?")
 
     place = folder or Path(site)
     terms = Terms(data, budget, label_column, person_column, people, epsilon)
     invited = invite_for(terms, invite, place)
     joined = join_run(invited, site, terms, place, second_ledger=second_ledger, confirm=confirm)
     console = Console()
-    _show_expected(console, invited, joined.expected)
+    _show(console, joined.expected, invited)
     _show_cost(
         console,
         joined.expected,
@@ -352,12 +390,7 @@ def admit(
             "place of words by telephone",
         ),
     ] = None,
-    yes: Annotated[
-        bool,
-        typer.Option(
-            "--yes", help="do not ask for confirmation, because the words have been compared"
-        ),
-    ] = False,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Admit the sites that answered an invite, and write the agreement next to it.
@@ -388,10 +421,8 @@ def admit(
     for file, keys_of in changed.items():
         typer.echo(f"{file.name:<10} {words_of(keys_of.digest)}", err=as_json)
     heard = yes or (network is not None and not changed)
-    if not heard and not typer.confirm(
-        "Did each site's operator read these words to you by telephone?", err=as_json
-    ):
-        raise typer.Exit(1)
+    told = "Did each site's operator read these words to you by telephone?"
+    confirmed(heard, told, err=as_json)
     for keys_of in changed.values():
         take_over(invite.parent, keys_of)
         last = keys_of.changes[-1]
@@ -425,9 +456,7 @@ def vouch(
         list[Path], typer.Argument(metavar="NAME.join...", help="the sites' answers, or folders")
     ],
     out: Annotated[Path, typer.Option("-o", "--out", help="the folder for the signed answers")],
-    yes: Annotated[
-        bool, typer.Option("--yes", help="do not ask for confirmation, because you know the sites")
-    ] = False,
+    yes: Yes = False,
 ) -> None:
     """Sign sites' answers to an invite with the key of a network that knows the sites."""
     from fedldp.deployment.identity import read_private
@@ -437,8 +466,7 @@ def vouch(
     private, files = read_private(key), _in_folders(files)
     for each in map(Joining.read, files):
         typer.echo(f"{each.name:<10} key {each.key[:16]}, invite {each.invite[:16]}")
-    if not yes and not typer.confirm("Did each of these sites send you its file itself?"):
-        raise typer.Exit(1)
+    confirmed(yes, "Did each of these sites send you its file itself?")
     found = vouch_for(private, files, out)
     typer.echo(
         f"wrote      {len(found)} signed answers to {out}; the server's operator admits them with: "
@@ -545,9 +573,7 @@ def accept(
         ),
     ],
     policy: Annotated[Path, typer.Option(help="this site's policy")] = Path("site.toml"),
-    yes: Annotated[
-        bool, typer.Option("--yes", help="accept without asking for confirmation")
-    ] = False,
+    yes: Yes = False,
     new: Annotated[
         bool,
         typer.Option(
@@ -634,8 +660,7 @@ def accept(
         "over another channel than the one that delivered this file: an unknown site may be one "
         "that the server made up"
     )
-    if not yes and not typer.confirm("Accept this agreement?"):
-        raise typer.Exit(1)
+    confirmed(yes, "Accept this agreement?")
     acceptance.accept(terms, found, data, rounds)  # this fixes the limits, so not before the answer
     note_others(terms.data, keys_of(terms), Database(terms.ledger))
     typer.echo(f"accepted: {found.digest.hex()}")
@@ -785,7 +810,7 @@ def enable(
         typer.Option(metavar="HOST:PORT", help="the address of a server [default: 0.0.0.0:8443]"),
     ] = None,
     test: Annotated[
-        str | None, typer.Option(help="the server's option --tries: see `fedldp deploy server`")
+        str | None, typer.Option(help="the server's option --test: see `fedldp deploy server`")
     ] = None,
 ) -> None:
     """Print a systemd unit that runs a site's agent or a server, and restarts it if it stops.
@@ -889,8 +914,7 @@ def _change_key(folder: Path, yes: bool) -> None:
             typer.echo(
                 f"ends       the run of agreement {digest[:16]}, whose roster has the old key"
             )
-        if ends and not yes and not typer.confirm("Stop taking part in these runs?"):
-            raise typer.Exit(1)
+        confirmed(yes or not ends, "Stop taking part in these runs?")
         changed, file, _ = change_key(terms)
     last = changed.changes[-1]
     typer.echo(f"key        {last.key[:16]}, instead of {last.old[:16]}; the ledger stays in use")
@@ -976,60 +1000,6 @@ def _hosts(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*names, "localhost", "127.0.0.1"]))
 
 
-def _problem(
-    config: RunConfig,
-    data_dir: Path | None,
-    input_shape: str | None,
-    classes: int | None,
-    examples: int | None,
-    people: int | None,
-) -> Problem:
-    """Return the facts about the data, from the options or from the recipe's data set.
-
-    All parties learn these facts, so facts that only a private table's rows reveal must be given as
-    options.
-    """
-    from fedldp.algorithms.problem import Problem
-    from fedldp.data import is_own_file
-    from fedldp.deployment.agreeing import input_of
-    from fedldp.simulation.plan import problem_of
-
-    if people is None and (config.person_column or config.rows_per_person) is not None:
-        raise ConfigError(
-            "person_column, rows_per_person: an agreement goes to all parties, and the exact "
-            "number of people is private; give --people NUMBER, the approximate, public total "
-            "across all sites"
-        )
-    if people is not None and people < 1:
-        raise ConfigError(f"people = {people}: give 1 or more")
-    numbers = config.label_range is not None
-    if numbers and classes is not None:
-        raise ConfigError(
-            f"classes = {classes} and label_range: labels are either classes or numbers; leave one "
-            "of the two out"
-        )
-    classes = 1 if numbers else classes
-    shape, features = (None, None) if input_shape is None else input_of(input_shape)
-    if shape is not None and classes is not None and examples is not None:
-        if (classes < 2 and not numbers) or examples < 1:
-            raise ConfigError(
-                f"classes = {classes}, examples = {examples}: give at least 2 classes and at "
-                "least 1 example"
-            )
-        return Problem(shape, classes, examples, data_dir, features=features, people=people)
-    if is_own_file(config.dataset):
-        _check_public(config, classes, examples)
-    known = problem_of(config, data_dir)
-    return Problem(
-        known.input_shape if shape is None else shape,
-        known.num_classes if classes is None else classes,
-        known.num_examples if examples is None else examples,
-        data_dir,
-        features=known.features if shape is None else features,
-        people=people,
-    )
-
-
 def _check_public(config: RunConfig, classes: int | None, examples: int | None) -> None:
     """Refuse to derive, from the rows of a user's own file, facts that all parties learn."""
     if examples is None:
@@ -1045,24 +1015,30 @@ def _check_public(config: RunConfig, classes: int | None, examples: int | None) 
         )
 
 
-def _show(console: Console, agreement: Agreement) -> None:
+def _show(console: Console, agreement: Agreement, invite: Invite | None = None) -> None:
+    """Print an agreement, or the one that is expected of an invite."""
     from fedldp.deployment.words import words_of
     from fedldp.reporting.text import print_statement, say
 
-    config = agreement.config
-    sums = f", of which {agreement.quorum} must be in every sum" if agreement.summing else ""
+    config, after = agreement.config, list[tuple[str, str]]()
+    what = f"{config.name()}, model {config.model}, {config.rounds} rounds"
     of = "" if config.committee is None else f" in each of {config.committees.number} committees"
+    if invite is not None:
+        before = [("server", invite.url), ("run", what)]
+        before.append(("sites", f"{config.num_clients} are expected"))
+    else:
+        sums = f", of which {agreement.quorum} must be in every sum" if agreement.summing else ""
+        sites = ", ".join(f"{s.name} (key {s.key[:16]})" for s in agreement.sites)
+        before = [("run", f"{agreement.run}: {what}"), ("sites", sites + sums)]
+        digest = agreement.digest
+        after = [("digest", digest.hex()), ("words", words_of(digest))]
+    quorum = f"{agreement.quorum} sites a round{of}, {agreement.deadline_seconds:g} s to answer"
     for name, value in (
-        ("run", f"{agreement.run}: {config.name()}, model {config.model}, {config.rounds} rounds"),
-        ("sites", ", ".join(f"{s.name} (key {s.key[:16]})" for s in agreement.sites) + sums),
+        *before,
         ("channel", agreement.channel),
-        (
-            "quorum",
-            f"{agreement.quorum} sites a round{of}, {agreement.deadline_seconds:g} s to answer",
-        ),
-        *_beginning_in_words(agreement),
-        ("digest", agreement.digest.hex()),
-        ("words", words_of(agreement.digest)),
+        ("quorum", quorum),
+        *_beginning_in_words(agreement if invite is None else invite),
+        *after,
     ):
         say(console, name, value)
     print_statement(console, agreement.planned, agreement.epsilon_in_words())
@@ -1092,23 +1068,6 @@ def _show_own(console: Console, agreement: Agreement, policy: SitePolicy, place:
     most = f"for this site only, in at most {agreement.rounds_of(place)} rounds:"
     say(console, "own budget", f"{policy.own}, {told}; {most}")
     print_statement(console, policy.as_here(agreement).statement_of(place))
-
-
-def _show_expected(console: Console, invite: Invite, expected: Agreement) -> None:
-    """Print the plan of the run for the number of sites that its invite expects."""
-    from fedldp.reporting.text import print_statement, say
-
-    config = expected.config
-    for name, value in (
-        ("server", invite.url),
-        ("run", f"{config.name()}, model {config.model}, {config.rounds} rounds"),
-        ("sites", f"{config.num_clients} are expected"),
-        ("channel", invite.channel),
-        ("quorum", f"{expected.quorum} sites a round, {expected.deadline_seconds:g} s to answer"),
-        *_beginning_in_words(invite),
-    ):
-        say(console, name, value)
-    print_statement(console, expected.planned, expected.epsilon_in_words())
 
 
 def _show_cost(

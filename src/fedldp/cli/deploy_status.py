@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fedldp.cli._common import print_json
-from fedldp.cli.options import Json
+from fedldp.cli._common import confirmed, print_json
+from fedldp.cli.options import Json, Yes
 from fedldp.core.errors import ConfigError, FedldpError
 
 Metrics = Annotated[
@@ -256,9 +256,7 @@ def restored(
             "noted before the move, or none if nothing was released",
         ),
     ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="charge without asking for confirmation")
-    ] = False,
+    yes: Yes = False,
 ) -> None:
     """Declare that the ledger was restored from an older copy; charge all that may be lost.
 
@@ -287,10 +285,7 @@ def restored(
         )
     terms = read_policy(policy)
     later = [Agreement.read(path, terms.data_dir, own=terms.own_code) for path in since or ()]
-    if not yes and not typer.confirm(
-        "For every accepted agreement, charge every round that the ledger lacks?"
-    ):
-        raise typer.Exit(1)
+    confirmed(yes, "For every accepted agreement, charge every round that the ledger lacks?")
     with alone(terms.state / "lock", "agent"):
         for lost in charge_lost(terms, later, restores=restores, anew=anew):
             typer.echo(f"run {lost.run}: {lost.rounds} rounds charged as lost")

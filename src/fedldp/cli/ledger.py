@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedldp.cli._common import print_json
-from fedldp.cli.options import Commands, Json
+from fedldp.cli.options import Commands, Json, Yes
 from fedldp.core.errors import ConfigError, LedgerUnusable
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def verify(
 @ledger_app.command()
 def renew(
     path: LedgerFile,
-    yes: Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")] = False,
+    yes: Yes = False,
 ) -> None:
     """Let the whole budget be spent once more; only the owner of the data may decide this."""
     from fedldp.ledgers.sqlite import SqliteLedger, renewals

@@ -69,6 +69,7 @@ DataDir = Annotated[
     folder_option("the data folder [default: $FEDLDP_DATA, or else the user's cache folder]"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document on stdout")]
+Yes = Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="change a setting; KEY= unsets it"),
