@@ -53,6 +53,7 @@ OTHERS: dict[str, Callable[[], str]] = {
     **{
         f"{name}.md": lambda name=name: from_template(name, {})
         for name in (
+            *(f"elements_{paper}" for paper in PAPERS),
             "distributed_noise",
             "failures",
             "fleet",
