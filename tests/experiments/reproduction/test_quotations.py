@@ -55,7 +55,7 @@ def test_every_quotation_stands_in_the_papers_text(name: str) -> None:
     if not file.is_file():
         pytest.skip(f"the text of the paper is not at hand: {file}")
     text = plain(file.read_text(encoding="utf-8"))
-    pages = [PAGES / name, TEMPLATES / f"claims_{name}"]
+    pages = [PAGES / name, TEMPLATES / f"claims_{name}", TEMPLATES / f"elements_{name}"]
     quoted = [each for page in pages for each in quotations(page.read_text(encoding="utf-8"))]
     quoted += [each for claim in claims_of(PAPERS[name]) for each in quotations(claim.says)]
     assert quoted
