@@ -24,6 +24,7 @@ from environments import allowed
 import fedldp
 from fedldp.accounting.accountants import ACCOUNTANTS, from_record
 from fedldp.accounting.events import to_record
+from fedldp.accounting.guarantees import proven_epsilon
 from fedldp.accounting.prices import price
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import find_system, own_code, systems
@@ -123,6 +124,52 @@ def test_a_users_file_is_shown_accounted_run_and_deployed(
     if not stated:  # what they send is not protected
         policy |= {"allow_in_clear": True, "budget": {"kind": "zcdp", "limit": math.inf}}
     deployed(folder, "mine.toml", **policy)
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_statement_covers_clients_that_answer_in_fewer_rounds() -> None:
+    """In three rounds, clients with odd numbers answer once, with less noise than the others."""
+    config = config_of("own_participation:alternate").changed(epsilon=1.0)
+    problem = problem_of(config, None)
+    (line,) = (g for g in plan(config, problem).privacy.guarantees if g.unit == "client-round")
+    algorithm = config.algorithm(problem)
+    paid = [
+        proven_epsilon(algorithm.encoder(client).event(), "client-round", line.delta)
+        for client in range(config.num_clients)
+    ]
+    assert len(set(paid)) == 2
+    assert line.epsilon == max(each for each in paid if each is not None)
+
+
+UNEQUAL = """
+from dataclasses import dataclass
+
+from fedldp.algorithms.calibration import Calibration
+from fedldp.algorithms.composition import Composition
+from fedldp.algorithms.preset import preset
+from fedldp.mechanisms.two_point import TwoPoint
+
+
+class ByNumber(Calibration):
+    meaning = None
+    kind = TwoPoint
+
+    def mechanism(self, problem, client):
+        return TwoPoint(1.0 + client)
+
+
+@preset()
+def unequal(settings):
+    return Composition(calibration=ByNumber())
+"""
+
+
+def test_clients_that_differ_without_a_setting_are_refused(folder: Path) -> None:
+    """The statement would hold for the first of them alone."""
+    (folder / "unequal_here.py").write_text(UNEQUAL)
+    config = find_system("unequal_here:unequal").model_validate(SHARED)
+    with pytest.raises(ConfigError, match="clients 0 and 5 state different events"):
+        plan(config, problem_of(config, None))
 
 
 def deployed(folder: Path, recipe: str, **policy: Any) -> None:

@@ -14,12 +14,13 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, model_validator
 
 from fedldp.accounting.guarantees import Guarantee
+from fedldp.accounting.releases import ClientIndices
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.composition import SGD_SETTINGS, Algorithm, Composition
 from fedldp.algorithms.participation import All, Once
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.run_settings import RunSettings
-from fedldp.algorithms.settings import of_client
+from fedldp.algorithms.settings import of_client, of_equal_values
 from fedldp.algorithms.validation import shown
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
@@ -180,6 +181,19 @@ class RunConfig(RunSettings):
             return self
         scheduled = participation.scheduled(draws)
         return self.changed(**{name: getattr(scheduled, name) for name in participation.told})
+
+    def encoder_groups(self) -> list[ClientIndices]:
+        """Return the clients in groups with equal settings that answer in as many rounds.
+
+        Noise may follow from the number of rounds in which a client answers.
+        """
+        own: list[Any] = [getattr(self, name) for name in self.per_client]
+        participation = self.composition.participation
+        if not participation.told:  # else the settings that it tells have these numbers
+            clients = range(self.num_clients)
+            most = [-1 if n is None else n for n in map(participation.max_rounds, clients)]
+            own += [most] if len(set(most)) > 1 else []
+        return of_equal_values(own, self.num_clients)
 
     # Claims and statements
 

@@ -67,6 +67,8 @@ def check_own_code(algorithm: Algorithm) -> None:
         try:
             if given:
                 _check_mechanism(algorithm)
+            if "system" in given:
+                _check_groups(algorithm)
             if set(given) - {"mechanism"}:
                 _check_input(algorithm)
                 for way in (_WAYS[local.alone], *([_try_clients] if _is_own(local) else ())):
@@ -107,6 +109,17 @@ def _check_mechanism(algorithm: Algorithm) -> None:
     total.add(report)
     if np.shape(mean := total.mean()) != (size,) or not np.all(np.isfinite(mean)):
         raise ConfigError(f"its aggregate's mean is not {size} finite numbers")
+
+
+def _check_groups(algorithm: Algorithm) -> None:
+    """Refuse clients that release different events, though no setting says so."""
+    for group in algorithm.config.encoder_groups():
+        tried = [int(group[at]) for at in (0, len(group) // 2, -1)]
+        if len({algorithm.encoder(client).event() for client in tried}) > 1:
+            raise ConfigError(
+                f"clients {tried[0]} and {tried[-1]} state different events, but their settings "
+                "are equal; make what differs a setting of each client"
+            )
 
 
 def _is_known(algorithm: Algorithm) -> bool:

@@ -552,7 +552,7 @@ class RunSettings(FrozenConfig):
         return self.changed(**settings)
 
     def encoder_groups(self) -> list[ClientIndices]:
-        """Return the clients in groups whose members have equal encoders.
+        """Return the clients in groups whose settings, and so their encoders, are equal.
 
         Clients ascend within a group, and groups ascend by their first client.
         """
