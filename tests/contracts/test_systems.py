@@ -13,7 +13,7 @@ from fedldp.algorithms.channel import Channel
 from fedldp.algorithms.composition import Local
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import systems
-from fedldp.testing.checks import outcome
+from fedldp.testing.checks import outcomes
 from fedldp.testing.systems import CHECKS, System, shortened
 
 SUBJECTS = subjects()
@@ -25,7 +25,7 @@ WITHOUT = {"InContrasts", "InLabels"}
 @pytest.mark.parametrize("config", SUBJECTS.values(), ids=SUBJECTS)
 def test_a_system_keeps_its_contract(config: RunConfig) -> None:
     on = [System(shortened(config))]
-    found = [outcome(check, on) for check in CHECKS]
+    found = list(outcomes(CHECKS, on))
     assert [each for each in found if each.verdict == "fails"] == []
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from fedldp.algorithms.bounds import Unbounded
 from fedldp.algorithms.calibration import Calibration, Fixed
 from fedldp.algorithms.composition import Composition, Local
 from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.release import Release
 from fedldp.algorithms.settings import Offer, Positive
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism
@@ -134,7 +135,50 @@ def mean_of_nothing(settings: Settings) -> Composition:
     return composed_of(MeanOfNothing(1.0))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Half(Unbounded):
+    """It says that half of the coordinates are sent, and sends all."""
+
+    def size(self, size: int) -> int:
+        return size // 2
+
+
+@preset()
+def half_size(settings: Settings) -> Composition:
+    return replace(composed_of(ToyBits(1.0)), bound=Half(send="update"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Longer(Release):
+    """What is clipped is sent with one byte more."""
+
+    def randomise(self, values: Any, *given: Any) -> Any:
+        more = int(np.abs(values).max() > 1)
+        return np.pad(super().randomise(values, *given), ((0, 0), (0, more)))
+
+
+@preset()
+def longer(settings: Settings) -> Composition:
+    return replace(composed_of(ToyBits(1.0)), shaped=lambda release, _: Longer(**vars(release)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class HalfEvent(Release):
+    """It states what half of the epsilon would cost."""
+
+    def event(self) -> Event:
+        return ToyBits(0.5).event(self.coordinates)
+
+
+@preset()
+def half_event(settings: Settings) -> Composition:
+    return replace(composed_of(ToyBits(1.0)), shaped=lambda release, _: HalfEvent(**vars(release)))
+
+
 PLANTED: dict[Any, str] = {
+    half_size: "length of a report",
+    longer: "length of a report",
+    half_event: "law",
     undescribed: "settings",
     unknown: "statement",
     by_number: "events",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,8 +23,9 @@ def check(
         str,
         typer.Argument(
             autocompletion=recipe_names,
-            metavar="MODULE:CLASS",
-            help="your own mechanism or system; or a mechanism, system, recipe or .toml file",
+            metavar="MODULE:NAME",
+            help="your own mechanism, part, system, event or attack; or a mechanism, system, "
+            "recipe or .toml file",
         ),
     ],
     quick: Annotated[
@@ -33,7 +34,7 @@ def check(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check that a mechanism or a system keeps its contract, with a line for each promise."""
+    """Check that a mechanism, part, system, event or attack keeps its contract, line by line."""
     found = list(_outcomes(subject, quick=quick))
     if as_json:
         rows = [
@@ -49,39 +50,68 @@ def check(
             if each.remedy:
                 typer.echo(f"{'':14}  remedy: {each.remedy}")
         typer.echo(
-            "These checks find mistakes; none of them proves an epsilon. `fedldp audit` attacks it."
+            "These checks find mistakes; none of them proves an epsilon. `fedldp audit` tries more."
         )
     if any(each.verdict == "fails" for _, each in found):
         raise typer.Exit(1)
 
 
 def _outcomes(subject: str, *, quick: bool) -> Iterator[tuple[str, Outcome]]:
-    """Yield each outcome with the configuration that it is about; empty for a mechanism."""
-    from fedldp.algorithms.config import RunConfig
+    """Yield each outcome with the system that it is about; empty for what is checked alone."""
+    from fedldp.accounting.events import Event
     from fedldp.core.registry import is_address, load
     from fedldp.mechanisms import Mechanism, find_mechanism, mechanisms
 
     own = is_address(subject) and not subject.endswith(".toml")
-    kind = load(subject, "check") if own else None
-    if subject in mechanisms() or (isinstance(kind, type) and issubclass(kind, Mechanism)):
+    found = load(subject, "check") if own else None
+    kind = found if isinstance(found, type) else type(None)
+    if subject in mechanisms() or issubclass(kind, Mechanism):
         from fedldp.testing.mechanisms import check_mechanism
 
-        for each in check_mechanism(find_mechanism(subject), thorough=not quick):
-            yield "", each
-        return
-    if own and not (isinstance(kind, type) and issubclass(kind, RunConfig)):
-        raise ConfigError(
-            f"check {subject}: it is neither a mechanism nor a system; a part is checked in the "
-            "systems that use it, so name one of these"
-        )
-    from fedldp.audit.plans import configs_of
-    from fedldp.testing.systems import check_system
+        alone = check_mechanism(find_mechanism(subject), thorough=not quick)
+    elif issubclass(kind, Event):
+        from fedldp.testing.events import check_event
 
-    for config in configs_of(subject):
+        alone = check_event(kind, thorough=not quick)
+    elif own and not isinstance(found, type):
+        from fedldp.testing.attacks import check_attack
+
+        alone = check_attack(_attack(found, subject))
+    else:
+        yield from _of_systems(subject, kind if own else None, quick=quick)
+        return
+    for each in alone:
+        yield "", each
+
+
+def _attack(found: Any, subject: str) -> Any:
+    from fedldp.testing.attacks import is_attack
+
+    if is_attack(found):
+        return found
+    raise ConfigError(
+        f"check {subject}: give a class (a mechanism, a part, an event), a preset, or an attack, "
+        "which is a function of scenario and effort"
+    )
+
+
+def _of_systems(subject: str, kind: type | None, *, quick: bool) -> Iterator[tuple[str, Outcome]]:
+    """Yield the outcomes of systems: of those that use a part, or of those that a user names."""
+    from fedldp.algorithms.config import RunConfig
+    from fedldp.algorithms.systems import find_system
+    from fedldp.audit.plans import configs_of
+    from fedldp.testing.systems import check_part, check_system, small_config
+
+    if kind is not None and not issubclass(kind, RunConfig):
+        for name, found in check_part(kind, thorough=not quick).items():
+            for each in found:
+                yield name, each
+        return
+    for config in configs_of(subject) if kind is None else [small_config(find_system(subject))]:
         if config.dataset != _DATA:
             raise ConfigError(
                 f"check {subject}: its dataset is {config.dataset}; give a configuration with "
                 f"dataset = {_DATA}, on which systems are checked"
             )
-        for each in check_system(config):
+        for each in check_system(config, thorough=not quick):
             yield config.name(), each

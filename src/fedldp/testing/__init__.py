@@ -4,9 +4,9 @@
 ``runtimes`` and ``cases`` make what surrounds a part: examples, clients as a part sees them, a
 client's runtime with its ledger and store, and a whole configuration's conversation.
 
-``mechanisms`` and ``systems`` are contracts as ``checks``, each with what is promised and what to
-do if the promise is broken; anybody can run them on parts of their own. ``boundary`` looks for what
-leaves a client past its mechanism.
+``mechanisms``, ``systems``, ``events`` and ``attacks`` are contracts as ``checks``, each with what
+is promised and what to do if the promise is broken; anybody can run them on parts of their own.
+``boundary`` looks for what leaves a client past its mechanism.
 
 Only tests and checks import this room; nothing in it protects anybody.
 
@@ -15,11 +15,13 @@ simulation, audit.
 """
 
 __all__ = [
+    "attacks",
     "boundary",
     "cases",
     "checks",
     "clients",
     "data",
+    "events",
     "mechanisms",
     "runtimes",
     "systems",

@@ -7,12 +7,12 @@
     >>> sorted({outcome.verdict for outcome in check_system(find_system(TOY)(**SMALL))})
     ['ok']
 
-A part of your own is checked in the systems that use it: give one configuration for each kind of
-parts that it may meet.
+A part of your own is checked in the systems of its module that use it (``check_part``).
 """
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 import math
@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -28,6 +29,9 @@ from pydantic import ValidationError
 
 from fedldp.accounting.events import Event, NoRelease
 from fedldp.algorithms.config import RunConfig
+from fedldp.audit import playing
+from fedldp.audit.efforts import QUICK
+from fedldp.audit.plans import planned_games
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.kinds import SIMULATED
 from fedldp.core.locks import scratch
@@ -43,12 +47,14 @@ from fedldp.simulation.plan import plan, problem_of, state
 from fedldp.simulation.settings import from_mapping, read_toml, to_toml
 from fedldp.testing import boundary as boundaries
 from fedldp.testing.cases import RUN, Case, population_of, simulation_keys
-from fedldp.testing.checks import Check, NotApplicable, Outcome, outcomes
+from fedldp.testing.checks import FALSE_ALARM, Check, NotApplicable, Outcome, outcomes
 from fedldp.testing.clients import Roles, clients_of, sender_of, senders_of, trained_apart
-from fedldp.testing.data import images
+from fedldp.testing.data import SMALL, images
 from fedldp.training.tensors import one_thread
 
 ROUNDS = 3
+_SECONDS = 16.0
+"""No game starts after so many CPU seconds."""
 
 
 @dataclass(frozen=True)
@@ -163,8 +169,9 @@ def events(at: System) -> Iterator[str]:
         first = [at.roles.encoder(group[0]).event(phase, round) for phase in phases]
         if len([event for event in first if not isinstance(event, NoRelease)]) != 1:
             yield "not exactly one phase releases something"
-        if [at.roles.encoder(group[-1]).event(phase, round) for phase in phases] != first:
-            yield "two clients of one group of encoders have different events"
+        for client in group[1:]:
+            if [at.roles.encoder(client).event(phase, round) for phase in phases] != first:
+                yield "two clients of one group of encoders have different events"
     for client in (0, config.num_clients - 1):
         told = config.for_client(client)
         if (told.seed, told.client_budget, told.target) != (0, None, None):
@@ -270,6 +277,27 @@ def groups(at: System) -> Iterator[str]:
             yield f"client {place} sends another report alone than with others"
 
 
+def length(at: System) -> Iterator[str]:
+    """A report is as long for every update, and the server can read it."""
+    config, roles = at.case.config, at.roles
+    if config.composition.channel.phases > 1:
+        raise NotApplicable("its reports belong to the sum of a whole round")
+    clients = clients_of(images(48), [12] * 4)
+    with one_thread():
+        update = trained_apart(roles.local_update, roles.broadcast, clients)
+    for row, factor in zip(update.rows, (1.0, 0.0, 1e3, -1e6), strict=True):
+        row[:] = roles.broadcast.weights + factor * (row - roles.broadcast.weights)
+    lengths = set()
+    for place in range(4):
+        one, sender = Sensitive(update.alone(place)), sender_of(12, place)
+        report = alone(roles.encoder(), one, roles.broadcast, sender)
+        lengths.add(len(report.payload))
+        if config.composition.channel.kind != "sum":
+            roles.aggregate([report])
+    if len(lengths) > 1:
+        yield f"reports of different updates have {' and '.join(map(str, sorted(lengths)))} bytes"
+
+
 def boundary(at: System) -> Iterator[str]:
     """What leaves a client depends on its examples only through mechanisms, whatever it is asked.
 
@@ -292,25 +320,105 @@ def server(at: System) -> Iterator[str]:
         yield "a restarted server begins with another broadcast"
 
 
+def law(at: System) -> Iterator[str]:
+    """No adversary of the audit's brief games learns more than the statement says."""
+    config = at.config
+    games = playing.cover(planned_games(config, problem_of(config, None), QUICK), 1 - FALSE_ALARM)
+    found = playing.play(
+        str(at), games, confidence=1 - FALSE_ALARM, trials=None, seed=0, futile=False,
+        seconds=_SECONDS,
+    )  # fmt: skip
+    if all(row.is_unplayed for row in found.rows):
+        raise NotApplicable("its statement has no line that so few trials could refute")
+    for row in found.rows:
+        if row.verdict == "bug":
+            yield (
+                f"epsilon for {row.unit} against {row.adversary} is at least {row.lower:.3f}; "
+                f"{row.proven:.3f} is stated ({row.setting}: {row.attack})"
+            )
+
+
 CHECKS: tuple[Check[System], ...] = (
     Check("settings", settings, "declare each setting once, as an Offer with its meaning"),
     Check("statement", statement, "state an event of accounting.events that an accountant knows"),
     Check("events", events, "let the encoder's event depend on public settings alone"),
+    Check(
+        "length of a report", length, "send as many bytes as the mechanism says, for every update"
+    ),
     Check("run and resume", run, "keep nothing between rounds but what State and stores hold"),
     Check("what is charged", charged, "state the event in the encoder that makes the bytes"),
     Check("alone and in groups", groups, "compute each row of an update from that row alone"),
     Check("boundary", boundary, "send nothing that was computed from examples but by a mechanism"),
     Check("server", server, "draw from the server's draw, and refuse an empty round"),
+    Check("law", law, "a report costs more than is stated: state that", thorough=True),
 )
 
 
-def check_system(config: RunConfig) -> list[Outcome]:
+def check_system(config: RunConfig, *, thorough: bool = False) -> list[Outcome]:
     """Check that a configuration of a system keeps its contract, on few of the digits.
 
     Args:
         config: a configuration with ``dataset = digits``; it is shortened as far as it allows.
+        thorough: whether it is also attacked, as the audit does (``law``), for 20 seconds or so.
 
     Returns:
         One outcome for each check.
     """
-    return list(outcomes(CHECKS, [System(shortened(config))]))
+    return list(outcomes(CHECKS, [System(shortened(config))], thorough=thorough))
+
+
+def small_config(kind: type[RunConfig]) -> RunConfig:
+    """Return a small configuration of a system on the digits.
+
+    A setting that has no default and that ``SMALL`` does not give is 1.
+
+    Raises:
+        ConfigError: the system refuses these settings.
+    """
+    needed = {name for name, field in kind.model_fields.items() if field.is_required()}
+    return kind.model_validate({**dict.fromkeys(needed, 1), **SMALL})
+
+
+def configs_in(module: ModuleType | None) -> list[RunConfig]:
+    """Return a small configuration of each system that a module defines."""
+    kinds = [
+        kind
+        for _, kind in inspect.getmembers(module, inspect.isclass)
+        if issubclass(kind, RunConfig) and kind.__module__ == getattr(module, "__name__", "")
+    ]
+    return [small_config(kind) for kind in kinds]
+
+
+def check_part(kind: type[Any], *, thorough: bool = False) -> dict[str, list[Outcome]]:
+    """Check a part of your own in the systems of its module that use it.
+
+    Args:
+        kind: the part's class.
+        thorough: see ``check_system``.
+
+    Returns:
+        The outcomes, by the name of the system.
+
+    Raises:
+        ConfigError: no system of its module makes such a part.
+    """
+    found, init = {}, kind.__init__
+    for config in configs_in(inspect.getmodule(kind)):
+        made = False
+
+        def noted(part: Any, *args: Any, **more: Any) -> None:
+            nonlocal made
+            made = True
+            init(part, *args, **more)
+
+        with mock.patch.object(kind, "__init__", noted):
+            outcomes_here = check_system(config.changed(), thorough=thorough)
+        if made:
+            found[config.name()] = outcomes_here
+    if not found:
+        raise ConfigError(
+            f"check {kind.__module__}:{kind.__qualname__}: it is neither a mechanism, a system, an "
+            "event nor an attack, and no system of its module makes one: put a preset that uses it "
+            "into the same file"
+        )
+    return found
