@@ -50,6 +50,17 @@ def test_every_claim_that_does_not_hold_has_a_cause_or_says_that_none_is_known()
         assert verdict in verdicts
 
 
+def test_a_cause_begins_with_the_cause_and_not_with_a_reference_to_another_row() -> None:
+    """Its first words decide the verdict, and a reference would say "explained" whatever it is."""
+    causes = [claim.cause for claim in CLAIMS if claim.cause] + [
+        each.text for each in known().values()
+    ]
+    assert len(causes) > 60
+    assert [
+        each for each in causes if each.lower().startswith(("see ", "as ", "for the same"))
+    ] == []
+
+
 @pytest.mark.slow
 def test_totals_count_each_cell_and_each_claim_of_a_paper_that_is_not_ours() -> None:
     """Feature priority: every figure is a curve, and two of its claims are ours."""
