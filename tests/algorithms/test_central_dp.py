@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,18 @@ from fedldp.accounting.guarantees import Guarantee
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.accounting.numerics.subsampled import fixed_size_sample, sampled_epsilon
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.presets.central_dp import central_dp, gaussian, of_broadcast
+from fedldp.algorithms.presets.central_dp import (
+    FollowedClip,
+    central_dp,
+    gaussian,
+    of_broadcast,
+)
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import ClientBudget
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.kinds import NOISE_SCALE, SECRET_SAMPLE, SENT_IN_CLEAR, SERVER_TRUSTED, TAKES_PART
+from fedldp.core.randomness import Stream
+from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.protocol.keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.roles import State, publish_weights
 from fedldp.protocol.wire import Report
@@ -142,6 +150,101 @@ def test_the_downlink_line_overstates_neither_noise_nor_rarity_of_samples(
     assert event.sample_size == min(per_round or 3, 2)
     for line in plan(config, TINY).privacy.guarantees:
         assert (line.kind == "none") == (line.adversary == "server")
+
+
+# A clip that follows a quantile
+
+
+def following(**settings: Any) -> RunConfig:
+    return config_of(clip=0.5, clip_quantile=0.5, **settings)
+
+
+@pytest.mark.parametrize("noise", [1e-2, 1.0, 4.0, 9.9])
+@pytest.mark.parametrize("quantile", [0.1, 0.9])
+def test_both_sums_together_have_the_noise_that_is_charged(noise: float, quantile: float) -> None:
+    given = {"clients_per_round": None, "noise_multiplier": noise}
+    config = config_of(clip=0.5, clip_quantile=quantile, **given)
+    both = FollowedClip.of(config)
+    # A client moves each sum by twice its largest norm; squares of mu add up.
+    mus = [2 * each.clip / each.sigma for each in (both.vectors, both.counts)]
+    assert math.hypot(*mus) == pytest.approx(2 / noise, rel=1e-12)
+    assert both.counts.sigma == 100 / 20
+    event = of_broadcast(config, SIZE)
+    assert isinstance(event, SampledClientsGaussian)
+    assert event.noise_multiplier == pytest.approx(noise, rel=1e-3)
+    exact = [
+        2 * each.ball.radius / float(each.proven_scale) for each in (both.vectors, both.counts)
+    ]
+    assert 2 / event.noise_multiplier >= math.hypot(*exact)
+    fixed = config.changed(clip_quantile=None)
+    line, expected = (lines(each)["client-run", "downlink"].epsilon for each in (config, fixed))
+    assert line == pytest.approx(expected, rel=1e-2)
+
+
+@given(
+    st.lists(st.floats(0, 1e6), min_size=2, max_size=4),
+    st.floats(0, 1e30),
+    st.floats(1e-3, 1e3),
+    st.integers(0, 99),
+)
+def test_replacing_one_client_moves_both_sums_by_what_is_charged(
+    norms: list[float], other: float, clip: float, seed: int
+) -> None:
+    both = FollowedClip.of(following(noise_multiplier=0.1, num_clients=2, clients_per_round=None))
+    sums = []
+    for kept in (0, 1):
+        given = updates_of([other, *norms[1:]] if kept else norms, seed + kept)
+        given[1:] = updates_of(norms, seed)[1:]
+        sums.append(noiseless(both, given, clip))
+    moved = [np.linalg.norm(a - b) for a, b in zip(*sums, strict=True)]
+    assert moved[0] <= 2 * clip * (1 + 1e-9)
+    assert moved[1] <= 1 + 1e-9
+
+
+def noiseless(
+    both: FollowedClip, updates: NDArray[np.float64], clip: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the sum of the clipped updates and the shifted count, without noise."""
+    still = replace(both, vectors=Still(1.0, 1.0), counts=Still(0.5, 1.0), number=len(updates))
+    state = State(round=1, weights=np.zeros(SIZE, np.float32), arrays={"clip": np.array([clip])})
+    reports = [
+        Report(round=1, size=SIZE, payload=own.astype("<f4").tobytes(), chunk=SIZE)
+        for own in updates
+    ]
+    found = still(state, iter(reports), draws_of_seed(0)(1))
+    assert found.values is not None
+    within = both.quantile + np.log(clip / found.arrays["clip"]) / 0.2
+    return found.values * len(updates), (within - 0.5) * len(updates)
+
+
+class Still(Gaussian):
+    """No noise, to show what it is added to."""
+
+    def noise(self, size: int, stream: Stream) -> NDArray[np.int64]:
+        return np.zeros(size, np.int64)
+
+
+def test_the_clip_approaches_the_quantile() -> None:
+    updates, clip = updates_of(list(np.linspace(0.1, 4.0, 40))), 0.01
+    both = FollowedClip.of(following(noise_multiplier=0.1))
+    clips = []
+    for _ in range(150):
+        _, count = noiseless(replace(both, quantile=0.75), updates, clip)
+        clip *= math.exp(0.2 * (0.75 - (count[0] / 40 + 0.5)))
+        clips.append(clip)
+    assert clips[0] > 0.01
+    assert clips[-1] == pytest.approx(np.quantile(np.linspace(0.1, 4.0, 40), 0.75), rel=0.05)
+
+
+def test_a_run_shows_its_clip() -> None:
+    config = following(rounds=3, num_clients=20, clients_per_round=None, noise_multiplier=0.5)
+    clips = [record.metrics["clip"] for record in simulate(config).rounds]
+    assert clips[0] == 0.5
+    assert len(set(clips)) == 3
+    assert all(math.exp(-0.2) < b / a < math.exp(0.2) for a, b in itertools.pairwise(clips))
+
+
+# Sizes
 
 
 def test_account_refuses_a_vector_that_a_run_would_refuse() -> None:

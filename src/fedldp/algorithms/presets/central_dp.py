@@ -27,26 +27,52 @@ variant can be deployed:
     encoder       change w - W in whole grid steps, of norm S at most   Report: d words of 64 bits
     server_step   W + step (sum + discrete Gaussian of deviation sigma S)/m
 
-A secure sum can also carry such reports: the server then sees their exact sum. The line for the
-broadcasts does not rely on sampling: every client is charged for every round.
+With ``clip_quantile``, the norm bound follows this quantile of the norms of updates. The server
+counts how many updates of a round are within the bound, and adds noise to this count, too. A client
+adds a vector of norm S or less to one sum, and 1/2 or -1/2 to the other. The two are one Gaussian
+sum of vectors with one more coordinate: ``noise_multiplier`` is that of both together, and the next
+bound follows from what was released.
+
+    S next        S exp(0.2 (clip_quantile - noisy share of updates within S))
+
+Source: G. Andrew, O. Thakkar, B. McMahan, S. Ramaswamy, "Differentially Private Learning with
+Adaptive Clipping", NeurIPS 2021, Algorithm 1 and Theorem 1, with its rate of 0.2, and noise on the
+count of a twentieth of the clients in a round. Under replacement both sensitivities double, which
+leaves the theorem as it is.
+
+A secure sum can also carry reports of exact integers: the server sees their exact sum. The line for
+the broadcasts does not rely on sampling: every client is charged for every round.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Literal
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
 from fedldp.accounting.events import Event, InClear, SampledClientsGaussian
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InNorm
 from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.channel import Central
-from fedldp.algorithms.composition import Composition, EstimateBy
+from fedldp.algorithms.composition import Composition, EstimateBy, FirstArrays, no_arrays
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.server_update import NoisySum, NoisyTotal, Values
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.release import Release
+from fedldp.algorithms.server_update import (
+    Estimated,
+    Needs,
+    NoisySum,
+    NoisyTotal,
+    Sent,
+    Values,
+    read_plain,
+    stream_of_noise,
+)
 from fedldp.algorithms.settings import CLIP, NoiseMultiplier, NormBound, Offer
 from fedldp.core.bounding import SMALLEST_RADIUS
 from fedldp.core.deferred import special
@@ -54,7 +80,11 @@ from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.numbers import check_count, check_delta, check_positive
 from fedldp.mechanisms.codes import BoundedSteps
 from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.mechanisms.grids import LARGEST_CLIP, SMALLEST_CLIP
 from fedldp.mechanisms.none import Plain
+from fedldp.protocol.roles import Draw, State
+from fedldp.protocol.updates import whole
+from fedldp.protocol.wire import Incoming
 
 
 @preset(
@@ -66,8 +96,16 @@ from fedldp.mechanisms.none import Plain
     CLIP.but(
         type=NormBound | None,
         meaning="largest norm of one update; longer updates are scaled down to this norm; if not "
-        "set, the median of each round's norms, as published",
+        "set, the median of each round's norms, as published; with clip_quantile, the bound of "
+        "the first round",
         default=None,
+    ),
+    Offer(
+        "clip_quantile",
+        Annotated[float, Field(gt=0, lt=1)] | None,
+        "share of updates that the norm bound should leave as they are: the bound of the next "
+        "round follows a noisy count, which noise_multiplier covers; if not set, clip stays",
+        None,
     ),
     Offer(
         "noise",
@@ -83,6 +121,7 @@ def central_dp(settings: Settings) -> Composition:
     """Central DP: the server, which clients trust, adds the noise."""
     if settings.noise == "discrete-gaussian":
         return discrete(settings)
+    followed = None if settings.clip_quantile is None else FollowedClip.of(settings)
     unused = {}
     if settings.clip is None:
         unused["untrusted_clients"] = "no line of the statement depends on it while clip is not set"
@@ -97,20 +136,21 @@ def central_dp(settings: Settings) -> Composition:
             ),
             delta=settings.delta,
             unit="client-run",
-            source="Geyer, Klein, Nabi 2017, Algorithm 1, with the moments accountant of Abadi et "
-            "al. 2016",
+            source=f"{_PUBLISHED if followed is None else _FOLLOWED}, Algorithm 1, with the "
+            "moments accountant of Abadi et al. 2016",
         )
 
     return Composition(
         calibration=Fixed(every=Plain()),
         estimate=EstimateBy(
-            make=lambda release: noisy_sum(settings),
+            make=lambda release: followed or noisy_sum(settings),
             needs="reports",
             setting="system = central_dp",
         ),
         channel=Central(),
+        arrays=no_arrays if followed is None else followed.arrays,
         downlink=lambda size, problem, round: of_broadcast(settings, size),
-        claim=claim if settings.clip is None else None,
+        claim=claim if settings.clip is None or followed is not None else None,
         unused=unused,
     )
 
@@ -125,6 +165,11 @@ def discrete(settings: Settings) -> Composition:
         raise ConfigError(
             "noise = discrete-gaussian: its grid follows from the norm bound, which must be "
             "public; set clip"
+        )
+    if settings.clip_quantile is not None:
+        raise ConfigError(
+            f"clip_quantile = {settings.clip_quantile:g} and noise = discrete-gaussian: clients "
+            "clip on a public grid, which does not follow the updates; leave one of the two out"
         )
     steps = BoundedSteps(gaussian(settings, settings.clip))
     return Composition(
@@ -159,6 +204,106 @@ def noisy_sum(settings: Settings) -> NoisySum:
     return NoisySum(bounded=bounded, number=settings.round_size)
 
 
+_PUBLISHED = "Geyer, Klein, Nabi 2017"
+_FOLLOWED = "Andrew, Thakkar, McMahan, Ramaswamy 2021"
+
+_RATE = 0.2
+"""eta_C of Andrew et al. 2021."""
+
+_SHARE_OF_CLIENTS = 1 / 20
+"""sigma_b of Andrew et al. 2021, over the number of clients in a round."""
+
+_CLIP = "clip"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowedClip:
+    """The noisy mean of updates whose norm bound follows a quantile of their norms.
+
+    Attributes:
+        start: the norm bound of the first round.
+        quantile: the share of updates that should be within the bound.
+        vectors: clips updates, divided by the bound, and draws their noise.
+        counts: bounds what a client adds to the count, and draws the noise of the count.
+        number: the agreed number of clients in a round.
+    """
+
+    needs: ClassVar[Needs] = "reports"
+    gives: ClassVar[Sent] = "update"
+
+    start: float
+    quantile: float
+    vectors: Gaussian
+    counts: Gaussian
+    number: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> FollowedClip:
+        """Return the estimate that the settings describe.
+
+        Raises:
+            ConfigError: there is no first bound, or too much noise for the number of clients.
+        """
+        if settings.clip is None:
+            raise ConfigError(
+                f"clip_quantile = {settings.clip_quantile:g}: the norm bound of the first round is "
+                "missing; set clip"
+            )
+        both, deviation = settings.noise_multiplier, settings.round_size * _SHARE_OF_CLIENTS
+        room = both**-2 - (2 * deviation) ** -2
+        if room <= 0:
+            raise ConfigError(
+                f"noise_multiplier = {both:g}: with clip_quantile it must be below a tenth of the "
+                f"clients in a round, {2 * deviation:g}; give less noise, or more clients"
+            )
+        return cls(
+            start=settings.clip,
+            quantile=settings.clip_quantile,
+            vectors=Gaussian(1.0, room**-0.5),
+            counts=Gaussian(0.5, deviation),
+            number=settings.round_size,
+        )
+
+    def arrays(self, release: Release, problem: Problem) -> FirstArrays:
+        """Return what makes the bound of the first round, which the server keeps."""
+        return lambda draw: {_CLIP: np.array([self.start])}
+
+    def multiplier(self, size: int) -> float:
+        """Return the noise of both sums over the norm of what a client adds to them, rounded down.
+
+        Raises:
+            ConfigError: a vector of ``size`` coordinates is too long (see ``GridBall.check_size``).
+        """
+        self.vectors.ball.check_size(size)
+        both = math.hypot(1 / _multiplier(self.vectors), 1 / _multiplier(self.counts))
+        return (1 - 2.0**-50) / both
+
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
+    ) -> Estimated:
+        """Return the noisy mean change, and the bound of the next round; see ``Estimate``."""
+        clip, size = float(state.arrays[_CLIP][0]), state.weights.size
+        total, came = np.zeros(size + 1, np.int64), 0
+        for report in whole(reports):
+            update = read_plain(report.payload, size) - state.weights
+            half = 0.5 if np.linalg.norm(update) <= clip else -0.5
+            total[:-1] += self.vectors.ball.clip(update / clip)
+            total[-1:] += self.counts.ball.clip(np.array([half]))
+            came += 1
+        if came == 0:
+            raise RunError("no report arrived, so there is no mean to compute")
+        stream = stream_of_noise(total, draw)
+        total[:-1] += self.vectors.noise(size, stream)
+        total[-1:] += self.counts.noise(1, stream)
+        within = 0.5 + int(total[-1]) * self.counts.ball.step / self.number
+        following = clip * math.exp(_RATE * (self.quantile - within))
+        return Estimated(
+            values=factor * (total[:-1] * (clip * self.vectors.ball.step / self.number)),
+            metrics={_CLIP: clip},
+            arrays={_CLIP: np.clip([following], SMALLEST_CLIP, LARGEST_CLIP)},
+        )
+
+
 def gaussian(settings: Settings, clip: float) -> Gaussian:
     """Return the mechanism that clips the updates and draws the noise for a norm bound."""
     return Gaussian(clip, clip * settings.noise_multiplier)
@@ -180,16 +325,24 @@ def of_broadcast(settings: Settings, size: int) -> Event:
     """
     if settings.clip is None:
         return InClear(what="noise-scale")
-    mechanism = gaussian(settings, settings.clip)
-    mechanism.ball.check_size(size)
-    multiplier = float(mechanism.proven_scale / mechanism.ball.radius)
+    if settings.clip_quantile is not None:
+        multiplier = FollowedClip.of(settings).multiplier(size)
+    else:
+        mechanism = gaussian(settings, settings.clip)
+        mechanism.ball.check_size(size)
+        multiplier = _multiplier(mechanism)
     # The client that the guarantee protects is always trusted, even if no other client is.
     honest = max(1, settings.num_clients - max(1, settings.untrusted_clients))
     return SampledClientsGaussian(
-        noise_multiplier=math.nextafter(multiplier, 0),
+        noise_multiplier=multiplier,
         sample_size=min(settings.round_size, honest),
         population=honest,
     )
+
+
+def _multiplier(mechanism: Gaussian) -> float:
+    """Return a mechanism's noise over the norm bound of one vector, rounded down."""
+    return math.nextafter(float(mechanism.proven_scale / mechanism.ball.radius), 0)
 
 
 def _median_norm(updates: list[Values]) -> float:
