@@ -149,7 +149,7 @@ def test_bad_rows_are_marked_and_an_id_is_kept(fedldp_command: Any, folder: Path
     line = fedldp_command("predict", "run", "--data", "new.csv", "--id", "no").assert_refused()
     assert "id = no: new.csv has no such column; name one of visit, age, sex" in line
     line = fedldp_command("predict", "run", "--data", "new.csv").assert_refused()
-    assert "column 'visit', which the model does not take" in line
+    assert "columns that the model does not take: visit" in line
 
 
 def test_numbers_from_a_table_to_predictions_a_page_and_a_card(

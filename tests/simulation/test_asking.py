@@ -16,7 +16,7 @@ import fedldp
 from fedldp.algorithms.answers import Answer, as_metrics
 from fedldp.algorithms.asking import Asked, rounds_to_ask
 from fedldp.cli import app
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.kinds import (
     BEGINS_PUBLIC,
     CLASSES_FROM_ROWS,
@@ -109,6 +109,18 @@ def test_answers_hold_the_shares_of_all_people(tmp_path: Path, table: Path, chan
     (note,) = COUNT_NOISE.among(result.privacy.warnings)
     half = half_of(answers["sex=none of these"]) * NUMBER
     assert half == pytest.approx(note.values["half_width"], rel=0.1)
+
+
+@pytest.mark.parametrize("ask", ['["shares"]', '["age", "shares"]'])
+def test_columns_that_are_not_asked_for_need_no_words(
+    tmp_path: Path, table: Path, ask: str
+) -> None:
+    """They may hold undeclared strings, or nothing; a model's evaluation needs its columns."""
+    asked = config_to_ask(written(tmp_path), table, None, [f"ask={ask}"])
+    bare = asked.changed(ignore_columns=[], categories={}, other_columns={})
+    assert answers_of(simulate(bare).metrics) == answers_of(simulate(asked).metrics)
+    with pytest.raises(FedldpError, match="column 'sex' holds 'm'"):
+        problem_of(bare.changed(ask=["evaluation"], rounds=2), None)
 
 
 def test_a_number_of_classes_that_rows_told_is_named(tmp_path: Path, table: Path) -> None:
@@ -377,7 +389,7 @@ def test_several_tables_share_a_persons_norm() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ('ask=["weight"]', "no such column of features; .* age, sex"),
+        ('ask=["weight"]', "ask names 'weight', which .* does not have"),
         ("ask=[]", "give what people are asked"),
         ('ask=["evaluation"]', "give its file: initial = RUN/model.safetensors"),
         ("edges={age=[40,20]}", "give at least one, ascending"),
@@ -389,7 +401,8 @@ def test_several_tables_share_a_persons_norm() -> None:
         ("scale_columns={age=[0,100]}", "leave the column out of scale_columns"),
         ("features=unit-norm", "set features = none"),
         ('by_columns=["sex"]', "nothing is evaluated"),
-        ('ask=["crea"]', "no such column of features"),  # it is ignored
+        ('ask=["crea"]', "'crea' is listed there and in ignore_columns"),
+        ('ask=["site"]', "'site' is listed there and in client_column"),
         (f"edges={{age={[*range(1 << 20)]}}}", "cells do not fit into a sum"),
     ],
 )

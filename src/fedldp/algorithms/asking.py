@@ -105,6 +105,13 @@ def rounds_to_ask(ask: Sequence[str]) -> tuple[int, int]:
     return int(len(set(ask) - {EVALUATION}) > 0), 2 * evaluates
 
 
+def asked_columns(ask: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the columns that a run that asks reads; None if a model needs all of them."""
+    if not ask or EVALUATION in ask:
+        return None
+    return tuple(name for name in ask if name != SHARES_OF_CLASSES)
+
+
 def asked_tables(settings: Any, problem: Problem) -> list[Asked]:
     """Return the tables of a run that asks, in the order of ``ask``.
 
@@ -169,8 +176,8 @@ def _column(name: str, settings: Any, problem: Problem) -> Asked:
     if name not in features:
         known = ", ".join(dict.fromkeys(each.split("=")[0] for each in features)) or "none"
         raise ConfigError(
-            f"ask: {name!r}: the table has no such column of features; give shares, evaluation, or "
-            f"some of its columns: {known}"
+            f"ask: {name!r}: the table has no such column, or it is the label, a client, a person "
+            f"or in ignore_columns; the other columns asked for are: {known}"
         )
     edges = settings.edges.get(name)
     if edges is None or any(low >= high for low, high in itertools.pairwise(edges)):

@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from fedldp.accounting.releases import ClientIndices
+from fedldp.algorithms.asking import asked_columns
 from fedldp.algorithms.participation import cohort_sizes
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.server_update import (
@@ -504,6 +505,7 @@ class RunSettings(FrozenConfig):
             others=self.other_columns,
             folded=tuple(self.fold_columns),
             label_range=None if self.label_range is None else LabelRange(*self.label_range),
+            only=asked_columns(getattr(self, "ask", ())),
         )
 
     @property

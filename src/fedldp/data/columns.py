@@ -57,6 +57,7 @@ class Columns:
         folded: columns with a spread that also become a feature "column=folded", 0.5 (|z| - 0.8)
             of the column's number z, with which a linear model can fit the shape of a U.
         label_range: the public range of labels that are numbers to predict; None for classes.
+        only: the columns that are features, if not all others are.
 
     Raises:
         ConfigError: the declarations contradict each other, or a range or a list is invalid.
@@ -76,6 +77,7 @@ class Columns:
     others: Mapping[str, str] = field(default_factory=dict)
     folded: tuple[str, ...] = ()
     label_range: LabelRange | None = None
+    only: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         taken = {self.label: "label_column"}
@@ -84,6 +86,7 @@ class Columns:
         if self.person is not None:
             _take(taken, [self.person], "person_column")
         _take(taken, self.ignored, "ignore_columns")
+        _take(dict(taken), self.only or (), "ask")
         _take(taken, self.scaled, "scale_columns")
         _take(taken, self.spreads, "spread_columns")
         _take(taken, self.categories, "categories")
@@ -147,6 +150,42 @@ class Columns:
         more = {"missing": self.filled, "folded": self.folded}
         return [column, *(f"{column}={kind}" for kind, of in more.items() if column in of)]
 
+    def place_in(self, column: str) -> Callable[[str], int]:
+        """Return a function from a cell's text to the place of its category, or -1.
+
+        A missing value counts as what replaces it, and any other string that is not declared as
+        the category that stands for others, if there is one.
+        """
+        place_of = places_in(self.categories[column])
+        gap, other = (
+            place_of(str(stands_for[column])) if column in stands_for else -1
+            for stands_for in (self.filled, self.others)
+        )
+
+        def place(text: str) -> int:
+            found = place_of(text)
+            if found >= 0:
+                return found
+            return gap if is_missing(text) else other
+
+        return place
+
+    def group_of(self, column: str) -> Callable[[str], str]:
+        """Return a function from a cell's text to the name of its group: its category, if any."""
+        values = self.categories.get(column, ())
+        place = self.place_in(column) if values else None
+
+        def group(text: str) -> str:
+            at = -1 if place is None else place(text)
+            return value(text) if at < 0 else values[at]
+
+        return group
+
+    def is_feature(self, column: str) -> bool:
+        """Return whether a table's column is one of the model's."""
+        aside = (self.label, self.client, self.person, *self.ignored)
+        return column not in aside and (self.only is None or column in self.only)
+
     @property
     def folds(self) -> tuple[str, ...]:
         """The names of the features that folding makes."""
@@ -175,7 +214,8 @@ class Columns:
         _take(found, self.scaled, "scale_columns")
         _take(found, self.spreads, "spread_columns")
         _take(found, self.categories, "categories")
-        return {**dict.fromkeys(self.filled, "fill_columns"), **found}
+        asked = dict.fromkeys(self.only or (), "ask")
+        return {**asked, **dict.fromkeys(self.filled, "fill_columns"), **found}
 
 
 def _take(taken: dict[str, str], names: Sequence[str] | Mapping[str, object], setting: str) -> None:

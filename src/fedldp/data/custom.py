@@ -248,8 +248,8 @@ def _of_rows(
                 f"{', '.join(table.names)}"
             )
         ids = table.texts(id_column)
-        aside = {columns.label, columns.client, columns.person, *columns.ignored}
-        if id_column not in aside and not {*columns.made(id_column)} & {*(names or ())}:
+        made = {*columns.made(id_column)}
+        if columns.is_feature(id_column) and not made & {*(names or ())}:
             columns = replace(columns, ignored=(*columns.ignored, id_column))
     found = encode(
         table, columns, leave_out=True, clients=False, people=False, labels=False, features=names
@@ -296,7 +296,6 @@ def load_counted(path: Path, *, columns: Columns) -> Dataset:
         FedldpError: the labels, clients or people cannot be read either.
     """
     table = read_table(path)
-    named = {columns.label, columns.client, columns.person}
     bare = Columns(
         label=columns.label,
         client=columns.client,
@@ -304,11 +303,11 @@ def load_counted(path: Path, *, columns: Columns) -> Dataset:
         classes=columns.classes,
         label_range=columns.label_range,
         persons_at_sites=len(table),
-        ignored=tuple(name for name in dict.fromkeys(table.names) if name not in named),
+        only=(),
     )
     found = encode(table, bare)
     return of_rows(
-        replace(_gathered(found)[0], features=np.zeros((len(table), 1), np.float32)),
+        _gathered(found)[0],
         None,
         clients=None if found.clients is None else as_numbers(found.clients),
         classes=columns.classes,

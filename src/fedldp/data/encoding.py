@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -106,21 +106,20 @@ def encode(
         DataError: a cell holds an invalid value.
         SeveralErrors: there are several such errors; one line for each.
     """
-    aside = {columns.label, columns.client, columns.person, *columns.ignored}
     noted = Noted()
     if features is not None:
         _check_there(table, columns, features)
     _check_columns(table, columns, noted, clients=clients, people=people, labels=labels)
     if features is not None:
         noted.refuse()
-        _check_features(table, columns, aside, features)
+        _check_features(table, columns, features)
     blocks: list[NDArray[np.float32]] = []
     names: list[str] = []
     declared = features is not None  # so the meaning of the columns can no longer be changed
     bad_rows: dict[str, NDArray[np.bool_]] = {}  # by column
     whys: dict[str, Callable[[int], str]] = {}
     for name in table.names:
-        if name in aside:
+        if not columns.is_feature(name):
             continue
         with noted.check():
             if not (leave_out and labels):  # not for a round of training
@@ -132,6 +131,8 @@ def encode(
             bad_rows[name] = bad
             blocks.append(block)
             names += columns.made(name)
+    if not blocks and columns.only is not None:  # labels and people are read, and no other column
+        blocks, names = [np.zeros((len(table), 1), np.float32)], ["nothing"]
     classes = None
     if labels and columns.label in table.names:
         classes, bad = _labels(table, columns, leave_out=leave_out)
@@ -212,9 +213,9 @@ def _identities(
 
 def undeclared(table: Table, columns: Columns) -> dict[str, Column]:
     """Return the columns that become features as they are, without a range or categories."""
-    known = {columns.label, columns.client, columns.person, *columns.ignored}
-    known |= {*columns.scaled, *columns.spreads, *columns.categories}
-    return {name: partial(table.numbers, name) for name in table.names if name not in known}
+    known = {*columns.scaled, *columns.spreads, *columns.categories}
+    names = [name for name in table.names if columns.is_feature(name) and name not in known]
+    return {name: partial(table.numbers, name) for name in names}
 
 
 def _feature(
@@ -228,19 +229,7 @@ def _feature(
     """
     if name in columns.categories:
         values = columns.categories[name]
-        place_of = places_in(values)
-        gap, other = (
-            place_of(str(declared_as[name])) if name in declared_as else -1
-            for declared_as in (columns.filled, columns.others)
-        )
-
-        def place(text: str) -> int:
-            found = place_of(text)
-            if found >= 0:
-                return found
-            return gap if is_missing(text) else other
-
-        places = np.array(of_each(table.texts(name), place))
+        places = np.array(of_each(table.texts(name), columns.place_in(name)))
         block = (places[:, None] == np.arange(len(values))).astype(np.float32)
 
         def why(row: int) -> str:
@@ -446,8 +435,8 @@ def _check_columns(
             noted.note(
                 ConfigError(f"{table.path} has the column {name!r} twice; rename one; {header}")
             )
-    aside = {columns.label, columns.client, columns.person, *columns.ignored}
-    names = [made for name in table.names if name not in aside for made in columns.made(name)]
+    features = filter(columns.is_feature, table.names)
+    names = [made for name in features for made in columns.made(name)]
     for name in sorted(set(columns.centres) - set(names)):
         noted.note(
             ConfigError(
@@ -475,10 +464,8 @@ def _lacks(table: Table, name: str, setting: str) -> ConfigError:
     )
 
 
-def _check_features(
-    table: Table, columns: Columns, aside: Set[str | None], features: Sequence[str]
-) -> None:
-    made = {name: columns.made(name) for name in table.names if name not in aside}
+def _check_features(table: Table, columns: Columns, features: Sequence[str]) -> None:
+    made = {name: columns.made(name) for name in filter(columns.is_feature, table.names)}
     there = {feature for names in made.values() for feature in names}
     if lacking := [feature for feature in features if feature not in there]:
         raise ConfigError(
@@ -487,6 +474,6 @@ def _check_features(
         )
     if more := [name for name, names in made.items() if not set(names) <= set(features)]:
         raise ConfigError(
-            f"{table.path} has the column {more[0]!r}, which the model does not take; remove it; "
-            f"the model takes {', '.join(features)}"
+            f"{table.path} has columns that the model does not take: {', '.join(more)}; remove "
+            f"them; the model takes {', '.join(features)}"
         )

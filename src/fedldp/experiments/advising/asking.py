@@ -270,12 +270,14 @@ def _undeclared(table: Table, config: RunConfig) -> Iterator[ConfigError]:
             f"{table.path} has {', '.join(table.names)}"
         )
     columns = config.columns
-    known = {columns.label, columns.client, columns.person, *columns.ignored}
-    known |= {*columns.categories, *columns.scaled, *columns.spreads}
+    known = {*columns.categories, *columns.scaled, *columns.spreads}
     wide = [
         name
         for name in dict.fromkeys(table.names)
-        if name not in known and not is_row_number(name) and _is_wide(table, name)
+        if columns.is_feature(name)
+        and name not in known
+        and not is_row_number(name)
+        and _is_wide(table, name)
     ]
     if wide:
         yield ConfigError(
