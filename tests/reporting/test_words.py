@@ -368,6 +368,26 @@ def test_facts_of_several_rows_are_named_once_each_those_of_all_rows_first() -> 
     assert second == f"condition of b: {words.short(one)}"
 
 
+def test_what_epsilons_of_a_row_do_not_share_is_told_in_one_sentence() -> None:
+    """Advice once had a line for each epsilon of each kind of trust; none of its facts is lost."""
+    rounds = {at: TAKES_PART(rounds=round(10 * at)) for at in (4.0, 0.5, 2.0)}
+    late = OWN_CODE(of=("mine:A",))
+    rows: dict[str, list[Fact]] = {"no noise": [SIMULATED], "b at epsilon 4": [SIMULATED, late]}
+    for at, each in rounds.items():
+        rows[f"a at epsilon {at:g}"] = [SIMULATED, each, *([late] if at > 1 else [])]
+    assert words.by_rows("condition", rows) == [
+        f"condition: {words.short(SIMULATED)}",
+        f"condition of a at epsilon 0.5: {words.short(rounds[0.5])}; at epsilon 2: "
+        f"{words.short(rounds[2.0])}; at epsilon 2 and 4: {words.short(late)}; at epsilon 4: "
+        f"{words.short(rounds[4.0])}",
+        f"condition of b at epsilon 4: {words.short(late)}",
+    ]
+    rows["a"] = [late]
+    assert f"condition of a, b at epsilon 4: {words.short(late)}" in words.by_rows(
+        "condition", rows
+    )
+
+
 def test_runs_that_protect_nothing_are_counted_once_for_all_units() -> None:
     units: list[Unit] = ["record", "person"]
     bare = [

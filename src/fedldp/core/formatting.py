@@ -30,6 +30,12 @@ def number(epsilon: float | None, *, up: bool = True) -> str:
 _AT_EPSILON = re.compile(r"(.*) at epsilon (\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 
 
+def named_at(row: str) -> tuple[str, float | None]:
+    """Return the name of a table's row without its epsilon, and the epsilon if it has one."""
+    matched = _AT_EPSILON.fullmatch(row)
+    return (row, None) if matched is None else (matched[1], float(matched[2]))
+
+
 def rows_named(names: Iterable[str]) -> str:
     """Return the names of a table's rows in words, each name once with its epsilons, ascending.
 
@@ -38,9 +44,8 @@ def rows_named(names: Iterable[str]) -> str:
     """
     found: dict[str, list[float]] = {}
     for each in names:
-        matched = _AT_EPSILON.fullmatch(each)
-        name, epsilon = matched.groups() if matched else (each, None)
-        found.setdefault(name, []).extend([] if epsilon is None else [float(epsilon)])
+        name, epsilon = named_at(each)
+        found.setdefault(name, []).extend([] if epsilon is None else [epsilon])
     told = []
     for name, epsilons in found.items():
         *most, last = [f"{each:g}" for each in sorted(epsilons)] or [""]

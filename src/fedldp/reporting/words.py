@@ -21,7 +21,7 @@ from fedldp.accounting.proven import Proven, Together
 from fedldp.accounting.statement import Claim, Statement, delta_to_take, revealed
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Fact, in_order
-from fedldp.core.formatting import number, rows_named, with_class_name
+from fedldp.core.formatting import named_at, number, rows_named, with_class_name
 from fedldp.core.kinds import AT_SITES, SIMULATED, TAKES_PART
 from fedldp.core.registry import paper_folders
 from fedldp.ledgers.budget import Budget
@@ -421,21 +421,32 @@ def facts(of: Iterable[Fact]) -> list[dict[str, Any]]:
 def by_rows(what: str, of: Mapping[str, Sequence[Fact]]) -> list[str]:
     """Return conditions or doubts of several rows in sentences, those of all rows first.
 
+    What only some epsilons of a name have is told in one sentence for each name.
+
     Args:
         what: what they are: "condition" or "doubt".
         of: the facts of each row of a table, by the row's name.
     """
-    found: dict[str, dict[str, None]] = {}
-    for name, each in of.items():
-        for fact in each:
-            found.setdefault(short(fact), {})[name] = None
-    told = [text for text, names in found.items() if len(names) == len(of)]
-    few: dict[str, list[str]] = {}
-    for text, names in found.items():
-        if len(names) < len(of):
-            few.setdefault(rows_named(names), []).append(text)
-    return [f"{what}: {'; '.join(told)}"] * bool(told) + [
-        f"{what} of {names}: {'; '.join(those)}" for names, those in few.items()
+    having: dict[str, list[str]] = {}
+    rows: dict[tuple[str, bool], list[str]] = {}
+    for row in sorted(of, key=lambda row: named_at(row)[1] or 0.0):
+        name, epsilon = named_at(row)
+        rows.setdefault((name, epsilon is None), []).append(row)
+        for fact in of[row]:
+            having.setdefault(short(fact), []).append(row)
+    told: dict[str, dict[str, list[str]]] = {}
+    for text, those in having.items():
+        full = [key for key, each in rows.items() if set(each) <= set(those)]
+        names = (rows[key][0] if len(rows[key]) == 1 else key[0] for key in full)
+        where = "" if len(full) == len(rows) else f" of {', '.join(names)}"
+        parts = [(key[0], [row for row in rows[key] if row in those]) for key in rows.keys() - full]
+        for name, at in [(where, "")] * bool(full) + [
+            (f" of {name}", rows_named(some).removeprefix(name)) for name, some in parts if some
+        ]:
+            told.setdefault(name, {}).setdefault(at, []).append(text)
+    return [
+        f"{what}{where}" + ";".join(f"{at}: {'; '.join(texts)}" for at, texts in each.items())
+        for where, each in sorted(told.items(), key=lambda each: each[0] != "")
     ]
 
 
