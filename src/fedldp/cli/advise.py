@@ -159,5 +159,5 @@ def _print(result: Advice) -> None:
     place = result.out
     assert place is not None
     say(console, "page", str(place / "advice.html"))
-    if (place / "next.toml").exists():
-        say(console, "next", f"fedldp run {place / 'next.toml'}")
+    file = place / "next.toml"
+    say(console, "next", result.told("next", file if file.exists() else None))

@@ -469,6 +469,22 @@ def test_groups_are_scored_and_said_to_be_uncharged(tmp_path: Path) -> None:
     assert sum(sizes["", f"site {k}"] for k in (1, 2, 3)) == len(found.data.test)
 
 
+def test_groups_are_what_the_model_sees(tmp_path: Path) -> None:
+    """Spellings of a category are one group, as are strings that stand for others."""
+    rows = visits(600)
+    for at, row in enumerate(rows):
+        row["sex"] = {0: "x", 1: "unknown", 2: ""}.get(at % 12, row["sex"])
+    path = write(tmp_path / "t.csv", rows)
+    declared = {
+        "categories.sex": ["f", "m", "other"], "other_columns.sex": "other",
+        "fill_columns.sex": "other", "by_columns": ["sex"],
+    }  # fmt: skip
+    parts = held_people(*asked(path, settings=declared)).parts
+    assert {part for part in parts if part[0] == "sex"} == {
+        ("sex", "f"), ("sex", "m"), ("sex", "other"),
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(("column", "problem"), [("age", "values; give a column"), ("x", "has no")])
 def test_groups_need_a_column_with_few_values(tmp_path: Path, column: str, problem: str) -> None:
     with pytest.raises(FedldpError, match=problem):
@@ -488,7 +504,7 @@ def test_if_nothing_is_learned_nothing_is_viable(tmp_path: Path) -> None:
     assert {found.state(trust, 8.0) for trust in ("none", "sum", "central")} == {"nothing learned"}
     assert "no better than guessing" in found.told("verdict", found.verdict("none"))
     assert found.best is None
-    assert found.next_run() is None
+    assert "NOT ADVISED" in (found.next_run() or "")
 
 
 def days(persons: int = 600) -> list[dict[str, Any]]:
@@ -614,8 +630,35 @@ def test_the_advised_run_can_be_read_from_any_folder(
     monkeypatch.chdir(tmp_path / "runs")
     write(Path("t.csv"), visits(40))
     assert Path(resolve("advice/next.toml").dataset).resolve() == tmp_path / "t.csv"
-    advice(tmp_path, {FREE: 0.9, ANY: 0.55, SUM: 0.55, CENTRAL: 0.55}).write(out)
+    without_runs(found).write(out)
     assert not (out / "next.toml").exists()  # the file of earlier advice was removed
+
+
+def without_runs(found: Advice) -> Advice:
+    """Return advice of which nothing was measured."""
+    return replace(found, figures={k: replace(each, runs=[]) for k, each in found.figures.items()})
+
+
+def test_a_way_that_is_not_viable_has_a_file_that_says_so(tmp_path: Path) -> None:
+    """It is the run that the verdict of its kind of trust is about, and says what would help."""
+    weak = advice(tmp_path, {FREE: 0.9, **dict.fromkeys([ANY, SUM, CENTRAL], 0.55)})
+    assert weak.best is None
+    assert weak.subject == ("central", EPSILONS[-1])
+    weak.write(tmp_path)
+    text = (tmp_path / "next.toml").read_text()
+    told = " ".join(re.sub("^# ", "", text, flags=re.M).split())
+    assert f"NOT ADVISED. {weak.told('verdict', weak.verdict('central'))}" in told
+    assert "other settings or more people may" in told
+    assert tomllib.loads(text)["target"]["epsilon"] == EPSILONS[-1]
+    file = tmp_path / "next.toml"
+    assert weak.told("next", file).startswith("no way is viable")
+    assert "why they are not advised" in page_of(weak)
+    good = advice(tmp_path, {FREE: 0.9, ANY: 0.88})
+    assert good.told("next", file) == f"fedldp run {file}"
+    assert "NOT ADVISED" not in (good.next_run() or "")
+    nothing = without_runs(good)
+    assert nothing.next_run() is None
+    assert "no settings file is written" in nothing.told("next", None)
 
 
 def test_the_target_of_a_link_is_not_revealed(

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, Literal
 
 import numpy as np
@@ -679,21 +680,22 @@ class Advice:
         return released(config, problem, plan(config, problem).privacy)
 
     def next_run(self, folder: Path | None = None) -> str | None:
-        """Return a file for ``fedldp run`` under the least trust that is viable, or None.
+        """Return a file for ``fedldp run`` of the ``subject``; None if it has no run.
+
+        Of a way that is not viable, the file's first lines say so, and why.
 
         Args:
             folder: where the file will be written; its paths are then relative to this folder.
         """
-        if self.best is None:
+        cell, chosen = self._cell(*self.subject)
+        if chosen is None:
             return None
-        trust, epsilon = self.best
-        cell, chosen = self._cell(trust, epsilon)
-        assert chosen is not None
         # The file keeps the target, so that run, page and card begin with the requested guarantee.
         config = self.comparison.configuration(cell, chosen, 0)
         if folder is not None:
             config = config.changed(**seen_from(folder, config))
-        return f"# {self.told('chosen')}\n# {self.told('way')}\n{to_toml(config)}"
+        lines = [line for name in ("chosen", "way") for line in wrap(self.told(name), 97)]
+        return "\n".join([*(f"# {line}" for line in lines), to_toml(config)])
 
     def _config(self, trust: str, epsilon: float) -> RunConfig | None:
         cell, chosen = self._cell(trust, epsilon)
@@ -706,7 +708,7 @@ class Advice:
         return Cell(TABLE, self.sites, of.name, epsilon), of.chosen
 
     def write(self, folder: Path) -> None:
-        """Write the document and the advised run into a folder."""
+        """Write the document and the file of the next run into a folder."""
         replace_file(folder / "results.json", as_json(self.summary()))
         text = self.next_run(folder)
         if text is None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import numbered_generator
 from fedldp.data import Dataset, Examples, read_table
-from fedldp.data.columns import identity, of_each, value
+from fedldp.data.columns import identity, of_each
 from fedldp.data.label_range import LabelRange
 from fedldp.data.people import as_numbers, count_of
 from fedldp.experiments.advising.plan import AdviceRequest
@@ -48,7 +48,7 @@ _FAR = 1.959964
 """The 97.5 % quantile of a standard normal variable."""
 
 Part = tuple[str, str]
-"""A part of the test set: a column, and the value that its rows have there."""
+"""A part of the test set: a column, and the value that its rows have there, as a model sees it."""
 
 Resamples = NDArray[np.float64]
 """A score on the rows as they are, and on each resample; nan where it is not defined."""
@@ -299,7 +299,7 @@ def held_people(request: AdviceRequest, data: Dataset) -> HeldPeople:
                 f"by_columns: {file} has no column {name!r}; its columns are "
                 f"{', '.join(table.names)}"
             )
-        values = np.array(of_each(table.texts(name), value))[rows]
+        values = np.array(of_each(table.texts(name), config.columns.group_of(name)))[rows]
         known = sorted(set(values.tolist()))
         if len(known) > MOST_GROUPS:
             raise ConfigError(
