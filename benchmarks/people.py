@@ -1,7 +1,7 @@
 """Measures which accuracy few sites with many people reach, with one guarantee for each person.
 
     FEDLDP_DATA=... python -m benchmarks.people RESULTS.jsonl --budget 60
-    python -m benchmarks.people RESULTS.jsonl --page docs/people.md
+    python -m benchmarks.people RESULTS.jsonl --page benchmarks/pages/people.md
 
 Every contestant is ``person_dp_sgd`` on the same features, and every row belongs to another person.
 The rule is ``fedldp.experiments.comparing``'s: each contestant has eight tries, scored with a

@@ -58,6 +58,7 @@ OTHERS: dict[str, Callable[[], str]] = {
             "failures",
             "fleet",
             "https_rounds",
+            "people",
             "speed",
             "trained_subset",
         )

@@ -1,4 +1,4 @@
-"""The tables of docs/people.md agree with the committed results."""
+"""The tables of people at few sites agree with the committed results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "2026-11-25-people.jsonl"
 
 @pytest.mark.slow
 def test_the_tables_agree_with_the_committed_results() -> None:
-    text = (ROOT / "docs" / "people.md").read_text(encoding="utf-8")
+    text = (ROOT / "benchmarks" / "pages" / "people.md").read_text(encoding="utf-8")
     assert people.updated(text, RunStore(RESULTS).rows) == text
 
 
