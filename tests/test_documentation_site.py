@@ -123,7 +123,7 @@ FIRST = {
     "delete": "time_passes",
     "quantile": "questions",
     "lora": "features",
-    "ray": "performance",
+    "ray": "sweep",
     "budget": "agreements",
     "certificate": "time_passes",
     "parquet": "own_data",

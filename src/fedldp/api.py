@@ -83,7 +83,7 @@ def run(
             per core, or one for a small run. With more than one, call this under
             ``if __name__ == "__main__":``, because each worker imports your script.
         cluster: "auto" or the address of a Ray cluster that does the clients' work, instead of
-            ``workers``; see docs/performance.md.
+            ``workers``; see docs/sweep.md.
         out: the run folder to create; with None, nothing is written.
         evaluate_every: the model is tested after every so many rounds, and after the last one. A
             large number saves time, and changes nothing in the model.

@@ -86,7 +86,7 @@ def advise(
         data_dir: the data folder.
         workers: the number of runs at once; None for one per core.
         cluster: "auto" or the address of a Ray cluster; each of its CPUs then carries out one run
-            at a time, instead of ``workers``; see docs/performance.md.
+            at a time, instead of ``workers``; see docs/sweep.md.
         say: called with a line about every run.
         same_data: whether the table is that of the folder, where nobody can tell.
 

@@ -79,7 +79,7 @@ def compare(
         workers: the number of runs at once, each in a separate process; None for one per core. With
             1, runs take place in this process.
         cluster: "auto" or the address of a Ray cluster; each of its CPUs then carries out one run
-            at a time, instead of ``workers``; see docs/performance.md.
+            at a time, instead of ``workers``; see docs/sweep.md.
         say: called with a line about every run.
         same_data: whether private data are those of the folder, where nobody can tell.
         settings: changes to all recipes that have these settings.

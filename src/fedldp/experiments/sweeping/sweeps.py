@@ -72,7 +72,7 @@ def sweep(
         workers: the number of runs at once, each in its own process; None starts one per core. With
             1, runs take place in this process.
         cluster: "auto" or the address of a Ray cluster; each of its CPUs then carries out one run
-            at a time, instead of ``workers``; see docs/performance.md.
+            at a time, instead of ``workers``; see docs/sweep.md.
         guarantee: the guarantee whose epsilon is shown, as "UNIT:ADVERSARY", such as
             "person:server"; None uses the guarantee of a run's target, and without a target the
             first proven guarantee.
