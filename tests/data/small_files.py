@@ -31,7 +31,10 @@ def idx_bytes(values: np.ndarray) -> bytes:
 
 
 def cifar_bytes(
-    pixels: np.ndarray, labels: list[int], module: str = "numpy.core.multiarray"
+    pixels: np.ndarray,
+    labels: list[int],
+    module: str = "numpy.core.multiarray",
+    key: bytes = b"labels",
 ) -> bytes:
     """Write a pickle as Python 2 did; Python 3's pickler stores byte strings differently."""
 
@@ -52,7 +55,7 @@ def cifar_bytes(
         + b"(" + integer(1) + shape + dtype + b"\x89" + string(pixels.tobytes()) + b"tb"
     )  # fmt: skip
     numbers = b"](" + b"".join(integer(label) for label in labels) + b"e"
-    return b"\x80\x02}(" + string(b"data") + array + string(b"labels") + numbers + b"u."
+    return b"\x80\x02}(" + string(b"data") + array + string(key) + numbers + b"u."
 
 
 def svhn_file(path: Path, count: int, seed: int) -> None:
@@ -94,6 +97,13 @@ def _write_cifar10(folder: Path) -> None:
         (folder / name).write_bytes(cifar_bytes(pixels, list(range(10))))
 
 
+def _write_cifar100(folder: Path) -> None:
+    generator = np.random.default_rng(0)
+    for name in ("train", "test"):
+        pixels = generator.integers(0, 256, (100, 3072), dtype=np.uint8)
+        (folder / name).write_bytes(cifar_bytes(pixels, list(range(100)), key=b"fine_labels"))
+
+
 def _write_svhn(folder: Path) -> None:
     for seed, (part, count) in enumerate((("train", 20), ("test", 10), ("extra", 30))):
         svhn_file(folder / f"{part}_32x32.mat", count, seed)
@@ -107,6 +117,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "mnist": _write_mnist,
     "fmnist": _write_mnist,
     "cifar10": _write_cifar10,
+    "cifar100": _write_cifar100,
     "svhn": _write_svhn,
     "svhn-extra": _write_svhn,
     "covertype": _write_covertype,

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("no_network")
 Install = Callable[[str], PublishedDataset]
 SUBSET = SOURCES["covertype"].stand_in
 assert SUBSET is not None
-IMAGE_SETS = ["mnist", "fmnist", "cifar10", "svhn", "svhn-extra"]
+IMAGE_SETS = ["mnist", "fmnist", "cifar10", "cifar100", "svhn", "svhn-extra"]
 
 
 def digest(data: Dataset) -> str:
@@ -61,7 +61,7 @@ def test_digits_are_those_of_scikit_learn() -> None:
 @pytest.mark.parametrize(
     ("name", "train", "test"),
     [("mnist", 30, 20), ("fmnist", 30, 20), ("cifar10", 50, 10), ("svhn", 20, 10),
-     ("svhn-extra", 30, 10), ("covertype", 56, 14)],
+     ("cifar100", 100, 100), ("svhn-extra", 30, 10), ("covertype", 56, 14)],
 )  # fmt: skip
 def test_small_versions(install: Install, tmp_path: Path, name: str, train: int, test: int) -> None:
     install(name)
@@ -151,6 +151,7 @@ REAL = {
               [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]),
     "fmnist": ([6000] * 10, [1000] * 10),
     "cifar10": ([5000] * 10, [1000] * 10),
+    "cifar100": ([500] * 100, [100] * 100),
 }  # fmt: skip
 
 

@@ -99,6 +99,14 @@ def test_cifar_batch(tmp_path: Path) -> None:
     np.testing.assert_array_equal(images[1, 1, 2], PIXELS[1, 1024 + 64 : 1024 + 96])
 
 
+@pytest.mark.parametrize("kind", ["fine_labels", "coarse_labels"])
+def test_labels_of_cifar100(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "train"
+    path.write_bytes(cifar_bytes(PIXELS, [99, 1, 4, 1], key=kind.encode()))
+    assert read_cifar_batch(path, kind)[1].tolist() == [99, 1, 4, 1]
+    assert "KeyError" in refused(read_cifar_batch, path)
+
+
 def test_cifar_pickle_cannot_run_code(tmp_path: Path) -> None:
     path, marker = tmp_path / "data_batch_1", tmp_path / "marker"
     path.write_bytes(malicious_pickle(marker))

@@ -95,9 +95,9 @@ def load_dataset(
     own name, because results on the two are not comparable.
 
     Args:
-        name: digits, mnist, fmnist (or fashion-mnist), cifar10, svhn, svhn-extra (its extra set, in
-            place of its training set) or covertype; or the path of the user's own .npz, .csv or
-            .parquet file.
+        name: digits, mnist, fmnist (or fashion-mnist), cifar10, cifar100 (by its 100 fine labels),
+            svhn, svhn-extra (its extra set, in place of its training set) or covertype; or the path
+            of the user's own .npz, .csv or .parquet file.
         data_dir: the data folder; see resolve_data_dir.
         columns: the columns of a .csv or .parquet file.
         test_file: a second file with the same columns, to test on.
@@ -198,8 +198,9 @@ def _load_idx(source: PublishedDataset, paths: list[Path]) -> Dataset:
     )
 
 
-def _load_cifar10(source: PublishedDataset, paths: list[Path]) -> Dataset:
-    *train, test = (read_cifar_batch(path) for path in paths)
+def _load_cifar(source: PublishedDataset, paths: list[Path]) -> Dataset:
+    labels = "fine_labels" if source.name == "cifar100" else "labels"
+    *train, test = (read_cifar_batch(path, labels) for path in paths)
     return _from_parts(source, train, test)
 
 
@@ -218,7 +219,8 @@ _LOADERS: dict[str, Callable[[PublishedDataset, list[Path]], Dataset]] = {
     "digits": _load_digits,
     "mnist": _load_idx,
     "fmnist": _load_idx,
-    "cifar10": _load_cifar10,
+    "cifar10": _load_cifar,
+    "cifar100": _load_cifar,
     "svhn": _load_svhn,
     "svhn-extra": _load_svhn,
     "covertype": _load_covertype,
@@ -373,11 +375,18 @@ class _ArraysOnly(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def read_cifar_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Read one batch of CIFAR-10's python version, without running any code in it.
+def read_cifar_batch(
+    path: Path, labelled: str = "labels"
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Read one batch of the python version of CIFAR-10 or CIFAR-100, without running code in it.
 
     The format is specified at https://www.cs.toronto.edu/~kriz/cifar.html: a pickled dictionary
     with rows of 1024 red, 1024 green and 1024 blue values.
+
+    Args:
+        path: the file.
+        labelled: the dictionary's key for the labels: labels (CIFAR-10), or fine_labels or
+            coarse_labels (CIFAR-100).
 
     Returns:
         Images of shape (N, 3, 32, 32) and labels of shape (N,).
@@ -388,11 +397,11 @@ def read_cifar_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     try:
         with path.open("rb") as file:
             batch = _ArraysOnly(file, encoding="bytes").load()
-        pixels, labels = batch[b"data"], np.array(batch[b"labels"], dtype=np.int64)
+        pixels, labels = batch[b"data"], np.array(batch[labelled.encode()], dtype=np.int64)
         if pixels.dtype != np.uint8 or pixels.shape != (len(labels), _CIFAR_PIXELS):
             raise ValueError(f"{pixels.dtype} data of shape {pixels.shape}, {len(labels)} labels")
     except Exception as error:  # a damaged pickle can raise almost any exception
-        raise _unreadable(path, "a CIFAR-10 batch", error) from None
+        raise _unreadable(path, "a CIFAR batch", error) from None
     return pixels.reshape(-1, 3, 32, 32), labels
 
 
