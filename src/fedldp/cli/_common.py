@@ -211,8 +211,16 @@ def print_rows(result: Sweep | Compared, folder: str) -> None:
     say(console, folder, str(result.out))
 
 
-def draw_charts(result: Sweep | Compared, kinds: tuple[str, str]) -> None:
-    """Draw a chart of each kind of file into the result's folder, and name the first."""
+def draw_charts(
+    result: Sweep | Compared, kinds: tuple[str, str], rounds: Callable[[Path], Any] | None = None
+) -> None:
+    """Draw a chart of each kind of file into the result's folder, and name the first.
+
+    Args:
+        result: the result.
+        kinds: file extensions.
+        rounds: draws scores by round, if there is such a chart.
+    """
     from rich.console import Console
 
     from fedldp.reporting.text import say
@@ -223,6 +231,8 @@ def draw_charts(result: Sweep | Compared, kinds: tuple[str, str]) -> None:
     try:
         for kind in kinds:
             result.plot(place / f"chart.{kind}")
+            if rounds is not None:
+                rounds(place / f"rounds.{kind}")
     except ConfigError as error:
         say(stderr, "no chart", str(error))
     else:

@@ -52,7 +52,7 @@ def compare(
     ] = None,
     budget: options.Budget = None,
     tries: Annotated[
-        int | None, typer.Option(help="number of tries per recipe [default: 8]")
+        int | None, typer.Option(help="number of tries per recipe; 1: as it is [default: 8]")
     ] = None,
     seeds: Annotated[
         str | None,
@@ -133,7 +133,7 @@ def compare(
     else:
         print_rows(result, "folder")
     if any(line.mean(result.metric) is not None for line in result.groups):
-        draw_charts(result, ("pdf", "svg"))
+        draw_charts(result, ("pdf", "svg"), result.plot_rounds if result.has_rounds else None)
     say_missing(result.missing, result.out)
     if result.refused:
         raise typer.Exit(2)

@@ -129,6 +129,8 @@ class Maker:
                     "auc": result.rounds[-1].auc, "begun": True}  # fmt: skip
             row["metrics"] = final_of(result.rounds[-1], result.most_frequent)
             row["doubts"] = [each.to_json() for each in result.doubts]
+            if not run.held_out and not run.keeps_predictions:
+                row["by_round"] = _by_round(result)
             if run.keeps_predictions:
                 row["predicted"] = _predicted(result, data.test.features)
         if whole.scores_are_private or (run.held_out and not whole.is_public):
@@ -281,6 +283,16 @@ def _curve_of(result: Result) -> Row:
         "date": found["date"].partition("T")[0],
         "seconds": result.seconds,
     }
+
+
+def _by_round(result: Result) -> dict[str, list[float]]:
+    """Return the scores after every round, with four digits: accuracy and AUC, or R2."""
+    scores = [
+        {"accuracy": each.accuracy, "auc": each.auc, "r2": each.metrics.get("r2")}
+        for each in result.rounds
+    ]
+    known = [name for name in scores[0] if all(each[name] is not None for each in scores)]
+    return {name: [round(float(each[name] or 0.0), 4) for each in scores] for name in known}
 
 
 def _data_words(run: PlannedRun, task: Task, data: Dataset) -> str:

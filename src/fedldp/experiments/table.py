@@ -13,6 +13,9 @@ from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fedldp.accounting.proven import Proven, Together
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError, RunError
@@ -335,6 +338,66 @@ def _draw(
         if deviation:
             low, high = mean - deviation, mean + deviation
             axes.axhspan(low, high, color=colour, alpha=0.12, linewidth=0)
+
+
+def draw_courses(
+    panels: Sequence[tuple[str, Sequence[tuple[str, NDArray[np.float64]]]]],
+    scale: float,
+    label: str,
+    notes: Sequence[str],
+    path: Path | str | None,
+) -> Any:
+    """Draw scores by round, a panel for each guarantee, and return Matplotlib's figure.
+
+    Args:
+        panels: the title of each, and its lines: names, and scores of shape (seeds, rounds).
+        scale: the factor on scores.
+        label: what the scores are.
+        notes: what a reader must know.
+        path: where to save the picture, if anywhere; see ``RunTable.plot``.
+
+    Raises:
+        ConfigError: Matplotlib is not installed, or the file extension is unknown.
+        RunError: the file cannot be written.
+    """
+    place = None if path is None else Path(path)
+    if place is not None and place.suffix.lower() not in _UNDATED:
+        raise ConfigError(f"plot {path}: give a file name that ends in {', '.join(_UNDATED)}")
+    import_extra("matplotlib", extra="report")
+    figures = import_extra("matplotlib.figure", extra="report")
+    lines = [line for note in notes for line in textwrap.wrap(note, 110)]
+    size = max(7.2, 3.6 * len(panels)), 4.2 + 0.12 * len(lines)
+    figure = figures.Figure(figsize=size, layout="constrained")
+    names = list(dict.fromkeys(name for _, curves in panels for name, _ in curves))
+    every = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (title, curves) in zip(every, panels, strict=True):
+        axes.grid(color="#d9d9d9", linewidth=0.7)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set(title=title, xlabel="round")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        for name, found in curves:
+            place_of = names.index(name)
+            colour, rounds = _COLOURS[place_of % len(_COLOURS)], np.arange(1, found.shape[1] + 1)
+            mean, spread = scale * found.mean(0), np.zeros(found.shape[1])
+            if len(found) > 1:
+                spread = scale * found.std(0, ddof=1)
+            marker = _MARKERS[place_of % len(_MARKERS)]
+            axes.plot(rounds, mean, label=name, color=colour, linewidth=1.6, marker=marker,
+                      markersize=4, markevery=max(1, found.shape[1] // 10))  # fmt: skip
+            axes.fill_between(rounds, mean - spread, mean + spread, color=colour, alpha=0.12)
+    every[0].set_ylabel(label)
+    figure.suptitle("\n".join(lines), fontsize=7, ha="left", x=0.01)
+    handles = {
+        text: each
+        for axes in every
+        for each, text in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center",
+                  ncols=1 if len(handles) < 4 else 2, frameon=False)  # fmt: skip
+    if place is not None:
+        _save(figure, place)
+    return figure
 
 
 def _set_ticks(axes: Any, epsilons: Sequence[float], at_points: bool) -> None:

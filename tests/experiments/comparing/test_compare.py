@@ -496,3 +496,90 @@ def test_metrics_of_classes_are_refused_for_numbers(metric: str) -> None:
 def test_r2_is_refused_for_classes() -> None:
     with pytest.raises(ConfigError, match="metric = r2: for these labels, choose accuracy, loss"):
         compared(metric="r2")
+
+
+def lines_of(made: Any, scores: dict[tuple[str, float], list[float]]) -> Any:
+    """Return a comparison whose seeds 0, 1, ... have these accuracies, by name and epsilon."""
+    return replace(
+        made,
+        groups=[
+            replace(
+                made.groups[0], name=name, epsilon=epsilon, seeds=len(values),
+                runs=[{"seed": seed, "accuracy": value} for seed, value in enumerate(values)],
+            )
+            for (name, epsilon), values in scores.items()
+        ],
+    )  # fmt: skip
+
+
+def test_contestants_are_compared_with_the_best_by_the_same_seeds(made: Any) -> None:
+    found = lines_of(
+        made,
+        {
+            ("good", 4.0): [0.50, 0.60, 0.70],
+            ("close", 4.0): [0.52, 0.57, 0.68],
+            ("bad", 4.0): [0.48, 0.58, 0.68],  # always 2 points less, although its spread is 10
+            ("one", 4.0): [0.2],
+        },
+    )
+    rows = {row["name"]: row["behind"] for row in found.rows}
+    assert rows["good"] is None
+    assert rows["bad"]["difference"] == pytest.approx(-0.02)
+    assert rows["bad"]["interval"] == pytest.approx((-0.02, -0.02))
+    low, high = rows["close"]["interval"]
+    # Student's t with 2 degrees of freedom: 4.302653 times the standard error.
+    assert (high - low) / 2 == pytest.approx(4.302653 * np.std([2, -3, -2], ddof=1) / 3**0.5 / 100)
+    assert (rows["one"]["seeds"], rows["one"]["interval"]) == (1, None)
+    latex = found.to_latex()
+    assert latex.count("\\mathbf") == 2  # the best, and what is not told apart from it
+    assert "$-2.00$ $[-2.00, -2.00]$" in latex
+    (one,) = (line for line in latex.splitlines() if line.startswith("one & $20.00"))
+    assert "\\S" in one
+    assert "fewer seeds (1) than the others (3)" in latex
+    assert any("not told apart: close" in note for note in found.notes())
+    loss = replace(found, metric="loss")
+    assert all(row["behind"] is None for row in loss.rows)  # there are no losses
+
+
+def test_one_try_measures_every_contestant_as_it_is(tmp_path: Path) -> None:
+    found = compared(tmp_path / "out", BOTH[0], tries=1, epsilon=4, seeds=[0, 1], rounds=2)
+    rows = [
+        json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()
+    ]
+    assert [row["purpose"] for row in rows] == ["measured", "measured"]
+    assert found.summary()["complete"]
+    (row,) = found.rows
+    assert row["as_it_is"]
+    assert found.shown()[1][0][4] == "as it is"
+    assert f"as it is, not tuned: {BOTH[0]}" in found.notes()
+    assert "\\circ" in found.to_latex()
+    assert [len(row["by_round"]["accuracy"]) for row in rows] == [2, 2]
+    assert [row["by_round"]["accuracy"][-1] for row in rows] == pytest.approx(
+        [row["accuracy"] for row in rows], abs=1e-4
+    )
+    found.plot_rounds(tmp_path / "rounds.svg")
+    chart = (tmp_path / "rounds.svg").read_text()
+    assert "epsilon 4" in chart
+    assert words.short(SIMULATED) in chart
+
+
+def test_settings_of_a_grid_need_not_stand_elsewhere() -> None:
+    file = write(
+        """
+        guarantee = "client-run:server"
+        epsilon = 4
+        [set]
+        dataset = "digits"
+        model = "logistic"
+        num_clients = 12
+        rounds = 1
+        [contestants.mine]
+        system = "composed"
+        set = {mechanism = "k_closest", bound = "norm"}
+        grid = {learning_rate = [0.1, 0.5], clip = [1.0, 2.0]}
+        """
+    )
+    entry = design_of(file, {}).entries["mine"]
+    assert entry.config.clip == 1.0
+    assert entry.config.learning_rate == 0.1
+    assert len(entry.grid or ()) == 4

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedldp.accounting.guarantees import HOUSE, Adversary, Unit
 from fedldp.accounting.proven import Proven, Together, together
 from fedldp.accounting.statement import WHOLE_RUN
 from fedldp.algorithms.systems import whose_word
+from fedldp.core.deferred import special
+from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.core.kinds import EPSILON_COMPARED, IDEALISED, NOT_PROVEN_HERE, ONLY_IDEALISED
 from fedldp.data import Dataset
-from fedldp.experiments.comparing.comparison import Cell, Comparison
+from fedldp.experiments.comparing.comparison import Cell, Comparison, score
 from fedldp.experiments.comparing.design import Design
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import Row
 from fedldp.experiments.store import RunStore
-from fedldp.experiments.table import NAMES, Group, RunTable
+from fedldp.experiments.table import NAMES, Group, RunTable, draw_courses
 from fedldp.reporting import words
 from fedldp.reporting.record import as_json, replace_file
 from fedldp.reporting.scores import LESS_IS_BETTER, TestSet
@@ -38,6 +43,7 @@ class Line(Group):
         tries: the number of candidate hyperparameters tried; incompatible ones do not count.
         of_tries: the largest number of tries that a contestant may have.
         cpu_seconds: the CPU seconds of its tries and measured runs.
+        as_it_is: whether it had one try, which was measured without being tried first.
     """
 
     seeds: int
@@ -46,6 +52,12 @@ class Line(Group):
     tries: int
     of_tries: int
     cpu_seconds: float
+    as_it_is: bool = False
+
+    def by_seed(self, metric: str) -> dict[int, float]:
+        """Return the value of a metric for each seed that has one."""
+        pairs = zip(self.runs, map(partial(score, metric=metric), self.runs), strict=True)
+        return {row["seed"]: value for row, value in pairs if value is not None}
 
     @property
     def stated(self) -> float | None:
@@ -66,6 +78,37 @@ class Line(Group):
     def is_marked(self) -> bool:
         """Whether it has scores, but had fewer tries than allowed."""
         return bool(self.runs) and self.tries < self.of_tries
+
+
+@dataclass(frozen=True)
+class Behind:
+    """How far a contestant is from the best one of its epsilon, paired by seed.
+
+    Attributes:
+        best: the best contestant.
+        difference: the mean over common seeds of its score less that of the best.
+        interval: the 95 % interval of the difference; None for fewer than two common seeds.
+        seeds: the number of common seeds.
+    """
+
+    best: str
+    difference: float
+    interval: tuple[float, float] | None
+    seeds: int
+
+    @property
+    def is_close(self) -> bool:
+        """Whether the interval contains 0: the contestant cannot be told apart from the best."""
+        return self.interval is not None and self.interval[0] <= 0 <= self.interval[1]
+
+
+def interval_of(values: Sequence[float]) -> tuple[float, float] | None:
+    """Return the 95 % interval of a mean, by Student's t; None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    mean, error = float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    half = float(special.stdtrit(len(values) - 1, 0.975)) * error
+    return mean - half, mean + half
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -92,6 +135,9 @@ class Compared(RunTable[Line]):
 
         The keys: "name"; "epsilon", for which the budget was solved (None for a reference); "mean"
         and "deviation" (n - 1) over the number of "seeds"; "settings", the chosen settings;
+        "interval", the 95 % interval of the mean; "behind", how far it is from the "best" of its
+        epsilon, paired by seed ("difference", its 95 % "interval", "seeds"), None for the best
+        itself; "as_it_is", whether it was measured without tuning;
         "proven", the epsilon that the statement proves: None if the statement proves nothing, or if
         only the user's own code, which "stated_by" then names, states the epsilon; "idealised",
         whether the epsilon holds only for real numbers; "conditions", what it rests on, and
@@ -110,10 +156,36 @@ class Compared(RunTable[Line]):
                 "stated_by": line.stated_by,
                 "conditions": words.facts(line.conditions),
                 "figure": words.figure(line.figure(self.metric)),
+                "interval": interval_of(line.values(self.metric)),
+                "behind": None if (found := self.behind(line)) is None else asdict(found),
+                "as_it_is": line.as_it_is,
                 "refused": line.refused,
             }
             for line in self.groups
         ]
+
+    def best(self, epsilon: float | None) -> Line | None:
+        """Return the line with the best mean at an epsilon; None if there is none, or no choice."""
+        here = [line for line in self.groups if line.epsilon == epsilon and self._seeds(line)]
+        if epsilon is None or len(here) < 2:
+            return None
+        sign = -1 if self.metric in LESS_IS_BETTER else 1
+        return max(here, key=lambda line: sign * (line.mean(self.metric) or 0.0))
+
+    def behind(self, line: Line) -> Behind | None:
+        """Return how far a line is from the best of its epsilon; None for the best itself."""
+        best = self.best(line.epsilon)
+        if best is None or best is line:
+            return None
+        one, other = line.by_seed(self.metric), best.by_seed(self.metric)
+        found = [one[seed] - other[seed] for seed in one if seed in other]
+        if not found:
+            return None
+        return Behind(best.name, float(np.mean(found)), interval_of(found), len(found))
+
+    def _has_fewer_seeds(self, line: Line) -> bool:
+        """Return whether a line has scores for fewer seeds than another line."""
+        return 0 < self._seeds(line) < max(map(self._seeds, self.groups))
 
     def _seeds(self, line: Line) -> int:
         """Return the number of seeds that have a score."""
@@ -164,6 +236,9 @@ class Compared(RunTable[Line]):
         if fewer := dict.fromkeys(line.name for line in self.groups if line.is_marked):
             most = max(line.of_tries for line in self.groups)
             found.append(f"* fewer than {most} tries: {', '.join(fewer)}")
+        if untuned := dict.fromkeys(line.name for line in self.groups if line.as_it_is):
+            found.append(f"as it is, not tuned: {', '.join(untuned)}")
+        found += self._told_apart()
         if ideal := dict.fromkeys(line.name for line in self.groups if line.idealised):
             found.append(words.line(ONLY_IDEALISED(of=tuple(ideal))))
         own = dict.fromkeys(line.stated_by for line in self.groups if line.stated_by != HOUSE)
@@ -173,6 +248,21 @@ class Compared(RunTable[Line]):
         if missing := self.missing:
             found.append(f"not measured yet: {'; '.join(missing)}")
         return found
+
+    def _told_apart(self) -> Iterator[str]:
+        """Yield, for each epsilon, which contestant is best, and which may be as good."""
+        for epsilon in dict.fromkeys(line.epsilon for line in self.groups if line.epsilon):
+            best = self.best(epsilon)
+            if best is None:
+                continue
+            behind = {
+                line.name: self.behind(line) for line in self.groups if line.epsilon == epsilon
+            }
+            close = [name for name, each in behind.items() if each and each.is_close]
+            text = f"best at epsilon {epsilon:g}: {best.name}"
+            if close:
+                text += f"; by 95 % intervals, paired by seed, not told apart: {', '.join(close)}"
+            yield text
 
     def shown(self) -> tuple[list[str], list[list[str]]]:
         """Return the table to display: its column headings and its rows."""
@@ -184,7 +274,7 @@ class Compared(RunTable[Line]):
                 "none" if line.epsilon is None else f"{line.epsilon:g}",
                 "refused" if line.refused is not None else line.shown(self.metric) or "-",
                 f"{self._seeds(line)}" + (f" of {line.seeds}" if self._is_missing(line) else ""),
-                f"{line.tries}{' *' if line.is_marked else ''}",
+                ("as it is" if line.as_it_is else f"{line.tries}") + " *" * line.is_marked,
                 f"{line.cpu_seconds:,.0f}",
                 "" if line.stated is None and self._is_missing(line) else number(line.stated),
                 "yes" if line.idealised else "no",
@@ -211,6 +301,7 @@ class Compared(RunTable[Line]):
                 "of_seeds": line.seeds,
                 "tries": line.tries,
                 "of_tries": line.of_tries,
+                "as_it_is": line.as_it_is,
                 "cpu_seconds": line.cpu_seconds,
                 "proven_epsilon": line.proven_here,
                 "stated_epsilon": line.stated,
@@ -229,7 +320,10 @@ class Compared(RunTable[Line]):
     def to_latex(self) -> str:
         """Return a LaTeX table: a row per contestant, a column per epsilon.
 
-        The table needs no LaTeX package. A star marks fewer tries, a dagger idealised arithmetic.
+        The table needs no LaTeX package. The best of each epsilon is bold, and whatever cannot be
+        told apart from it. A second table has the differences from the best, paired by seed. A star
+        marks fewer tries, a circle what was not tuned, a section sign fewer seeds, a dagger
+        idealised arithmetic.
         """
         epsilons = list(dict.fromkeys(line.epsilon for line in self.groups if line.epsilon))
         rows = []
@@ -250,9 +344,22 @@ class Compared(RunTable[Line]):
             "\\hline",
             "\\end{tabular}",
             "",
+            *self._latex_differences(epsilons),
             "\\par\\footnotesize",
         ]
-        sentences = [_escaped(note[:1].upper() + note[1:]) + "." for note in self.notes()]
+        sentences = []
+        if self._is_paired:
+            sentences.append(
+                "Bold: the best of each $\\varepsilon$, and what the 95 \\% interval of the "
+                "difference, paired by seed, does not tell apart from it."
+            )
+        if few := {self._seeds(line) for line in self.groups if self._has_fewer_seeds(line)}:
+            most = max(map(self._seeds, self.groups))
+            less = " or ".join(map(str, sorted(few)))
+            sentences.append(f"\\S: fewer seeds ({less}) than the others ({most}).")
+        if any(line.as_it_is for line in self.groups):
+            sentences.append("$\\circ$: as it is, not tuned.")
+        sentences += [_escaped(note[:1].upper() + note[1:]) + "." for note in self.notes()]
         if any(line.idealised for line in self.groups):
             sentences.append("$\\dagger$: idealised arithmetic.")
         done = (line.figure(self.metric) for line in self.groups if line.runs)
@@ -264,9 +371,88 @@ class Compared(RunTable[Line]):
         if line.refused is not None or not self._seeds(line):
             return "refused" if line.refused is not None else "--"
         marks = ("*" if line.is_marked else "") + ("\\dagger" if line.idealised else "")
+        marks += ("\\circ" if line.as_it_is else "") + (
+            "\\S" if self._has_fewer_seeds(line) else ""
+        )
         marks += "\\ddagger" if line.figure(self.metric).is_better is False else ""
         text = line.in_words(self.metric, " \\pm ")
+        behind = self.behind(line)
+        if line is self.best(line.epsilon) or (behind is not None and behind.is_close):
+            text = f"\\mathbf{{{text}}}"
         return f"${text}{f'^{{{marks}}}' if marks else ''}$"
+
+    @property
+    def _is_paired(self) -> bool:
+        return any(self.behind(line) is not None for line in self.groups)
+
+    def _latex_differences(self, epsilons: Sequence[float]) -> list[str]:
+        """Return a LaTeX table of the differences from the best of each epsilon, with intervals."""
+        if not self._is_paired:
+            return []
+        scale, decimals = (100, 2) if self.metric in words.SHARES else (1, 4)
+        rows = []
+        for name in dict.fromkeys(line.name for line in self.groups if line.epsilon):
+            cells = []
+            for epsilon in epsilons:
+                (line,) = (e for e in self.groups if (e.name, e.epsilon) == (name, epsilon))
+                found = self.behind(line)
+                text = "best" if line is self.best(epsilon) else "--"
+                if found is not None:
+                    text = f"${scale * found.difference:+.{decimals}f}$"
+                if found is not None and found.interval is not None:
+                    low, high = (f"{scale * end:.{decimals}f}" for end in found.interval)
+                    text += f" $[{low}, {high}]$"
+                cells.append(text)
+            rows.append(" & ".join([_escaped(name), *cells]) + " \\\\")
+        heads = ["less the best", *(f"$\\varepsilon = {epsilon:g}$" for epsilon in epsilons)]
+        return [
+            f"\\begin{{tabular}}{{l{'c' * len(epsilons)}}}", "\\hline",
+            " & ".join(heads) + " \\\\", "\\hline", *rows, "\\hline", "\\end{tabular}", "",
+        ]  # fmt: skip
+
+    def _curves(self) -> dict[int, NDArray[np.float64]]:
+        """Return the scores by round of each line that has them, shape (seeds, rounds)."""
+        return {
+            id(line): np.array([row["by_round"][self.metric] for row in line.runs])
+            for line in self.groups
+            if line.runs and all(self.metric in row.get("by_round", ()) for row in line.runs)
+        }
+
+    @property
+    def has_rounds(self) -> bool:
+        """Whether there are scores by round to draw."""
+        return bool(self._curves())
+
+    def plot_rounds(self, path: Path | str | None = None) -> Any:
+        """Draw the score by round, one panel for each epsilon; see ``plot``.
+
+        Bands are one standard deviation over seeds; a reference is in every panel.
+
+        Raises:
+            ConfigError: Matplotlib is not installed, the file extension is unknown, or the runs
+                have no scores by round in this metric.
+            RunError: the file cannot be written.
+        """
+        curves = self._curves()
+        if not curves:
+            raise ConfigError(f"chart: no run has its {NAMES[self.metric]} by round")
+        known = dict.fromkeys(line.epsilon for line in self.groups if line.epsilon)
+        epsilons: list[float | None] = [*known] or [None]
+        panels = [
+            (
+                "no guarantee" if epsilon is None else f"epsilon {epsilon:g}",
+                [
+                    (line.name + (" (no guarantee)" if line.epsilon is None else ""), found)
+                    for line in self.groups
+                    if line.epsilon in (epsilon, None)
+                    and (found := curves.get(id(line))) is not None
+                ],
+            )
+            for epsilon in epsilons
+        ]
+        scale, unit = (100, " in %") if self.metric in words.SHARES else (1, "")
+        label = f"{NAMES[self.metric]}{unit}"
+        return draw_courses(panels, scale, label, self.facts_in_words(), path)
 
     def points(self) -> Iterator[tuple[Group, str, float | None]]:
         """Yield what the chart shows; a contestant's name has marks for caveats of its points."""
@@ -385,6 +571,7 @@ def _line(design: Design, comparison: Comparison, cell: Cell, store: RunStore, o
         chosen = row["try"] | {
             k: v for k, v in row["settings"].items() if v is not None and k not in row["try"]
         }
+    as_it_is = comparison.contestant(cell).as_it_is
     by = dict.fromkeys(proven.stated_by for proven in each)
     return Line(
         name=cell.contestant,
@@ -397,9 +584,10 @@ def _line(design: Design, comparison: Comparison, cell: Cell, store: RunStore, o
         seeds=len(comparison.seeds_of(cell)),
         chosen=chosen,
         stated_by=", ".join(by) or whose_word(design.entries[cell.contestant].config),
-        tries=sum(bool(row.get("begun")) for row in found.tries),
+        tries=int(as_it_is) or sum(bool(row.get("begun")) for row in found.tries),
         of_tries=design.tries,
         cpu_seconds=round(found.cpu_seconds, 1),
+        as_it_is=as_it_is,
     )
 
 

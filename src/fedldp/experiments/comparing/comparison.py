@@ -60,6 +60,7 @@ class Contestant:
         tries: its candidate hyperparameters; if two have the same score, the earlier one is chosen.
         guarantee: the guarantee to which it is calibrated.
         role: how it is treated.
+        as_it_is: whether it has one try, which is measured without being tried first.
         data_of: the task whose data it gets instead of the cell's data, if it has its own features;
             None for the cell's data.
 
@@ -72,6 +73,7 @@ class Contestant:
     tries: Sequence[Try]
     guarantee: GuaranteeKind
     role: Role = "calibrated"
+    as_it_is: bool = False
     data_of: str | None = None
 
     def __post_init__(self) -> None:
@@ -100,6 +102,8 @@ class Contestant:
     ) -> Contestant:
         """Return a contestant with tries that change settings of ``config``.
 
+        With a single try, the contestant is measured as it is.
+
         Raises:
             ConfigError: it has no tries, or has the same try twice.
         """
@@ -109,6 +113,7 @@ class Contestant:
             tries=tries,
             guarantee=guarantee,
             role=role,
+            as_it_is=len(tries) == 1,
         )
 
 
@@ -246,7 +251,7 @@ class Comparison:
 
     def tries(self, cell: Cell) -> list[PlannedRun]:
         """Return the runs that try the hyperparameters of a cell, in order."""
-        tries = self.contestant(cell).tries
+        tries = () if self.contestant(cell).as_it_is else self.contestant(cell).tries
         return [self.run(cell, attempt, "tried", CHOSEN_ON) for attempt in tries]
 
     def is_tried(self, cell: Cell, known: Mapping[str, Row]) -> bool:
@@ -260,6 +265,8 @@ class Comparison:
             cell: the cell.
             known: the rows so far, by digest.
         """
+        if self.contestant(cell).as_it_is:
+            return self.contestant(cell).tries[0]
         rows = [known.get(run.digest) for run in self.tries(cell)]
         found = [row for row in rows if row is not None]
         best = choose(found, self.metric) if len(found) == len(rows) else None

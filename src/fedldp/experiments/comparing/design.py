@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from pydantic_core import PydanticUndefined
+
 from fedldp.accounting.guarantees import unit_and_adversary
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import find_system
@@ -97,9 +99,9 @@ class Design:
             raise ConfigError(
                 f"delta = {self.guarantee.delta:g}: give a number above 0 and below 1"
             )
-        if not 2 <= self.tries <= MOST_TRIES:
+        if not 1 <= self.tries <= MOST_TRIES:
             raise ConfigError(
-                f"tries = {self.tries}: give 2 to {MOST_TRIES}, because one try leaves no choice"
+                f"tries = {self.tries}: give 1 (every contestant as it is) to {MOST_TRIES}"
             )
         for name, entry in self.entries.items():
             if entry.grid is not None and len(entry.grid) > self.tries:
@@ -294,7 +296,7 @@ def design_of(
 def _most_points(entries: Mapping[str, Entry]) -> int:
     """Return the default number of tries: 8, or the size of the largest grid if that is larger."""
     grids = [len(entry.grid) for entry in entries.values() if entry.grid is not None]
-    return max([*grids, 2]) if len(grids) == len(entries) else max([*grids, TRIES])
+    return max(grids) if grids and len(grids) == len(entries) else max([*grids, TRIES])
 
 
 def _number(name: str, value: Any) -> float:
@@ -411,6 +413,7 @@ def _entry(path: Recipe, name: str, table: Any, shared: Mapping[str, Any]) -> En
                 f"{where}: {key}: unknown key; a contestant has {', '.join(_OF_CONTESTANTS)}"
             )
     own, reference = table.get("set", {}), table.get("reference", False)
+    grid = grid_of(name, table["grid"]) if "grid" in table else None
     if not isinstance(own, dict) or not isinstance(reference, bool):
         raise ConfigError(f"{where}: set must be a table of settings, and reference true or false")
     try:
@@ -421,11 +424,17 @@ def _entry(path: Recipe, name: str, table: Any, shared: Mapping[str, Any]) -> En
             system = str(table["system"])
             fields = find_system(system).model_fields
             of_all = {key: value for key, value in shared.items() if key in fields}
-            config = from_mapping({"target": _ANY, **of_all, **own, "system": system})
+            # The grid may have settings that nothing else gives, such as a learning rate.
+            tried = {
+                key: value
+                for key, value in (grid or ({},))[0].items()
+                if key in fields and fields[key].get_default() in (None, PydanticUndefined)
+            }
+            config = from_mapping({"target": _ANY, **tried, **of_all, **own, "system": system})
             config = _without(config, _ANY)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
-    return Entry(config, grid_of(name, table["grid"]) if "grid" in table else None, reference)
+    return Entry(config, grid, reference)
 
 
 def _check_shared(entries: Mapping[str, Entry]) -> None:

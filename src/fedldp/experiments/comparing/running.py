@@ -68,7 +68,8 @@ def compare(
             are numbers, r2 or loss. The default is the first of these.
         budget: no run begins after this time, which is given in seconds or as in "20m"; the result
             then says what is missing, and the same call with the same ``out`` completes it.
-        tries: the number of candidate hyperparameters per contestant; 8 by default.
+        tries: the number of candidate hyperparameters per contestant; 8 by default. 1 measures
+            every contestant as it is.
         seeds: the seeds to measure; by default three, and ten at an epsilon of 1 or less.
         out: the folder. If it already holds this comparison, or a part of it, that comparison is
             continued. With None, nothing is kept.
@@ -167,7 +168,8 @@ class CompareExperiment(OfComparison[Compared]):
         self._design = design
         self.configs = [entry.config for entry in design.entries.values()]
         # Refuses data of which nobody can be held out.
-        self.maker.data_for(comparison.tries(cells[0])[0])
+        for run in [run for cell in cells for run in comparison.tries(cell)][:1]:
+            self.maker.data_for(run)
 
     def document(self) -> Document:
         """Return its settings."""

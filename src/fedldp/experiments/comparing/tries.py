@@ -37,9 +37,13 @@ def default_tries(config: RunConfig, problem: Problem, most: int) -> tuple[Try, 
         problem: the shape of its data.
         most: the largest number of tries; there may be fewer.
 
+    With one try, ``config`` is measured as it is.
+
     Raises:
         ConfigError: nothing can be varied.
     """
+    if most == 1:
+        return ({},)
     levels = _levels(config, problem)
     points = product(*(range(len(values)) for values in levels.values()))
     order = sorted(points, key=lambda point: (max(point, default=0), sum(point), point[::-1]))
@@ -65,7 +69,7 @@ def grid_of(name: str, given: Any) -> tuple[Try, ...]:
             of which are tried.
 
     Raises:
-        ConfigError: the grid has neither form, or fewer than two tries.
+        ConfigError: the grid has neither form.
     """
     match given:
         case list() if given and all(isinstance(each, Mapping) and each for each in given):
@@ -77,11 +81,6 @@ def grid_of(name: str, given: Any) -> tuple[Try, ...]:
                 f"contestant {name}: grid = {given}: give lists of values, such as "
                 "{clip = [1.0, 0.5]}, or a list of tries"
             )
-    if len(found) < 2:
-        raise ConfigError(
-            f"contestant {name}: its grid has only one point, which leaves no choice; give at "
-            "least two"
-        )
     return tuple(found)
 
 
