@@ -37,7 +37,7 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
     return {(line.unit, line.adversary): line.epsilon for line in guarantees}
 
 
-@pytest.mark.parametrize("bound", ["norm", "direction"])
+@pytest.mark.parametrize("bound", ["norm", "layers", "direction"])
 @pytest.mark.parametrize(
     ("channel", "refused", "remedy"),
     [("sum", "k_closest", "gaussian_share"), ("shuffle", "laplace", "k_closest")],

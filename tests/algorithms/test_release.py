@@ -35,6 +35,7 @@ RELEASES: dict[str, tuple[Bound, Mechanism]] = {
     "range": (InRange(sizes=(5, 8), radius=0.5), TwoPoint(1.0)),
     "range of changes": (InRange(sizes=(5, 8), send="update"), TwoPoint(1.0)),
     "l2": (InNorm(clip=1.0), Gaussian(1.0, 2.0)),
+    "layers": (InNorm(clip=1.0, by_layer=True, sizes=(5, 8), send="update"), Gaussian(1.0, 2.0)),
     "rotated": (Rotated(clip=1.0), SharedGaussian(1000.0, 1_100_000, 10, 24)),
     "box": (InBox(box=Box(0.5)), ClippedCodes(clip=0.5, bits=24)),
 }
@@ -159,3 +160,21 @@ def test_limits_are_for_the_requested_norm() -> None:
     assert InBox(box=Box(0.5)).limit(1, 100) == 50.0
     assert InRange(sizes=(3,), clip=4.0).limit(1, 3) == 4.0
     assert Unbounded().limit(2, 3) == np.inf
+
+
+def test_each_layer_is_within_its_share_of_the_clip() -> None:
+    bound = InNorm(clip=3.0, by_layer=True, sizes=(5, 8), send="update")
+    given = rows(4)
+    given[1, :5] = WEIGHTS[:5] + np.float32(1e-3)  # one layer is short, and stays as it is
+    given[2] = 3e38
+    found, changes = bound.apply(given, TOLD), given - WEIGHTS.astype(np.float64)
+    norms = np.stack([np.linalg.norm(part, axis=1) for part in np.split(found, [5], 1)])
+    assert (norms <= 3.0 / np.sqrt(2) * (1 + 1e-12)).all()
+    assert (np.linalg.norm(found, axis=1) <= 3.0 * (1 + 1e-12)).all()
+    np.testing.assert_array_equal(found[1, :5], changes[1, :5])
+    for part, whole in zip(np.split(found, [5], 1), np.split(changes, [5], 1), strict=True):
+        cosine = (
+            (part * whole).sum(1) / np.linalg.norm(part, axis=1) / np.linalg.norm(whole, axis=1)
+        )
+        np.testing.assert_allclose(cosine, 1)
+    assert bound.limit(2, SIZE) == InNorm(clip=3.0).limit(2, SIZE)

@@ -22,7 +22,7 @@ COMPOSED: tuple[dict[str, Any], ...] = (
     {"participation": "once"},
     {"bound": "norm", "mechanism": "gaussian"},
     {"bound": "direction", "mechanism": "k_closest", "epsilon": 8.0, "channel": "shuffle"},
-    {"mechanism": "gaussian_share", "channel": "sum", "bound": "norm"},
+    {"mechanism": "gaussian_share", "channel": "sum", "bound": "layers"},
     {"mechanism": "codes", "channel": "sum"},
     {"mechanism": "none", "server_optimizer": "adam", "server_rate": 0.05},
     {"server_optimizer": "momentum"},

@@ -306,18 +306,35 @@ class InNorm(Bound):
         order: the order of the norm.
         direction: whether to send only the direction, with an L2 norm of ``clip``. A row of zeros
             has no direction, so a public direction with equal coordinates replaces it.
+        by_layer: whether each of the model's L tensors is scaled down by itself first, to an L2
+            norm of at most clip/sqrt(L), so that the norm of all of them is at most ``clip``.
+        sizes: the number of coordinates in each tensor; () until the bound is bound to a model.
+
+    Source: H. B. McMahan, D. Ramage, K. Talwar, L. Zhang, "Learning Differentially Private
+    Recurrent Language Models", ICLR 2018, for ``by_layer``.
     """
 
     clip: float
     order: Literal[1, 2] = 2
     direction: bool = False
+    by_layer: bool = False
+    sizes: tuple[int, ...] = ()
+
+    def bound_to(self, layout: Layout) -> Self:
+        """Return this bound with the sizes of a model's tensors."""
+        return replace(super().bound_to(layout), sizes=layout.sizes)
 
     def apply(self, rows: NDArray[np.float32], broadcast: Broadcast) -> NDArray[np.floating]:
         """Return rows of any norm, or directions in float64; see ``Bound.apply``."""
         values = super().apply(rows, broadcast)
-        if not self.direction:
+        if not (self.direction or self.by_layer):
             return values
         wide = values.astype(np.float64)  # a copy, which may be changed
+        if self.by_layer:
+            limit = self.clip / math.sqrt(len(self.sizes))
+            for layer in np.split(wide, np.cumsum(self.sizes)[:-1], axis=1):
+                layer *= (limit / np.maximum(_norms(layer), limit))[:, None]
+            return wide
         wide[~wide.any(axis=1)] = 1.0
         return wide * (self.clip / _norms(wide))[:, None]
 

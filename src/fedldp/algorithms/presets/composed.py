@@ -104,9 +104,10 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
     ),
     Offer(
         "bound",
-        Literal["range", "norm", "direction"],
+        Literal["range", "norm", "layers", "direction"],
         "coordinates in which weights are randomised: range (scaled to the ranges of each layer), "
-        "norm (not scaled, with a norm of at most clip) or direction (only the direction, with "
+        "norm (not scaled, with a norm of at most clip), layers (as norm, but each of L tensors "
+        "is first scaled down to clip/sqrt(L) by itself) or direction (only the direction, with "
         "norm clip)",
         "range",
     ),
@@ -364,6 +365,12 @@ def bound_of(settings: Settings) -> Bound:
             "bound = direction and local_update = statistics: statistics need their size as well "
             "as their direction; set bound = norm, or local_update = solution"
         )
+    layers = settings.bound == "layers"
+    if layers and chart is not None:
+        raise ConfigError(
+            f"bound = layers and local_update = {settings.local_update}: it sends no layers; set "
+            "bound = norm"
+        )
     whole = settings.bound == "direction"
     if settings.mechanism == _SHARE:
         if settings.bound == "range":
@@ -371,7 +378,7 @@ def bound_of(settings: Settings) -> Bound:
                 f"bound = range and mechanism = {_SHARE}: its noise is for a vector of bounded "
                 "norm; set bound = norm"
             )
-        return Rotated(clip=settings.clip, send=send, chart=chart, direction=whole)
+        return Rotated(clip=settings.clip, send=send, chart=chart, direction=whole, by_layer=layers)
     if settings.bound == "range":
         return InRange.of(settings)
     if within_one:
@@ -379,7 +386,7 @@ def bound_of(settings: Settings) -> Bound:
             f"bound = {settings.bound} and mechanism = {settings.mechanism}: it randomises each "
             "coordinate between -1 and 1, and does not use clip; set bound = range"
         )
-    return InNorm(clip=settings.clip, send=send, chart=chart, direction=whole)
+    return InNorm(clip=settings.clip, send=send, chart=chart, direction=whole, by_layer=layers)
 
 
 def sent(settings: Settings) -> tuple[Send, Chart | None]:
