@@ -145,19 +145,45 @@ def variances_of_one_range(engine: Engine) -> Sequence[float]:
     return [float(whole**2 / np.average(radii**2, weights=sizes)) for radii, sizes, whole in found]
 
 
+def first_noise(engine: Engine, *models: str) -> Sequence[float]:
+    """Return the noise of round 1 in percent of a weight's deviation, its least and its largest.
+
+    The noise is the deviation of the mean of 500 reports at epsilon 10, in adaptive ranges, of
+    weights as they are at first; there is a least and a largest tensor for each model.
+    """
+    found: list[float] = []
+    for model in models:
+        tensors = _initial_tensors(model)
+        spreads = [each.std() for each in tensors]
+        noises = [
+            np.sqrt(TwoPoint(10.0).variance((each - middle) / radius).mean() / 500) * radius
+            for each in tensors
+            for middle, radius in [((each.max() + each.min()) / 2, (each.max() - each.min()) / 2)]
+        ]
+        shares = [100 * noise / spread for noise, spread in zip(noises, spreads, strict=True)]
+        found += [float(min(shares)), float(max(shares))]
+    return found
+
+
 @cache
 def _initial_radii(model: str) -> tuple[NDArray[np.float64], NDArray[np.int64], float]:
     """Return the radii of a model's initial tensors (seed 0), their sizes, and the common radius.
 
     Biases are left out: the VGG's begin at 0 and have the smallest radius allowed.
     """
-    shape = {"cnn": (1, 28, 28), "vgg": (3, 32, 32)}[model]
-    with torch_seeded(Stream.simulation(seed=0, round=0, client=0, purpose="model")):
-        tensors = [each for each in build_model(model, shape, 10).parameters() if each.ndim > 1]
-    weights = np.concatenate([each.detach().numpy().ravel() for each in tensors])
-    sizes = tuple(each.numel() for each in tensors)
+    tensors = _initial_tensors(model)
+    weights = np.concatenate(tensors)
+    sizes = tuple(each.size for each in tensors)
     layers, whole = (
         Ranges.of_public(weights, pieces, floor=0.001, margin=1.0)
         for pieces in (sizes, (weights.size,))
     )
     return np.asarray(layers.radii), np.asarray(sizes), float(np.max(whole.radii))
+
+
+def _initial_tensors(model: str) -> list[NDArray[np.float32]]:
+    """Return a model's initial weights (seed 0) by tensor, without biases and norms."""
+    shape = (1, 28, 28) if model == "cnn" else (3, 32, 32)
+    with torch_seeded(Stream.simulation(seed=0, round=0, client=0, purpose="model")):
+        tensors = [each for each in build_model(model, shape, 10).parameters() if each.ndim > 1]
+    return [each.detach().numpy().ravel() for each in tensors]
