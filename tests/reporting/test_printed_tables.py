@@ -117,3 +117,15 @@ def test_a_run_in_a_terminal_prints_its_statement_and_its_rounds_once(tmp_path: 
     bar, table = told.rindex("\x1b[2K"), told.index("uplink bits per")
     assert bar < table
     assert "round 2/2" not in told[bar:]
+
+
+@pytest.mark.slow
+def test_a_run_in_a_file_of_all_output_prints_its_rounds_once(tmp_path: Path) -> None:
+    arguments = ["run", "quickstart", "--rounds", "2", "--set", "num_examples=100"]
+    command = [sys.executable, "-m", "fedldp", *arguments, "--out", str(tmp_path / "run")]
+    both = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
+    ).stdout
+    assert both.count("round 2/2") == 1
+    assert "uplink bits per" not in both
+    assert both.count("protected") == 1

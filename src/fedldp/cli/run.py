@@ -119,6 +119,7 @@ def run(
             config.epsilon_in_words(result.privacy.guarantees),
             classes=result.schema.class_names,
             stated=bool(shown) and shown[-1] == result.privacy and one_place(),
+            told=begun is None and one_place() and not sys.stdout.isatty(),
         )
         text.print_signal(Console(), result.rounds)
 

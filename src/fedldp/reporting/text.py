@@ -203,6 +203,7 @@ def print_result(
     *,
     classes: Sequence[str] = (),
     stated: bool = False,
+    told: bool = False,
 ) -> None:
     """Print a run's final table, its statement, and the path of its folder.
 
@@ -214,10 +215,12 @@ def print_result(
         setting: the budget that was set and what it covers, if there is one.
         classes: the names of the classes, if they have names.
         stated: whether the reader has already seen this statement, before the run.
+        told: whether the reader has already seen a line about each round, and needs no table.
     """
     final, asked = summary["final"], asked_for(summary["config"])
     leads = final["brier"] is not None and is_imbalanced(final["most_frequent"])
-    print_table(console, *round_rows(summary["rounds"], figures=leads))
+    if not told:
+        print_table(console, *round_rows(summary["rounds"], figures=leads))
     for label, text in score_lines(final, tested_on, f"in {summary['seconds']:.1f} s"):
         say(console, label, text)
     if own := words.own_metrics(metrics):
