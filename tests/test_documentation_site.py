@@ -68,6 +68,7 @@ def test_the_navigation_has_every_page_once() -> None:
     nav = pages_of(tomllib.loads(CONFIG.read_text(encoding="utf-8"))["project"]["nav"])
     written = {str(page.relative_to(DOCS)) for page in PAGES if DOCS in page.parents}
     assert sorted(nav) == sorted(page for page in written if not page.startswith("reference/"))
+    assert len(nav) <= 60
 
 
 def test_the_interface_lists_every_public_name_and_room() -> None:

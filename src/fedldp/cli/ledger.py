@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedldp.cli._common import print_json
+from fedldp.cli._common import print_json, table_console
 from fedldp.cli.options import Commands, Json, Yes
 from fedldp.core.errors import ConfigError, LedgerUnusable
 
@@ -27,7 +27,6 @@ LedgerFile = Annotated[Path, typer.Argument(help="the ledger's file")]
 @ledger_app.command()
 def show(path: LedgerFile, as_json: Json = False) -> None:
     """Show the budget, how much of it is left, and what was released."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -42,7 +41,7 @@ def show(path: LedgerFile, as_json: Json = False) -> None:
     if as_json:
         print_json({**summary, "releases": [_row(entry) for entry in entries]})
         return
-    console = Console()
+    console = table_console()
     for budget, spent, recent, left in _states(ledger, entries):
         say(console, "budget", str(budget))
         say(console, "spent", _spent(budget, spent, recent, renewals(entries)))
