@@ -11,20 +11,19 @@ import os
 import shutil
 import subprocess
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from environments import HOST, bits, make_environment
-from real_processes import PATIENCE, eventually
+from real_processes import PATIENCE, Party, eventually
 from safetensors.numpy import load_file
 
 import fedldp
 from fedldp.deployment.parties import free_ports
 from fedldp.simulation.engine import simulate
 
-ROUNDS, BINDS = 40, 7
+ROUNDS, BINDS = 60, 7
 SETTING = """    average: Annotated[float, Field(ge=0, le=1)] = Field("""
 CAVEATS = """    warnings += [*systems.notes(config, problem), timed]
 """
@@ -34,7 +33,7 @@ def write_later(folder: Path) -> Path:
     """Write the package as release 0.1.1 changes it; return the folder to import it from."""
     (package,) = fedldp.__path__
     later = folder / "later"
-    shutil.copytree(package, later / "fedldp", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(package, later / "fedldp")
     about = later / "fedldp-0.1.1.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: fedldp\nVersion: 0.1.1\n")
@@ -66,10 +65,10 @@ def write_later(folder: Path) -> Path:
     return later
 
 
-class Process:
-    """A command of one of the two releases."""
+class Later:
+    """A command of the later release, with the methods of ``Party``."""
 
-    def __init__(self, log: Path, release: Path, *arguments: object) -> None:
+    def __init__(self, release: Path, log: Path, *arguments: object) -> None:
         self._log = log
         with log.open("ab") as out:
             self._process = subprocess.Popen(
@@ -79,18 +78,14 @@ class Process:
                 env={**os.environ, "PYTHONPATH": str(release), "NO_PROXY": HOST, "no_proxy": HOST},
             )
 
-    def end(self, *, told: bool = True) -> str:
-        """Let it end, by SIGTERM if it is told to; return its log."""
-        if told:
-            self._process.terminate()
-        status, text = self._process.wait(PATIENCE), self._log.read_text()
-        assert status == 0, text[-2000:]
-        return text
+    def wait(self) -> int:
+        return self._process.wait(PATIENCE)
 
-    def __enter__(self) -> Process:
-        return self
+    def end(self) -> None:
+        self._process.terminate()
+        assert self.wait() == 0, self._log.read_text()[-2000:]
 
-    def __exit__(self, *_: object) -> None:
+    def stop(self) -> None:
         self._process.kill()
         self._process.wait()
 
@@ -99,45 +94,59 @@ class Process:
 def test_two_releases_go_on_together_and_the_earlier_names_what_it_lacks(
     tmp_path: Path, fedldp_command: Any
 ) -> None:
-    earlier, later = Path(*fedldp.__path__).parent, write_later(tmp_path)
+    release = write_later(tmp_path)
     (port,) = free_ports(1)
     table = {"url": f"https://{HOST}:{port}", "ca": "../tls/ca.pem"}
     env = make_environment(tmp_path, f"rounds={ROUNDS}", policy={"server": [table]}, deadline=300.0)
     run, agreement, tls = tmp_path / "run", tmp_path / "run.agreement", tmp_path / "tls"
     agreement.write_bytes(env.agreement.to_bytes())
     places = [policy.key.parent / "site.toml" for policy in env.policies]
+    parties = list[Party | Later]()
 
-    with ExitStack() as stack:
+    def started(name: str, *arguments: object, later: bool) -> Party | Later:
+        found: Party | Later
+        if later:
+            found = Later(release, tmp_path / name, *arguments)
+        else:
+            found = Party(tmp_path / name, *arguments)
+            found.start()
+        parties.append(found)
+        return found
 
-        def agent(index: int, release: Path) -> Process:
-            given = ("deploy", "site", places[index], "--test-keys")
-            return stack.enter_context(Process(tmp_path / f"{index}.log", release, *given))
+    def agent(index: int, *, later: bool) -> Party | Later:
+        arguments = ("deploy", "site", places[index], "--test-keys")
+        return started(f"agent-{index}.log", *arguments, later=later)
 
-        def server(release: Path) -> Process:
-            keys = ("--certificate", tls / "server.pem", "--key", tls / "server.key")
-            given = ("deploy", "server", run, agreement, "--listen", f"{HOST}:{port}", *keys)
-            return stack.enter_context(Process(tmp_path / "server.log", release, *given))
+    def server(*, later: bool) -> Party | Later:
+        keys = ("--certificate", tls / "server.pem", "--key", tls / "server.key")
+        arguments = ("deploy", "server", run, agreement, "--listen", f"{HOST}:{port}", *keys)
+        return started("server.log", *arguments, later=later)
 
-        def goes_on() -> None:
-            """Wait for two more rounds, which are not the last."""
-            done = rounds_in(run)
-            eventually(lambda: rounds_in(run) >= done + 2)
-            assert rounds_in(run) < ROUNDS
+    def goes_on() -> None:
+        """Wait for two more rounds, which are not the last."""
+        done = rounds_in(run)
+        eventually(lambda: rounds_in(run) >= done + 2)
+        assert rounds_in(run) < ROUNDS
 
-        serving = server(earlier)
-        agents = [agent(0, earlier), agent(1, earlier), agent(2, later)]
+    try:
+        serving = server(later=False)
+        agents = [agent(0, later=False), agent(1, later=False), agent(2, later=True)]
         goes_on()
-        agents[0].end()
-        agents[0] = agent(0, later)
+        agents[0].stop()
+        agents[0] = agent(0, later=True)
         goes_on()
         serving.end()
-        serving = server(later)
+        serving = server(later=True)
         goes_on()
-        agents[2].end()
-        agents[2] = agent(2, earlier)  # also back to the earlier release
-        serving.end(told=False)
-        logs = "".join(each.end() for each in agents)
-        assert "Traceback" not in logs
+        agents[2].stop()
+        agents[2] = agent(2, later=False)  # also back to the earlier release
+        assert serving.wait() == 0
+        for each in agents:
+            each.end()
+    finally:
+        for each in parties:
+            each.stop()
+    assert "Traceback" not in "".join(log.read_text() for log in tmp_path.glob("*.log"))
     found = load_file(run / "model.safetensors")
     assert {name: each.tobytes() for name, each in found.items()} == bits(simulate(env.config))
     for index in range(3):
@@ -149,8 +158,7 @@ def test_two_releases_go_on_together_and_the_earlier_names_what_it_lacks(
     given = ("--set", "num_examples=50", "--set", f"rounds={BINDS}", "--set", "courtesy=2")
     made = ("deploy", "agree", "quickstart", "-o", new, "--channel", "named", *given)
     made = (*made, "--site", f"site-0={site}", "--ca", tls / "ca.pem")
-    with Process(tmp_path / "agree.log", later, *made) as agree:
-        agree.end(told=False)
+    assert Later(release, tmp_path / "agree.log", *made).wait() == 0
     accept = ("deploy", "accept", new, "--policy", places[0], "--yes")
     assert "courtesy is not a setting" in fedldp_command(*accept).assert_refused()
     document = json.loads(new.read_text())
