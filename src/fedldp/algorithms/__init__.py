@@ -12,6 +12,7 @@ Parts, by slot
     ``answers``          what noisy counts of people tell, each figure with an interval
     ``asking``           what people are asked without a training
     ``evaluation``       what people are asked about a finished model, and what it tells
+    ``fleet``            which composition did best among many clients in the study
     ``noise``            how long the noise in a round's mean is expected to be
     ``release``          a bound and a mechanism: what turns an update into a report
     ``bounds``           how an update is bounded before the mechanism
@@ -48,6 +49,7 @@ __all__ = [
     "config",
     "evaluation",
     "features",
+    "fleet",
     "noise",
     "own_code",
     "participation",

@@ -51,6 +51,14 @@ def advise(
             "are exact and not charged",
         ),
     ] = None,
+    fleet: Annotated[
+        str | None,
+        typer.Option(
+            metavar="n=N,per=M",
+            help="make no runs: show what did best in the study, for many clients: N with about M "
+            "examples each",
+        ),
+    ] = None,
     set_: options.Settings = None,
     budget: options.Budget = None,
     draft: Annotated[
@@ -79,6 +87,12 @@ def advise(
         "TABLE": table, "--client": client, "--person": person, "--label": label, "--by": by,
         "--set": set_, "--draft": draft,
     }  # fmt: skip
+    if fleet is not None:
+        others = {**chosen, "--out": how.out, "--resume": how.resume, "--verify": how.verify}
+        if wrong := next((name for name, given in others.items() if given), None):
+            raise ConfigError(f"{wrong}: --fleet makes no runs and reads no table; leave it out")
+        _show_fleet(fleet, how.as_json)
+        return
     one_source(how, chosen)
     if how.verify is not None:
         found = advice_in(how.verify, Means(data_dir=how.data_dir))
@@ -132,6 +146,40 @@ def _draft(
         ("next", f"fedldp advise {place}"),
     ):
         say(console, name, text)
+
+
+def _show_fleet(text: str, as_json: bool) -> None:
+    """Print the best compositions of the study's nearest cells."""
+    from fedldp.algorithms.fleet import fleet_of, nearest
+    from fedldp.algorithms.settings_docs import value_text
+    from fedldp.core.kinds import OF_STUDY, OTHER_FLEET
+    from fedldp.reporting import words
+    from fedldp.reporting.text import print_table, say
+
+    found = nearest(*fleet_of(text))
+    if as_json:
+        print_json([{**vars(each), "settings": dict(each.settings)} for each in found])
+        return
+    console = table_console()
+    head = ["epsilon holds", "epsilon", "accuracy", "measured on", "settings"]
+    rows = [
+        [
+            words.names("against")[each.adversary],
+            f"{each.epsilon:g}",
+            words.percent(each.accuracy),
+            each.where,
+            ", ".join(f"{name} = {value_text(value)}" for name, value in each.settings.items()),
+        ]
+        for each in sorted(found, key=lambda each: (each.adversary, each.epsilon, each.accuracy))
+    ]
+    print_table(console, head, rows)
+    for note in (
+        words.line(OF_STUDY),
+        words.line(OTHER_FLEET),
+        "to run one, write its settings into a .toml file with dataset, num_clients and target, "
+        'such as target = {unit = "client-run", adversary = "server", epsilon = 4.0}',
+    ):
+        say(console, "note", note)
 
 
 def _print(result: Advice) -> None:

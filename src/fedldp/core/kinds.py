@@ -158,6 +158,12 @@ ROW_NOT_PERSON = Kind("row-not-person", Note, {})()
 PUBLIC_BEGINNING = Kind("public-beginning", Note, {"digest": str})
 SHOWN_WITHOUT_SHUFFLER = Kind("shown-without-shuffler", Note, {})()
 MODEL_SO_FAR = Kind("model-so-far", Note, {"done": int, "of": int})
+BEST_OF_EPSILON = Kind(
+    "best-of-epsilon", Note, {"epsilon": float, "best": str, "close": tuple[str, ...]}
+)
+EPSILON_OF_MEAN = Kind("epsilon-of-mean", Note, {"delta": float})
+OF_STUDY = Kind("of-study", Note, {})()
+OTHER_FLEET = Kind("other-fleet", Note, {})()
 NOISE_OF_MEAN = Kind(
     "noise-of-mean", Note, {"ratio": float, "reports": int, "times": float | NoneType}
 )
@@ -200,6 +206,18 @@ NOT_ABOVE_GUESSING = Kind(
 NOT_ABOVE_MEAN = Kind("not-above-mean", Doubt, {"r2": float, "examples": int, "rounded": bool})
 FEW_EXAMPLES_AT_CLIENTS = Kind(
     "clients-with-few-examples", Doubt, {"clients": int, "fewer_than": int}
+)
+BETTER_KNOWN = Kind(
+    "better-known",
+    Doubt,
+    {
+        "mechanism": str,
+        "accuracy": float,
+        "data": str,
+        "clients": int,
+        "epsilon": float,
+        "adversary": str,
+    },
 )
 FEW_EXAMPLES = Kind("few-examples", Doubt, {"fewer_than": int})
 ONE_SEED = Kind("one-seed", Doubt, {})()

@@ -422,7 +422,7 @@ def doubts(
             found.append(CLASS_MISSING(classes=tuple(missing[:3]), more=max(0, len(missing) - 3)))
         doubt = _doubt(tested, confusion, counts, schema.rounded)
         found += [] if doubt is None else [doubt]
-    if few:
+    if few and (tested is None or found):  # not of a model that has learned all the same
         found.append(FEW_EXAMPLES_AT_CLIENTS(clients=few, fewer_than=FEW))
     return found
 

@@ -15,6 +15,7 @@ from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of
+from fedldp.algorithms.fleet import better
 from fedldp.algorithms.noise import noise_of
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, FedldpError, RunError
@@ -196,23 +197,29 @@ def simulate(
                         write_report(folder.path)
                 raise
         trained = population.layout.split(server.result(end))
+        privacy = Displayed.of(_what_holds(planned, start.ledger.releases(run), start.rounds))
+        tested = not population.clients_test and population.num_tests > 0
+        doubts = inputs.doubts(final_of(start.rounds[-1], None) if tested else None, confusion)
+        better_known = better(
+            planned.config,
+            privacy,
+            inputs.problem.num_examples // planned.config.num_clients
+            if inputs.dataset.is_public
+            else None,
+            has_learned=not tested or not doubts,
+        )
         result = Result(
             recipe=recipe,
             config=planned.config,
             rounds=start.rounds,
             weights={**{name: w.copy() for name, w in trained.items()}, **algorithm.frozen()},
-            privacy=Displayed.of(_what_holds(planned, start.ledger.releases(run), start.rounds)),
+            privacy=privacy,
             ledger=start.ledger,
             run=run,
             seconds=sum(record.seconds for record in start.rounds),
             run_dir=None if folder is None else folder.path,
             schema=inputs.schema,
-            doubts=inputs.doubts(
-                None
-                if population.clients_test or not population.num_tests
-                else final_of(start.rounds[-1], None),
-                confusion,
-            ),
+            doubts=doubts if better_known is None else (*doubts, better_known),
             confusion=confusion,
             noise=noise_of(planned.scheduled, inputs.problem),
         )

@@ -19,7 +19,13 @@ from fedldp.algorithms.systems import whose_word
 from fedldp.core.deferred import special
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
-from fedldp.core.kinds import EPSILON_COMPARED, IDEALISED, NOT_PROVEN_HERE, ONLY_IDEALISED
+from fedldp.core.kinds import (
+    BEST_OF_EPSILON,
+    EPSILON_COMPARED,
+    IDEALISED,
+    NOT_PROVEN_HERE,
+    ONLY_IDEALISED,
+)
 from fedldp.data import Dataset
 from fedldp.experiments.comparing.comparison import Cell, Comparison, score
 from fedldp.experiments.comparing.design import Design
@@ -258,11 +264,8 @@ class Compared(RunTable[Line]):
             behind = {
                 line.name: self.behind(line) for line in self.groups if line.epsilon == epsilon
             }
-            close = [name for name, each in behind.items() if each and each.is_close]
-            text = f"best at epsilon {epsilon:g}: {best.name}"
-            if close:
-                text += f"; by 95 % intervals, paired by seed, not told apart: {', '.join(close)}"
-            yield text
+            close = tuple(name for name, each in behind.items() if each and each.is_close)
+            yield words.line(BEST_OF_EPSILON(epsilon=epsilon, best=best.name, close=close))
 
     def shown(self) -> tuple[list[str], list[list[str]]]:
         """Return the table to display: its column headings and its rows."""

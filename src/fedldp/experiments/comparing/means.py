@@ -28,6 +28,7 @@ from fedldp.algorithms.systems import whose_word
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.facts import Fact, in_order
 from fedldp.core.formatting import number
+from fedldp.core.kinds import EPSILON_OF_MEAN
 from fedldp.mechanisms import MechanismSettings, find_mechanism, mechanisms
 from fedldp.mechanisms.categories import CategoryMechanism
 from fedldp.protocol.keys import SimulationKeys, draws_of_seed
@@ -242,10 +243,7 @@ class MeanTable:
         return [
             f"MSE: the squared distance from {what}, from one report of each of "
             f"{self.of.clients:,} clients; a mean over the seeds {seeds}, with its standard error",
-            "epsilon is for all that a client sends, at delta "
-            f"{self.delta:g}: against the server (named), a server behind a shuffler (shuffle), a "
-            "server that sees only the sum (sum), or anyone who sees the result (central); it does "
-            "not compare across adversaries",
+            words.line(EPSILON_OF_MEAN(delta=self.delta)),
             *words.by_rows("condition", {
                 f"{row.name} ({row.channel})": row.conditions for row in self.rows if row.proven
             }),
@@ -296,7 +294,7 @@ def compare_means(
                     continue
                 made.append(row)
                 told = row.refused or f"MSE {row.mse:.3g}"
-                say(f"{row.name}, {channel}, epsilon {epsilon:g}: {told}")
+                say(f"{row.name}, {channel}, at {epsilon:g}: {told}")
             if of.categories and channel == "named":
                 made += _of_categories(of, chosen, epsilon, seeds)
             rows += sorted(made, key=lambda row: (row.mse is None, row.mse or 0.0))
