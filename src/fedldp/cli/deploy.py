@@ -417,7 +417,8 @@ def admit(
     network = None if signed_by is None else read_public(signed_by)
     joinings = admitted(invited, answers, network)
     for each in joinings:
-        typer.echo(f"{each.name:<10} {words_of(each.digest)}", err=as_json)
+        known = words_of(each.digest) if network is None else f"key {each.key[:16]}, signed"
+        typer.echo(f"{each.name:<10} {known}", err=as_json)
     for file, keys_of in changed.items():
         typer.echo(f"{file.name:<10} {words_of(keys_of.digest)}", err=as_json)
     heard = yes or (network is not None and not changed)
