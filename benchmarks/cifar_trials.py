@@ -80,7 +80,7 @@ TRIALS = {
     "group-norm-augment-20": Trial(norm="group", epochs=20, shift=3),
     "torch-start-batch-norm": Trial(norm="batch", start="torch", rounds=10),
     "torch-start-batch-norm-noise": Trial(norm="batch", start="torch", epsilon=10, rounds=10),
-    "torch-start-batch-norm-augment": Trial(norm="batch", start="torch", shift=3, rounds=10),
+    "torch-start-batch-norm-augment": Trial(norm="batch", start="torch", shift=3, rounds=8),
     "torch-start-batch-norm-momentum": Trial(norm="batch", start="torch", momentum=0.5, rounds=5),
     "torch-start-batch-norm-momentum-10": Trial(
         norm="batch", start="torch", momentum=0.5, epochs=10, rounds=10
