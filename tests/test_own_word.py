@@ -144,6 +144,7 @@ def test_an_audit_says_whose_claim_it_attacks(fedldp_command: Any) -> None:
     more = ("--quick", "--trials", "100", "--workers", 1)
     shown = fedldp_command("audit", "--mechanism", OWN, *more)
     assert shown.status == 0, shown.err
+    assert f"fedldp check {OWN} does" in shown.out
     assert_nothing_is_called_proven(shown.out)
     found = json.loads(fedldp_command("audit", "--mechanism", OWN, *more, "--json").out)
     assert {row["stated_by"] for row in found["rows"]} == {OWN}

@@ -271,6 +271,12 @@ def _show(found: Audit[GameResult]) -> None:
         "found; a dash means none, or not known.",
         soft_wrap=True,
     )
+    for each in own:
+        console.print(
+            f"An audit does not test whether estimates are right: fedldp check {each} does.",
+            soft_wrap=True,
+            markup=False,
+        )
 
 
 def _show_rows(console: Console, title: str, rows: list[GameResult]) -> None:
