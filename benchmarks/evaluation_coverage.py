@@ -30,6 +30,7 @@ from fedldp.algorithms.answers import Answer
 from fedldp.algorithms.evaluation import (
     GRID,
     LOOK_SHARE,
+    MOST_BANDS,
     Look,
     OfClasses,
     bands_for,
@@ -37,10 +38,10 @@ from fedldp.algorithms.evaluation import (
 )
 from fedldp.algorithms.evaluation_of_numbers import OfNumbers
 from fedldp.data.examples import Examples
-from fedldp.data.label_range import LabelRange
+from fedldp.data.label_range import LabelRange, centred
 from fedldp.mechanisms.gaussian_share import largest_mu
 from fedldp.protocol.wire import Broadcast
-from fedldp.training.questions import EDGES, Question, Rows, Table
+from fedldp.training.questions import EDGES, Question, Rows, Table, compared, predicted
 
 Floats = NDArray[np.float64]
 
@@ -243,7 +244,13 @@ def truths(kind: str, rows: Rows, edges: Floats) -> dict[str, float]:
     told = Broadcast(round=1, weights=np.zeros(1, np.float32), public={EDGES: edges})
     counted, looked = (each.told(told)(rows) / each.norm for each in (question, look))
     answers = found.figures(looked, counted, edges, (0.0, 0.0))
-    return {each.name: math.nan if each.value is None else each.value for each in answers}
+    exact = {each.name: math.nan if each.value is None else each.value for each in answers}
+    if kind == "numbers":
+        clip, _, within, _ = compared({EDGES: edges}, 1, MOST_BANDS)
+        label = centred(rows.examples.labels).clip(*clip)
+        missed = np.square(label - predicted(rows).clip(*within)).mean()
+        exact[answers[0].name] = 1 - float(missed / label.var())
+    return exact
 
 
 def without_bands(rows: Rows) -> dict[str, float]:

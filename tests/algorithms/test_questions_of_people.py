@@ -95,8 +95,8 @@ def test_only_runs_that_ask_for_counts_have_another_version() -> None:
                  **entry["grid"][0], "system": entry["system"]}
             )  # fmt: skip
             assert "version" not in made.identity()
-    assert "version" not in config_of(measure_share=0.1, evaluation_share=0.1).identity()
-    for more in ({"class_count_rounds": 1}, {"held_out_people": 0.1}):
+    assert "version" not in config_of(measure_share=0.1).identity()
+    for more in ({"class_count_rounds": 1}, {"held_out_people": 0.1}, {"evaluation_share": 0.1}):
         assert config_of(**more).identity()["version"] == 2
 
 

@@ -22,6 +22,7 @@ from fedldp.training.questions import (
     EDGES,
     Bands,
     Crossed,
+    Explained,
     Is,
     Labels,
     Places,
@@ -52,7 +53,9 @@ def rows(labels: list[int], logits: Any, people: list[int] | None = None) -> Row
 
 def asked(question: Question, given: Rows, edges: Any = (0.0,)) -> list[int]:
     told = Broadcast(
-        round=3, weights=np.zeros(1, np.float32), public={EDGES: np.array([edges], np.float32)}
+        round=3,
+        weights=np.zeros(1, np.float32),
+        public={EDGES: np.atleast_2d(np.array(edges, np.float32))},
     )
     return [int(each) for each in question.told(told)(given)]
 
@@ -122,8 +125,8 @@ NUMBERS: list[Table] = [
     Crossed(Bands(4), Places("label")),
     Places("prediction", 32),
     Places("error"),
-    Places("squared error"),
-    Places("squared label", 3, row=0, most=3),
+    Explained(True, 3, row=0),
+    Explained(False, 3, row=0),
 ]
 
 
@@ -134,7 +137,11 @@ def test_no_two_people_with_numbers_are_further_apart_than_the_distance(count: i
     kinds = list(itertools.product((0, STEPS // 3 + 1, STEPS + 9), (-1.0, 0.3, 1e30, np.nan)))
     vectors = np.array(
         [
-            asked(question, number_rows([a for a, _ in own], [b for _, b in own], [0] * len(own)))
+            asked(
+                question,
+                number_rows([a for a, _ in own], [b for _, b in own], [0] * len(own)),
+                ((-1.0, 1.0), (0.0, 0.0), (-1.0, 1.0)),
+            )
             for number in (1, 2, 3)
             for own in itertools.combinations_with_replacement(kinds, number)
         ]
@@ -146,6 +153,22 @@ def test_no_two_people_with_numbers_are_further_apart_than_the_distance(count: i
     assert np.square(vectors).sum(axis=1).max() <= 2 * NORM**2  # below 2^63, as tables' sums are
     far = [np.square(vectors - one).sum(axis=1).max() for one in vectors]
     assert (1 - 1e-8) * 4 * NORM**2 < max(far) <= (2 * NORM) ** 2
+
+
+@pytest.mark.parametrize("gain", [True, False])
+def test_what_r2_is_computed_of_has_a_place_whatever_a_server_tells(gain: bool) -> None:
+    """Where ranges are told that hold all numbers, the place is exact."""
+    table = Explained(gain, 3, row=0)
+    labels, said = np.meshgrid([0, 1, STEPS // 3, STEPS], [-1e30, -1.0, 0.25, 1.0, np.inf, np.nan])
+    given = number_rows(labels.ravel().tolist(), said.ravel().tolist())
+    for odd in itertools.product(ODD, repeat=3):
+        place = table.told({EDGES: np.resize(odd, (3, 2)), "more": np.zeros(0)})(given)
+        assert ((place >= 0) & (place <= table.cells - 1)).all()
+        assert ((place > table.cells - 2) == np.isnan(said.ravel())).all()
+    place = table.told({EDGES: np.array([[-1.0, 1.0], [0.5, 0.5], [-1.0, 1.0]])})(given)
+    y, p = 2 * labels.ravel() / STEPS - 1, said.ravel().clip(-1, 1)
+    exact = ((y - 0.5) ** 2 - (y - p) ** 2) / 3.75 + 1 if gain else (y - 0.5) ** 2 / 2.25
+    assert place[~np.isnan(p)] == pytest.approx(exact[~np.isnan(p)])
 
 
 def number_rows(labels: list[int], said: list[float], people: list[int] | None = None) -> Rows:

@@ -196,8 +196,10 @@ class PersonSteps(Local):
 
     @property
     def version(self) -> int:
-        """2 where the noisy counts of people changed with the questions, else 1."""
-        return 1 + bool(self.settings.class_count_rounds or self.settings.held_out_people)
+        """2 where the noisy counts of people, or an evaluation's tables, changed, else 1."""
+        of = self.settings
+        evaluates = of.evaluation_share or EVALUATION in of.ask
+        return 1 + bool(of.class_count_rounds or of.held_out_people or evaluates)
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
         """Return the local update, which always computes on the CPU."""
@@ -892,7 +894,7 @@ def _first_arrays(settings: Settings, release: Release, problem: Problem) -> Fir
         counts = np.zeros(problem.num_classes)
         found |= {_COUNTS: counts, _VARIANCE: np.zeros(1), CLASS_WEIGHTS: counts + 1}
     if rounds_of(settings, "look"):
-        rows = max(2, problem.num_classes)
+        rows = max(4, problem.num_classes)
         found |= {EDGES: np.zeros((rows, 1)), _LOOK: np.zeros(0), _LOOK_NOISE: np.zeros(1)}
     return lambda draw: found
 

@@ -260,7 +260,7 @@ class PeopleCheck(Planned):
         told = {
             SHIFT: np.resize(odd, columns),
             SCALE: np.resize(odd, columns),
-            EDGES: np.resize(odd, (max(2, self.problem.num_classes), 1 + trial % MOST_BANDS)),
+            EDGES: np.resize(odd, (max(4, self.problem.num_classes), 1 + trial % MOST_BANDS)),
             CLASS_WEIGHTS: np.geomspace(0.01, 1, update.num_classes),
         }
         public = {name: values.astype(np.float32) for name, values in told.items()}

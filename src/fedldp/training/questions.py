@@ -188,18 +188,12 @@ class Places:
     is another cell for rows for which the model predicts no number.
 
     Attributes:
-        of: "prediction", "label", "squared label", "error" (its absolute value) or "squared error".
+        of: "prediction", "label" or "error" (its absolute value).
         pieces: the number of pieces, of equal width, between the cells.
-        row: which of the told rows of edges has the ends of a range within the labels', -1 to 1, to
-            which labels and predictions are clipped, and of which the numbers are then shares; None
-            for the labels' own.
-        most: the largest number of edges that the server tells.
     """
 
-    of: Literal["prediction", "label", "squared label", "error", "squared error"]
+    of: Literal["prediction", "label", "error"]
     pieces: int = 1
-    row: int | None = None
-    most: int = 2
 
     @property
     def cells(self) -> int:
@@ -207,30 +201,79 @@ class Places:
         return self.pieces + 2
 
     def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Floats]:
-        """Return the places of the rows; see ``Table``.
-
-        If the server tells no range, whatever it tells instead, the labels' own is used.
-        """
-        ends = np.zeros(0) if self.row is None else told_edges(public, self.row, self.most)
-        low, high = ends.clip(-1, 1)[[0, -1]] if ends.size else (-1.0, 1.0)
-        if high - low < 2 / STEPS:
-            low, high = -1.0, 1.0
+        """Return the places of the rows; see ``Table``."""
 
         def place(rows: Rows) -> Floats:
-            label = (centred(rows.examples.labels).clip(low, high) - low) / (high - low)
-            said = (predicted(rows).clip(low, high) - low) / (high - low)
-            error = np.abs(said - label)
+            label, said = (centred(rows.examples.labels) + 1) / 2, (predicted(rows) + 1) / 2
             found: dict[str, Floats] = {
                 "prediction": said,
                 "label": np.where(np.isnan(said), np.nan, label),
-                "squared label": np.where(np.isnan(said), np.nan, label**2),
-                "error": error,
-                "squared error": error**2,
+                "error": np.abs(said - label),
             }
             places: Floats = np.nan_to_num(found[self.of] * self.pieces, nan=self.pieces + 1)
             return places
 
         return place
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Cells between which rows are divided by what R2 is computed of, as by ``Places``.
+
+    Labels and predictions are clipped to ranges, and compared with a middle, all of which the
+    server tells. Another cell is for rows for which the model predicts no number.
+
+    Attributes:
+        gain: whether rows are divided by how much nearer to the label the prediction is than the
+            middle, (label - middle)^2 - (label - prediction)^2; else by (label - middle)^2.
+        most: the largest number of edges that the server tells.
+        row: the first of three told rows of edges: the ends of the labels' range, the middle, and
+            the ends of the predictions' range, all from -1 to 1.
+    """
+
+    gain: bool
+    most: int
+    row: int = 1
+
+    @property
+    def cells(self) -> int:
+        """The least and the largest number, 0 between them if it may be negative, and no number."""
+        return 3 + self.gain
+
+    def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Floats]:
+        """Return the places of the rows; see ``Table``."""
+        labels, middle, within, (gained, squared) = compared(public, self.row, self.most)
+
+        def place(rows: Rows) -> Floats:
+            said = predicted(rows).clip(*within)
+            label = centred(rows.examples.labels).clip(*labels)
+            square = (label - middle) ** 2
+            if self.gain:
+                found = ((square - (label - said) ** 2) / gained + 1).clip(0, 2)
+            else:
+                found = (square / squared).clip(0, 1)
+            return np.where(np.isnan(said), self.cells - 1.0, found)
+
+        return place
+
+
+def compared(public: Mapping[str, NDArray[Any]], row: int, most: int) -> tuple[Floats, ...]:
+    """Return what ``Explained`` compares: the labels' range, the middle and the predictions' range.
+
+    They are within each other, and neither range is empty, whatever a server tells. The fourth
+    array is the largest gain, and the largest squared distance of a label from the middle.
+    """
+    given, told, said = (told_edges(public, row + at, most) for at in range(3))
+    labels = _within(given, np.array([-1.0, 1.0]))
+    middle = np.append(told, labels.mean())[:1].clip(*labels)
+    within = _within(said, labels)
+    gains = (within[:, None] - middle) * (2 * labels - within[:, None] - middle)
+    return labels, middle, within, np.array([abs(gains).max(), np.square(labels - middle).max()])
+
+
+def _within(ends: Floats, whole: Floats) -> Floats:
+    found = ends[[0, -1]].clip(*whole) if ends.size else whole
+    return found if found[1] - found[0] >= 2 / STEPS else whole
 
 
 def told_edges(public: Mapping[str, NDArray[Any]], row: int, most: int) -> Floats:
