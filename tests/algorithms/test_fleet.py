@@ -68,3 +68,13 @@ def test_a_run_that_learned_nothing_is_told_what_does_better():
     weak = from_mapping(settings | {"target": target | {"epsilon": 0.5}})
     privacy = plan(weak, problem).privacy
     assert better(weak, privacy, 1, has_learned=False) is None  # no cell protects as much
+
+
+@pytest.mark.parametrize(("delta", "told"), [(1e-5, True), (1e-3, True), (1e-9, False)])
+def test_a_smaller_delta_is_a_stronger_guarantee_than_any_cell_has(delta, told):
+    settings = {"system": "composed", "dataset": "digits", "num_examples": 1000, "rounds": 1,
+                "num_clients": 1000, "model": "logistic", "mechanism": "gaussian", "bound": "norm",
+                "learning_rate": 0.1, "epsilon": 4.0, "delta": delta}  # fmt: skip
+    config = from_mapping(settings)
+    privacy = plan(config, problem_of(config, None)).privacy
+    assert (better(config, privacy, 1, has_learned=False) is not None) is told

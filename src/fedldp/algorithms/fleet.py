@@ -25,6 +25,9 @@ FILE = "fleet.json"
 _ALMOST = 1.001
 """A run that was calibrated to an epsilon may state a little less."""
 
+_DELTA = 1e-5
+"""The delta of every cell's epsilon."""
+
 _FEWEST = 50
 """With fewer clients, sites with many rows each, the study's cells say nothing."""
 
@@ -113,7 +116,8 @@ def better(
     mine = getattr(config, "mechanism", None)
     sizes: dict[str, float] = {}
     for line in privacy.guarantees:
-        if line.unit == "client-run" and line.epsilon is not None:
+        covers = line.unit == "client-run" and line.delta >= _DELTA  # else a cell promises less
+        if covers and line.epsilon is not None:
             before = sizes.get(line.adversary, math.inf)
             sizes[line.adversary] = min(line.epsilon, before)
     found = [
@@ -132,6 +136,7 @@ def better(
         data=best.data,
         clients=best.clients,
         epsilon=best.epsilon,
+        delta=_DELTA,
         adversary=best.adversary,
     )
 

@@ -216,6 +216,7 @@ BETTER_KNOWN = Kind(
         "data": str,
         "clients": int,
         "epsilon": float,
+        "delta": float,
         "adversary": str,
     },
 )
