@@ -6,9 +6,11 @@ The work is that of ``ldp-fl-mnist`` with logistic regression on 10,000 clients:
 examples, then a randomised bit for each of 7,850 weights. The leanest loop trains one module of
 plain PyTorch for all clients in turn, and draws with torch's generator. The closed form computes
 the gradients of 64 clients at once, without autograd, and draws from one AES keystream a client,
-as it must to be repeatable in any number of processes; it checks nothing and keeps no ledger. With
-OTHER_SOURCE, the folder src of another version, that version takes turns too. Each measurement is
-a process of one thread, and what counts is its CPU time for a round after the first.
+as it must to be repeatable in any number of processes; it checks nothing and keeps no ledger. The
+same clients also send their weights in the clear, with Gaussian noise, and with shares of noise for
+a secure sum, and the CNN is tested on MNIST's 10,000 test images. With OTHER_SOURCE, the folder src
+of another version, that version takes turns too. Each measurement is a process of one thread, and
+what counts is its CPU time for a round after the first, or for a test.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,25 +36,41 @@ from torch.nn import functional
 
 import fedldp
 from fedldp.algorithms.config import RunConfig
+from fedldp.core.randomness import Stream, torch_seeded
 from fedldp.data import load_dataset
+from fedldp.models import build_model
 from fedldp.simulation.engine import simulate
+from fedldp.training.local_sgd import PIECE, evaluate
 
 CLIENTS, EXAMPLES, ROUNDS, TOGETHER = 10_000, 6, 3, 64
 EPSILON, RADIUS, RATE = 1.0, 0.075, 0.03
 SCALE = (math.exp(EPSILON) + 1) / (math.exp(EPSILON) - 1)
 
 
-def configured() -> RunConfig:
+RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "bits": ("ldp-fl-mnist", {}),
+    "in the clear": ("fedavg-mnist", {}),
+    "Gaussian noise": (
+        "ldp-fl-mnist",
+        {"mechanism": "gaussian", "epsilon": 8.0, "channel": "named", "send": "update",
+         "clip": 1.0},
+    ),
+    "shares of noise": ("distributed-gaussian-mnist-logistic", {}),
+}  # fmt: skip
+
+
+def configured(kind: str) -> RunConfig:
+    name, changed = RECIPES[kind]
     return fedldp.recipe(
-        "ldp-fl-mnist", model="logistic", rounds=ROUNDS, num_clients=CLIENTS,
-        partition=f"drawn:{EXAMPLES}", local_epochs=1, batch_size=EXAMPLES,
+        name, model="logistic", rounds=ROUNDS, num_clients=CLIENTS,
+        partition=f"drawn:{EXAMPLES}", local_epochs=1, batch_size=EXAMPLES, **changed,
     )  # fmt: skip
 
 
-def rounds_of_fedldp() -> Iterator[float]:
+def rounds_of_fedldp(kind: str) -> Iterator[float]:
     """Yield the CPU seconds of each round after the first, and print the digest of the weights."""
-    marks = list[float]()
-    result = simulate(configured(), after_round=lambda record: marks.append(time.process_time()))
+    config, marks = configured(kind), list[float]()
+    result = simulate(config, after_round=lambda record: marks.append(time.process_time()))
     digest = hashlib.sha256(b"".join(w.tobytes() for w in result.weights.values())).hexdigest()
     print(digest, file=sys.stderr)
     yield from np.diff(marks).tolist()
@@ -113,15 +133,36 @@ def rounds_of_closed_form() -> Iterator[float]:
         yield time.process_time() - began
 
 
-SIDES = {
-    "fedldp": rounds_of_fedldp,
+def tests_of_cnn() -> Iterator[float]:
+    """Yield the CPU seconds of tests of the CNN on 10,000 images, and print the last loss."""
+    test, device = load_dataset("mnist", standardise=True).test, torch.device("cpu")
+    with torch_seeded(Stream(bytes(32), simulated=True)):
+        model = build_model("cnn", (1, 28, 28), 10)
+    for _ in range(ROUNDS):
+        began, loss = time.process_time(), 0.0
+        for left in range(0, len(test), PIECE):
+            part = test.taken(slice(left, left + PIECE))
+            loss += evaluate(model, part, device).loss
+        yield time.process_time() - began
+    print(loss.hex(), file=sys.stderr)
+
+
+OF_FEDLDP: dict[str, Callable[[], Iterator[float]]] = {
+    **{f"fedldp, {kind}": partial(rounds_of_fedldp, kind) for kind in RECIPES},
+    "fedldp, a test of the CNN": tests_of_cnn,
+}
+SIDES: dict[str, Callable[[], Iterator[float]]] = {
+    **OF_FEDLDP,
     "leanest loop": rounds_of_loop,
     "closed form": rounds_of_closed_form,
 }
 
 
 def measured(side: str, source: str | None = None) -> tuple[float, str]:
-    """Return the CPU microseconds of a client in a process of its own, and what it printed."""
+    """Return the CPU microseconds of a client, or of a test image, in a process of its own.
+
+    The second result is what it printed.
+    """
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     if source is not None:
         environment["PYTHONPATH"] = os.pathsep.join([source, str(Path(__file__).parents[1])])
@@ -133,25 +174,24 @@ def measured(side: str, source: str | None = None) -> tuple[float, str]:
 
 
 def main() -> None:
-    """Print the microseconds of each side, and their ratios to fedldp's."""
+    """Print microseconds, and ratios to fedldp's bits, or to the same side of this version."""
     if sys.argv[1:2] == ["--one"]:
         torch.set_num_threads(1)
         print(json.dumps(list(SIDES[sys.argv[2]]())))
         return
     times, *other = [*sys.argv[1:], "5"] if len(sys.argv) == 1 else sys.argv[1:]
     sides: list[tuple[str, str | None]] = [(side, None) for side in SIDES]
-    sides += [("fedldp", source) for source in other]
+    sides += [(side, source) for source in other for side in OF_FEDLDP]
     found: dict[tuple[str, str | None], list[tuple[float, str]]] = {side: [] for side in sides}
     for _ in range(int(times)):
         for side in sides:
             found[side].append(measured(*side))
-    for side, taken in found.items():
-        here = statistics.median(
-            taken[place][0] / found[sides[0]][place][0] for place in range(len(taken))
-        )
+    for (side, source), taken in found.items():
+        base = found[side if source else sides[0][0], None]
+        here = statistics.median(a[0] / b[0] for a, b in zip(taken, base, strict=True))
         print(
-            f"{' of '.join(filter(None, side)):40} {statistics.median(t for t, _ in taken):6.1f} us"
-            f"  {here:.2f}  {taken[0][1][:16]}"
+            f"{side if source is None else f'{side}, of {source}':60} "
+            f"{statistics.median(t for t, _ in taken):6.1f} us  {here:.2f}  {taken[0][1][:16]}"
         )
 
 
