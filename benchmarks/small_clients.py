@@ -186,6 +186,7 @@ def main() -> None:
     for _ in range(int(times)):
         for side in sides:
             found[side].append(measured(*side))
+            print(*side, *found[side][-1], file=sys.stderr, flush=True)
     for (side, source), taken in found.items():
         base = found[side if source else sides[0][0], None]
         here = statistics.median(a[0] / b[0] for a, b in zip(taken, base, strict=True))
