@@ -3,8 +3,8 @@
 Budgets, ledgers, statements, clients, deployments and the audit look events up here and nowhere
 else. A new event needs a class (in ``events``) and an entry here. The table knows exact classes,
 not their subclasses; an event that is missing from the table is an error, never a free release. The
-code that computes an epsilon sees losses (``Pure``, ``Normal``, ``Sampled``, ``Clear``, and
-``CountedBits`` or ``Subset`` for shuffled or summed reports), never an event.
+code that computes an epsilon sees losses (``Pure``, ``Normal``, ``Renyi``, ``Sampled``, ``Clear``,
+and ``CountedBits`` or ``Subset`` for shuffled or summed reports), never an event.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from fedldp.accounting.events import (
     PerRecord,
     PureCoordinates,
     PureReport,
+    RenyiReport,
     SampledClientsGaussian,
     SampledGaussian,
     SampledShare,
@@ -127,7 +128,28 @@ class Clear:
     what: tuple[Unprotected, ...]
 
 
-Loss = Pure | Normal | Sampled | Clear
+@dataclass(frozen=True, kw_only=True)
+class Renyi:
+    """A report with a curve of Renyi differential privacy.
+
+    Attributes:
+        curve: see ``RenyiReport``.
+    """
+
+    curve: tuple[tuple[float, float], ...]
+
+    def at(self, order: float) -> float | None:
+        """Return a bound on the divergence of an order: that of the next known order.
+
+        Renyi divergences do not decrease with the order. None above the largest known order.
+
+        Source: van Erven, Harremoes, "Renyi Divergence and Kullback-Leibler Divergence", 2014,
+        Theorem 3.
+        """
+        return next((divergence for known, divergence in self.curve if known >= order), None)
+
+
+Loss = Pure | Normal | Renyi | Sampled | Clear
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,6 +346,12 @@ ACCOUNTANTS: dict[type[Event], Accountant[Any]] = {
     PureReport: Accountant(
         price=lambda event, kind: price_of_pure(event.epsilon, kind),
         loss=lambda event: Pure(whole=event.epsilon, singles=(((event.epsilon, 1.0), 1),)),
+        real_arithmetic_only=lambda event: event.idealised,
+        by_mechanism=True,
+    ),
+    # A curve at some orders bounds neither a pure epsilon nor a rho, so no budget covers it.
+    RenyiReport: Accountant(
+        loss=lambda event: Renyi(curve=event.curve),
         real_arithmetic_only=lambda event: event.idealised,
         by_mechanism=True,
     ),

@@ -127,6 +127,29 @@ class PureReport(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RenyiReport(Event):
+    """A report whose author proves a curve of Renyi differential privacy.
+
+    No mechanism of fedldp states it. It has no price: no kind of budget covers it, so ledgers with
+    a budget refuse it.
+
+    Attributes:
+        curve: pairs (order, divergence): for each order above 1, an upper bound on the Renyi
+            divergence of that order between the reports of any two inputs of a client, in both
+            directions, for every broadcast. Orders ascend, and divergences do not decrease, as
+            those of any mechanism.
+        idealised: see ``PureReport``.
+
+    Raises:
+        ConfigError: the curve is empty or malformed, or says that a report costs nothing.
+    """
+
+    wire: ClassVar[str] = "RenyiReport"
+    curve: tuple[tuple[float, float], ...]
+    idealised: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class SubsetResponse(Event):
     """A report that is one of M categories: k of them have weight H, the others weight L.
 
@@ -440,6 +463,28 @@ def _groups(name: str, value: object) -> tuple[tuple[float, int], ...]:
     return tuple(groups)
 
 
+_MOST_ORDERS = 1000
+
+
+def _curve(name: str, value: object) -> tuple[tuple[float, float], ...]:
+    wrong = ConfigError(
+        f"{name}: give 1 to {_MOST_ORDERS} pairs (order, divergence), with ascending orders above "
+        "1, and divergences above 0 that do not decrease"
+    )
+    if not isinstance(value, list | tuple) or not 0 < len(value) <= _MOST_ORDERS:
+        raise wrong
+    curve: list[tuple[float, float]] = []
+    for pair in value:
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise wrong
+        order, divergence = (numbers.strict_number(name, each) for each in pair)
+        before = curve[-1] if curve else (1.0, 0.0)
+        if not (order > before[0] and divergence >= before[1] and divergence > 0):
+            raise wrong
+        curve.append((order, divergence))
+    return tuple(curve)
+
+
 def _event(name: str, value: object) -> Event:
     if not isinstance(value, Event):
         raise ConfigError(f"{name}: give an event, not a value of type {type(value).__name__}")
@@ -472,6 +517,7 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "str": numbers.strict_text,
     "Event": _event,
     "tuple[tuple[float, int], ...]": _groups,
+    "tuple[tuple[float, float], ...]": _curve,
     "tuple[Unprotected, ...] | str": _sent,
 }
 """The check for each type of field, keyed by the type's name as it is written above."""

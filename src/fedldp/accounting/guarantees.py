@@ -19,6 +19,7 @@ from fedldp.accounting.accountants import (
     Loss,
     Normal,
     Pure,
+    Renyi,
     Sampled,
     Side,
     content_of,
@@ -306,7 +307,13 @@ def _lines(
             _pure_reports(pure, unit, delta, frozenset({kinds.FRESH, *idealised}), attained)
         )
     if delta < SMALLEST_DELTA:
-        return [_nothing_proven(unit, "server", kinds.NOT_PURE)]
+        renyi = any(isinstance(loss, Renyi) for loss, _ in losses)
+        reason = kinds.RENYI_NOT_PURE if renyi else kinds.NOT_PURE
+        return [_nothing_proven(unit, "server", reason)]
+    if any(isinstance(loss, Renyi) for loss, _ in losses):
+        if shift != 1:
+            return [_nothing_proven(unit, "server", kinds.RENYI_OF_ONE)]
+        return [_by_divergences(history, unit, delta, frozenset({kinds.FRESH, *idealised}))]
     rho = gaussian.compose_rho(
         (_times(shift**2, cost(event, "zcdp")), times) for event, times in history.items()
     )
@@ -327,6 +334,44 @@ def _lines(
             method=method,
         )
     ]
+
+
+def _by_divergences(
+    history: History, unit: Unit, delta: float, assumptions: frozenset[Assumption]
+) -> Guarantee:
+    """Return the guarantee of reports of which some have a Renyi curve.
+
+    At each order, divergences add up, even of adaptive releases; a release that is rho-zCDP has at
+    most rho times the order.
+
+    Source: Mironov, "Renyi Differential Privacy", CSF 2017, Proposition 1.
+    """
+    curves = [loss for event in history if isinstance(loss := loss_of(event), Renyi)]
+    totals: list[tuple[float, float]] = []
+    for order in sorted({order for loss in curves for order, _ in loss.curve}):
+        total: Fraction | None = Fraction(0)
+        for event, times in history.items():
+            loss = loss_of(event)
+            if isinstance(loss, Renyi):
+                each = loss.at(order)
+            else:
+                rho = cost(event, "zcdp")
+                each = None if math.isinf(rho) else round_up(Fraction(rho) * Fraction(order))
+            total = None if each is None or total is None else total + times * Fraction(each)
+        if total is not None:
+            totals.append((order, round_up(total)))
+    epsilon, order = gaussian.renyi_epsilon(totals, delta)
+    if math.isinf(epsilon):
+        return _nothing_proven(unit, "server", kinds.RENYI_OF_ONE)
+    discrete = any(isinstance(loss_of(event), Normal) for event in history)
+    return Guarantee(
+        unit=unit,
+        adversary="server",
+        epsilon=epsilon,
+        delta=delta,
+        assumptions=assumptions | ({kinds.DISCRETE} if discrete else set()),
+        method=kinds.RENYI(order=order),
+    )
 
 
 def _moved(loss: Loss, shift: int) -> Loss:

@@ -62,6 +62,7 @@ PURE_SUM = Kind("pure-sum", Method, {"over": str})
 OPTIMAL = Kind("optimal-composition", Method, {"tight": str})
 GAUSSIAN = Kind("gaussian", Method, {})()
 ZCDP = Kind("zcdp", Method, {})()
+RENYI = Kind("renyi", Method, {"order": float})
 ONE_COORDINATE = Kind("one-coordinate", Method, {"tight": str})
 SHUFFLED_COORDINATE = Kind("shuffled-coordinate", Method, {"tight": str})
 SHUFFLED_MESSAGES = Kind(
@@ -79,6 +80,9 @@ NOTHING_SENT = Kind("nothing-sent", Method, {})()
 
 SENT_IN_CLEAR = Kind("sent-in-clear", NoGuarantee, {"what": tuple[Unprotected, ...]})
 NOT_PURE = Kind("gaussian-is-not-pure", NoGuarantee, {})()
+
+RENYI_NOT_PURE = Kind("renyi-is-not-pure", NoGuarantee, {})()
+RENYI_OF_ONE = Kind("renyi-of-one", NoGuarantee, {})()
 
 # What is sent in clear
 

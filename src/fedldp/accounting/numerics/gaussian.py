@@ -288,6 +288,30 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     return max(bound(minimise(bound, guess - 20, guess + 20, 1e-9)), 0.0)
 
 
+def renyi_epsilon(divergences: Iterable[tuple[float, float]], delta: float) -> tuple[float, float]:
+    """Return an epsilon at ``delta`` that follows from Renyi divergences, and the order it uses.
+
+    Args:
+        divergences: pairs of an order above 1 and a bound on the divergence of that order.
+        delta: above 0 and below 1.
+
+    Returns:
+        The least epsilon over the orders, at least 0, rounded up; infinity and 0 if there are none.
+
+    Source: as for ``zcdp_epsilon``.
+    """
+    numbers.check_delta(delta)
+    best = math.inf, 0.0
+    for order, divergence in divergences:
+        numbers.check_not_negative("divergence", divergence)
+        excess = order - 1
+        gain = excess * math.log1p(1 / excess) + math.log1p(excess)
+        terms = divergence, -math.log(delta) / excess, gain / excess
+        epsilon = terms[0] + terms[1] - terms[2] + 1e-14 * sum(terms)
+        best = min(best, (max(epsilon, 0.0), order))
+    return best
+
+
 def _tail_ratio(x: float) -> float:
     """Return (1 - Phi(x))/phi(x) (Mills's ratio)."""
     return math.sqrt(math.pi / 2) * float(special.erfcx(x / math.sqrt(2)))

@@ -1,0 +1,163 @@
+"""Events whose author proves a curve of Renyi differential privacy."""
+
+import json
+import math
+from collections import Counter
+from fractions import Fraction
+
+import pytest
+
+from fedldp.accounting.accountants import loss_of
+from fedldp.accounting.events import (
+    GaussianReport,
+    PerPerson,
+    PureReport,
+    RenyiReport,
+)
+from fedldp.accounting.guarantees import local_guarantees, proven_epsilon
+from fedldp.accounting.numerics.gaussian import gaussian_epsilon, renyi_epsilon, zcdp_epsilon
+from fedldp.accounting.prices import cost
+from fedldp.accounting.releases import ReleaseHistory
+from fedldp.accounting.statement import statement
+from fedldp.core.errors import ConfigError
+from fedldp.core.kinds import RENYI_NOT_PURE, RENYI_OF_ONE
+
+ORDERS = [1 + each / 20 for each in range(1, 2000)]
+
+
+def gaussian_curve(rho, orders=ORDERS):
+    return RenyiReport(curve=tuple((order, rho * order) for order in orders[:1000]))
+
+
+def epsilon_of(history, delta=1e-5, **how):
+    (line,) = local_guarantees(Counter(history), "client-run", delta, **how)
+    return line.epsilon
+
+
+@pytest.mark.parametrize(("rho", "times"), [(0.01, 1), (0.05, 20), (0.5, 3)])
+def test_a_curve_that_is_linear_gives_what_its_rho_gives(rho, times):
+    found = epsilon_of({gaussian_curve(rho): times})
+    exact = zcdp_epsilon(rho * times, 1e-5)  # the least over all orders
+    assert exact <= found * (1 + 1e-12)
+    assert found < 1.001 * exact
+    # It is an upper bound on the true epsilon of such Gaussian noise.
+    assert found > gaussian_epsilon(math.sqrt(2 * rho * times), 1e-5)
+
+
+def test_the_conversion_is_that_of_the_source_in_exact_numbers():
+    order, divergence, delta = 7.0, 0.3, 1e-6
+    expected = divergence + (
+        math.log(1 / delta) + order * math.log(1 - 1 / order) - math.log(order - 1)
+    ) / (order - 1)
+    found, used = renyi_epsilon([(order, divergence), (2.0, 50.0)], delta)
+    assert found == pytest.approx(expected, rel=1e-12)
+    assert found >= expected
+    assert used == order
+
+
+def test_an_order_between_two_takes_the_divergence_of_the_next():
+    one = RenyiReport(curve=((2.0, 0.1), (8.0, 0.4)))
+    other = RenyiReport(curve=((4.0, 0.2), (16.0, 1.0)))
+    # At order 2: 0.1 + 0.2; at 4: 0.4 + 0.2; at 8: 0.4 + 1; at 16 the first curve says nothing.
+    expected, _ = renyi_epsilon([(2.0, 0.3), (4.0, 0.6), (8.0, 1.4)], 1e-5)
+    assert epsilon_of({one: 1, other: 1}) == pytest.approx(expected, rel=1e-12)
+    assert loss_of(one).at(8.1) is None
+
+
+def test_a_curve_composes_with_pure_and_gaussian_reports():
+    curve, pure = gaussian_curve(0.02), PureReport(epsilon=0.2)
+    noisy = GaussianReport(mu=0.2, rho=0.02)
+    found = epsilon_of({curve: 5, pure: 2, noisy: 3})
+    assert found == pytest.approx(zcdp_epsilon(0.1 + 2 * 0.02 + 0.06, 1e-5), rel=1e-3)
+    assert found >= zcdp_epsilon(0.1 + 2 * 0.02 + 0.06, 1e-5)
+    assert found > epsilon_of({curve: 5, noisy: 3})
+
+
+def test_sums_of_divergences_are_rounded_up():
+    event = RenyiReport(curve=((2.0, 0.1),))
+    exact = 10**6 * Fraction(0.1)
+    (line,) = local_guarantees(Counter({event: 10**6}), "client-run", 0.5)
+    gain = line.epsilon - float(exact)
+    assert line.epsilon > float(exact) + math.log(2) - 2 * math.log(2) - 1e-6
+    assert gain == pytest.approx(math.log(2) - 2 * math.log(2), abs=1e-5)
+
+
+def test_nothing_is_proven_that_does_not_follow_from_a_curve():
+    event = gaussian_curve(0.1)
+    (pure,) = local_guarantees(Counter({event: 1}), "client-run", 0.0)
+    assert (pure.epsilon, pure.reason) == (None, RENYI_NOT_PURE)
+    (further,) = local_guarantees(Counter({event: 1}), "client-run", 1e-5, shift=2)
+    assert (further.epsilon, further.reason) == (None, RENYI_OF_ONE)
+    assert proven_epsilon(event, "weight", 1e-5) is None
+    assert {cost(event, kind) for kind in ("pure", "zcdp", "gdp")} == {math.inf}
+    person = PerPerson(person=event, client=PureReport(epsilon=1.0))
+    assert cost(person, "zcdp", "person") == math.inf
+
+
+def test_a_statement_names_its_author_and_has_no_lower_bound():
+    releases = ReleaseHistory.planned({gaussian_curve(0.05): range(4)}, {1: range(4)}, None)
+    found = statement(releases, claim=None, shuffler=None, delta=1e-5, own_code=("mine:Skellam",))
+    lines = [line for line in found.guarantees if line.epsilon is not None]
+    assert {line.unit for line in lines} >= {"client-round", "client-run"}
+    assert {(line.stated_by, line.lower) for line in lines} == {("mine:Skellam", None)}
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        (), ((1.0, 0.1),), ((0.5, 0.1),), ((2.0, 0.2), (3.0, 0.1)), ((3.0, 0.1), (2.0, 0.2)),
+        ((2.0, 0.1), (2.0, 0.1)), ((2.0, 0.0),), ((2.0, -1.0),), ((2.0, math.nan),),
+        ((math.inf, 1.0),), ((2.0,),), "2", tuple((2.0 + k, 1.0) for k in range(1001)),
+    ],
+)  # fmt: skip
+def test_other_curves_are_refused(curve):
+    with pytest.raises(ConfigError):
+        RenyiReport(curve=curve)
+
+
+OWN = """
+from dataclasses import dataclass
+from fedldp.accounting.events import RenyiReport
+from fedldp.mechanisms.gaussian import Gaussian
+
+@dataclass(frozen=True)
+class Curved(Gaussian):
+    def event(self, size):
+        rho = super().event(size).rho
+        return RenyiReport(curve=tuple((order, rho * order) for order in (1.5, 2, 4, 8, 16, 32)))
+"""
+
+
+@pytest.mark.usefixtures("folder_of_its_own")
+def test_ones_own_mechanism_states_a_curve_and_meets_a_target(
+    fedldp_command, tmp_path, monkeypatch
+):
+    (tmp_path / "mine_of_renyi.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    run = tmp_path / "a.toml"
+    run.write_text(
+        """
+        system = "composed"
+        dataset = "digits"
+        model = "logistic"
+        num_clients = 20
+        rounds = 3
+        learning_rate = 0.1
+        mechanism = "mine_of_renyi:Curved"
+        bound = "norm"
+        [target]
+        unit = "client-run"
+        adversary = "server"
+        epsilon = 8.0
+        delta = 1e-5
+        """
+    )
+    found = json.loads(fedldp_command("run", run, "--json").out)["privacy"]["guarantees"]
+    (line,) = (
+        each
+        for each in found
+        if (each["unit"], each["adversary"]) == ("client-run", "server") and each["delta"]
+    )
+    assert 7.9 < line["epsilon"] <= 8
+    assert line["method"]["kind"] == "renyi"
+    assert (line["stated_by"], line["lower"]) == ("mine_of_renyi:Curved", None)
