@@ -393,6 +393,8 @@ def test_several_tables_share_a_persons_norm() -> None:
         ("ask=[]", "give what people are asked"),
         ('ask=["evaluation"]', "give its file: initial = RUN/model.safetensors"),
         ("edges={age=[40,20]}", "give at least one, ascending"),
+        ("edges={age=[1,nan]}", r"edges.age\[1\] = nan: give a finite number"),
+        ("edges={age=[]}", r"edges.age = \[\]: give at least 1"),
         ("edges={}", "numbers are counted between public edges"),
         ("rounds=3", "rounds = 3 and ask = .* set rounds = 1"),
         ("evaluation_share=0.1", "ask = .* and evaluation_share = 0.1"),

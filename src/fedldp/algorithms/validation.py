@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_origin
 
 from pydantic import ValidationError
 
@@ -62,6 +62,8 @@ def describe(
     if name in nested and inner:
         name, owner, fields = f"{name}.{inner[0]}", name, nested[name]
     else:
+        if inner and get_origin(getattr(fields.get(name), "annotation", None)) is dict:
+            name += f".{inner[0]}"  # a column's name
         name += "".join(f"[{place}]" for place in loc if isinstance(place, int))
     if first["type"] == "extra_forbidden":
         close = " or ".join(get_close_matches(name.rpartition(".")[2], fields, n=2))
