@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from documents import document
 from node_settings import SETTINGS
+from torch import nn
 
-from fedldp.core.errors import PrivacyError
+import fedldp
+from fedldp.algorithms.run_settings import RunSettings
+from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.integrations.client import PrivateClient
 from fedldp.ledgers.budget import Budget
 from fedldp.protocol.wire import Layout, Vector
-from fedldp.simulation.settings import from_mapping
+from fedldp.reporting import words
 
 SIZE = 40
 START = {"weight": np.zeros(SIZE, np.float32)}
@@ -24,9 +31,8 @@ class Node:
     """A client of one node, which counts how often it has trained."""
 
     def __init__(self, folder: Path) -> None:
-        config = from_mapping(SETTINGS)
         layout = Layout(("weight",), ((SIZE,),))
-        self.client = PrivateClient(layout, config, folder=folder, budget=Budget("pure", 1e6))
+        self.client = PrivateClient(layout, folder=folder, budget=Budget("pure", 1e6), **SETTINGS)
         self.trained = 0
 
     def __call__(self, round: int = 1, run: str = "run") -> Vector:
@@ -72,3 +78,75 @@ def test_a_damaged_ledger_is_refused_in_words_that_name_no_path(
         assert str(refusal.value) == "round 2: the ledger cannot be used; nothing was released"
     assert again.trained == 0
     assert ledger.exists() == (damage != "lost")
+
+
+NORM = {"bound": "norm", "clip": 2.0, "range_radius": None}
+SIMULATED = {"dataset": "digits", "model": "logistic", "learning_rate": 0.1, "participation": "all"}
+
+
+def written(settings: dict[str, Any]) -> str:
+    """Return settings as TOML."""
+    return "".join(f"{k} = {json.dumps(v)}\n" for k, v in settings.items() if v is not None)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"mechanism": "gaussian", **NORM},
+        {"mechanism": "gaussian", **NORM, "bound": "layers", "trainable": "head", "delta": 1e-6},
+        {"mechanism": "k_closest", **NORM, "bound": "direction"},
+        {"system": "cldp_fed", "alpha": 1.0, "clip": 1.0, "epsilon": None, "mechanism": None,
+         "range_radius": None},
+    ],
+)  # fmt: skip
+def test_account_says_before_the_first_message_what_a_node_states(
+    tmp_path: Path, changes: dict[str, Any], fedldp_command: Any
+) -> None:
+    """Whatever the shapes of the weights; and the guarantees are those of a simulated run."""
+    settings = {**SETTINGS, **changes}
+    file = tmp_path / "private.toml"
+    file.write_text(written({name: v for name, v in settings.items() if name != "rounds"}))
+    printed = fedldp_command("account", file, "--size", 650, "--set", "rounds=4", "--json")
+    told = document(printed.out)
+    (tmp_path / "whole.toml").write_text(written({"system": "composed", **SIMULATED, **settings}))
+    of_run = fedldp.account(tmp_path / "whole.toml")
+    client = PrivateClient(
+        nn.Linear(64, 10), file, folder=tmp_path / "ledgers", budget=Budget("zcdp", 1e9), rounds=4
+    )
+    assert told == json.loads(json.dumps(words.document(client.statement())))
+    assert client.statement().guarantees == of_run.guarantees
+
+
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        {*RunSettings.model_fields, "local_update", "momentum", "features", "participation"}
+        - {"system", "num_clients", "rounds", "delta", "trainable"}
+    ),
+)
+def test_settings_of_data_model_and_training_are_refused_by_name(
+    tmp_path: Path, name: str, fedldp_command: Any
+) -> None:
+    file = tmp_path / "private.toml"
+    file.write_text(written({**SETTINGS, name: 1}))
+    with pytest.raises(ConfigError, match=f"^{name}: .*; leave it out$"):
+        PrivateClient(Layout(("0",), ((3,),)), file, folder=tmp_path, budget=Budget("pure", 1e6))
+
+
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ("channel=sum", "set channel = named"),
+        ("channel=shuffle", "set channel = named"),
+        ("dataset=digits", "dataset: your own loop"),
+        ("target.epsilon=1", "target: .*give epsilon"),
+    ],
+)
+def test_account_refuses_what_a_node_refuses(
+    tmp_path: Path, setting: str, why: str, fedldp_command: Any
+) -> None:
+    file = tmp_path / "private.toml"
+    file.write_text(written(SETTINGS))
+    said = fedldp_command("account", file, "--size", 650, "--set", setting).assert_refused()
+    assert re.search(why, said)

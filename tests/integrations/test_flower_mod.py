@@ -21,7 +21,6 @@ from guides import ROOT, own_files
 from node_settings import SETTINGS
 from torch import nn
 
-import fedldp
 from fedldp.accounting.statement import Statement
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import (
@@ -31,6 +30,8 @@ from fedldp.core.kinds import (
     SIMULATED,
     SPENT,
 )
+from fedldp.integrations.loop import composition, planned
+from fedldp.models import layout_of_trained
 from fedldp.protocol.keys import SecretKeys
 from fedldp.protocol.wire import Layout
 
@@ -56,10 +57,8 @@ START = {"weight": WEIGHT, "bias": np.zeros(2, np.float32)}
 Returned = Callable[[Message], RecordDict]
 
 
-def settings(**changes: Any) -> fedldp.algorithms.config.RunConfig:
-    from fedldp.simulation.settings import from_mapping
-
-    return from_mapping({k: v for k, v in {**SETTINGS, **changes}.items() if v is not None})
+def settings(**changes: Any) -> dict[str, Any]:
+    return {**SETTINGS, **changes}
 
 
 def record(arrays: Mapping[str, np.ndarray]) -> ArrayRecord:
@@ -111,7 +110,7 @@ class App:
 
 def mod(folder: Path, limit: float = 1e6, **changes: Any) -> PrivateMod:
     return PrivateMod(
-        lambda: nn.Linear(3, 2), settings(**changes), folder=folder, budget=Budget("pure", limit)
+        lambda: nn.Linear(3, 2), folder=folder, budget=Budget("pure", limit), **settings(**changes)
     )
 
 
@@ -156,8 +155,8 @@ def test_the_mean_that_strategies_compute_is_unbiased(tmp_path: Path, mechanism:
     if mechanism == "piecewise":
         bound = {"bound": "range"}
     private = PrivateMod(
-        Layout(("0",), ((size,),)), settings(mechanism=mechanism, epsilon=8.0, **bound),
-        folder=tmp_path, budget=Budget("pure", 1e9),
+        Layout(("0",), ((size,),)), folder=tmp_path, budget=Budget("pure", 1e9),
+        **settings(mechanism=mechanism, epsilon=8.0, **bound),
     )  # fmt: skip
     start = {"0": np.ones(size, np.float32)}
     app = App(private, changed)
@@ -330,7 +329,7 @@ def test_the_reason_of_a_ledgers_failure_stays_at_the_node(
 
 def test_the_mod_can_be_sent_to_other_processes(tmp_path: Path) -> None:
     private = PrivateMod(
-        Layout(("0", "1"), ((2, 3), (2,))), settings(), folder=tmp_path, budget=Budget("pure", 99)
+        Layout(("0", "1"), ((2, 3), (2,))), folder=tmp_path, budget=Budget("pure", 99), **SETTINGS
     )
     app = App(pickle.loads(pickle.dumps(private)), changed)
     found = arrays_of(app(asked(arrays={"0": WEIGHT, "1": START["bias"]})))
@@ -341,13 +340,15 @@ def test_the_mod_can_be_sent_to_other_processes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"channel": "sum", "untrusted_clients": 2}, "channel = sum"),
+        ({"channel": "sum"}, "set channel = named"),
         ({"weighting": "examples"}, "set weighting = uniform"),
         ({"mechanism": "privunit", "bound": "norm", "range_radius": None}, "real numbers only"),
         ({"mechanism": "none", "epsilon": None, "range_radius": None}, "a mechanism that rand"),
         ({"epsilon": [1.0] * 5 + [2.0] * 5}, "one value for all"),
-        ({"model": "linear", "local_update": "solution", "learning_rate": None,
-          "bound": "norm", "mechanism": "k_closest", "range_radius": None}, "your own code trains"),
+        ({"local_update": "solution", "bound": "norm", "mechanism": "k_closest",
+          "range_radius": None}, "local_update: your own loop decides"),
+        ({"system": "dp_sgd", "noise_multiplier": 1.0, "mechanism": None, "epsilon": None,
+          "range_radius": None}, "your own code trains"),
     ],
 )  # fmt: skip
 def test_a_composition_that_does_not_fit_is_refused(
@@ -368,7 +369,8 @@ class Frozen(nn.Module):
 
 def test_a_model_with_frozen_weights_sends_the_others(tmp_path: Path) -> None:
     def made(**changes: Any) -> PrivateMod:
-        return PrivateMod(Frozen, settings(**changes), folder=tmp_path, budget=Budget("pure", 1e6))
+        budget = Budget("pure", 1e6)
+        return PrivateMod(Frozen, folder=tmp_path, budget=budget, **settings(**changes))
 
     with pytest.raises(ConfigError, match="freeze its layer with trainable"):
         made()
@@ -390,8 +392,8 @@ def test_a_model_with_frozen_weights_sends_the_others(tmp_path: Path) -> None:
     assert app.calls == 1
     with pytest.raises(ConfigError, match="which has only trained parameters"):
         PrivateMod(
-            Layout(("0",), ((2, 3),)), settings(trainable="head"), folder=tmp_path,
-            budget=Budget("pure", 1e6),
+            Layout(("0",), ((2, 3),)), folder=tmp_path, budget=Budget("pure", 1e6),
+            **settings(trainable="head"),
         )  # fmt: skip
 
 
@@ -405,17 +407,17 @@ def test_a_budget_below_one_round_is_refused_at_the_beginning(tmp_path: Path) ->
 
 
 def test_a_model_with_buffers_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="use group norm or no norm"):
+    with pytest.raises(ConfigError, match="use group norm, no norm"):
         PrivateMod(
-            nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), settings(), folder=tmp_path,
-            budget=Budget("pure", 1),
+            nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), folder=tmp_path,
+            budget=Budget("pure", 1), **SETTINGS,
         )  # fmt: skip
 
 
 def test_replies_are_delayed_if_so_configured(tmp_path: Path) -> None:
     private = PrivateMod(
-        lambda: nn.Linear(3, 2), settings(), folder=tmp_path, budget=Budget("pure", 1e3),
-        answer_after_seconds=0.3,
+        lambda: nn.Linear(3, 2), folder=tmp_path, budget=Budget("pure", 1e3),
+        answer_after_seconds=0.3, **SETTINGS,
     )  # fmt: skip
     app = App(private, changed)
     for message in (asked(1), asked(99)):
@@ -429,19 +431,16 @@ def guarantees(of: Statement) -> list[tuple[Any, ...]]:
     return list(map(numbers, of.guarantees))
 
 
-def test_the_mods_statement_is_that_of_account(tmp_path: Path) -> None:
-    """Compared for the same model, logistic regression on the digits."""
-    config = settings()
-    private = PrivateMod(nn.Linear(64, 10), config, folder=tmp_path, budget=Budget("pure", 1e6))
-    ours = fedldp.account(config)
-    assert guarantees(private.statement()) == guarantees(ours)
-    start = {"weight": np.zeros((10, 64), np.float32), "bias": np.zeros(10, np.float32)}
+def test_a_nodes_statement_after_a_run_is_the_one_before_it(tmp_path: Path) -> None:
+    private = mod(tmp_path)
+    before = private.statement()
     app = App(private, changed)
     for round in range(1, 5):
-        assert not app(asked(round, start)).has_error()
-    assert guarantees(private.statement("partition-0")) == guarantees(ours)
-    assert private.statement("partition-0").warnings[-1] == CODE_OF_THE_NODE
-    assert SIMULATED not in private.statement().warnings
+        assert not app(asked(round)).has_error()
+    after = private.statement("partition-0")
+    assert guarantees(after) == guarantees(before)
+    assert after.warnings[-1] == before.warnings[-1] == CODE_OF_THE_NODE
+    assert SIMULATED not in before.warnings
 
 
 def test_the_mods_statement_includes_earlier_runs(tmp_path: Path) -> None:
@@ -483,7 +482,8 @@ def test_the_pages_app_in_flowers_simulation(tmp_path: Path) -> None:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
-    ours = fedldp.account(tmp_path / "private.toml")
+    size = layout_of_trained(nn.Linear(64, 10)).size
+    ours = planned(composition(tmp_path / "private.toml", {}), Layout(("0",), ((size,),)))
     assert sorted(found) == [f"partition-{n}" for n in range(10)]
     for spent, statement in found.values():
         assert spent == pytest.approx(3 * 0.42774828198162146)  # rho of epsilon 4 at delta 1e-5

@@ -3,7 +3,7 @@
 A command imports what it needs inside its function, so that help and error messages appear at once.
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, algorithms, reporting,
-simulation, experiments, audit, testing, deployment.
+simulation, experiments, audit, testing, deployment, integrations.
 """
 
 from __future__ import annotations

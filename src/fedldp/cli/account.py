@@ -19,6 +19,14 @@ def account(
     delta: Annotated[
         float | None, typer.Option(help="delta for the lines with approximate guarantees")
     ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="state what a node of your own loop (Flower) releases that sends this many "
+            "weights; the file has the settings of PrivateMod, without data and model",
+        ),
+    ] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
@@ -31,20 +39,28 @@ def account(
     from fedldp.core.numbers import SMALLEST_DELTA
     from fedldp.reporting import lines, text, words
     from fedldp.simulation.plan import plan, problem_of
-    from fedldp.simulation.settings import resolve
+    from fedldp.simulation.settings import assignment, nested, resolve
 
     if delta is not None and delta != 0 and not SMALLEST_DELTA <= delta < 1:
         raise ConfigError(
             f"delta = {delta}: give 0, or a number that is at least {SMALLEST_DELTA:g} and less "
             "than 1"
         )
-    config = resolve(recipe, set_ or [])
-    planned = plan(config, problem_of(config, data_dir), delta=delta)
-    if as_json:
-        print_json(words.document(planned.privacy))
+    if size is None:
+        resolved = resolve(recipe, set_ or [])
+        found = plan(resolved, problem_of(resolved, data_dir), delta=delta)
+        config, privacy = found.config, found.privacy
     else:
-        warnings = tuple(each for each in planned.privacy.warnings if each != SIMULATED)
-        told = replace(planned.privacy, warnings=warnings)  # this command simulates nothing
-        setting = planned.config.epsilon_in_words(planned.privacy.guarantees)
-        asked = lines.asked_for(planned.config.model_dump())
+        from fedldp.integrations.loop import composition, planned
+        from fedldp.protocol.wire import Layout
+
+        config = composition(recipe, nested(map(assignment, set_ or [])))
+        privacy = planned(config, Layout(("weights",), ((size,),)), delta)
+    if as_json:
+        print_json(words.document(privacy))
+    else:
+        warnings = tuple(each for each in privacy.warnings if each != SIMULATED)
+        told = replace(privacy, warnings=warnings)  # this command simulates nothing
+        setting = config.epsilon_in_words(privacy.guarantees)
+        asked = lines.asked_for(config.model_dump())
         text.print_statement(Console(), lines.asked_first(told, asked), setting)

@@ -25,20 +25,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.accountants import real_arithmetic_only
 from fedldp.accounting.events import Event
 from fedldp.accounting.releases import Cohort, ReleaseHistory
-from fedldp.algorithms.composition import (
-    Algorithm,
-    Composition,
-    OwnMean,
-    Sgd,
-    WeightedMean,
-    no_arrays,
-)
-from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.problem import Problem
-from fedldp.api import Recipe, recipe
+from fedldp.algorithms.composition import Algorithm
 from fedldp.core.bounding import LARGEST_WEIGHT, within_largest_weight
 from fedldp.core.errors import (
     ConfigError,
@@ -49,19 +38,13 @@ from fedldp.core.errors import (
     first_line,
 )
 from fedldp.core.facts import Caveat
-from fedldp.core.kinds import (
-    ANSWER_TIME,
-    CODE_OF_THE_NODE,
-    EARLIER_RUNS,
-    FROZEN_WEIGHTS_PUBLIC,
-    SPENT,
-)
+from fedldp.core.kinds import EARLIER_RUNS, SPENT
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples
-from fedldp.deployment.statement import stated
+from fedldp.integrations.loop import bound_to, composition, planned, stated_for
 from fedldp.ledgers.budget import Budget, each_of
 from fedldp.ledgers.sqlite import Release, SqliteLedger
-from fedldp.models import ALL, Layer, layout_of_trained, name_of
+from fedldp.models import ALL, layout_of_trained
 from fedldp.protocol.client_runtime import ClientRuntime, Policy
 from fedldp.protocol.client_store import LedgerStore
 from fedldp.protocol.keys import SecretKeys
@@ -109,23 +92,6 @@ _NOTHING = "nothing was released"
 def words_of(round: int, refusal: Refusal) -> str:
     """Return a refusal in words."""
     return f"round {round}: {_WORDS[refusal.reason.value]}; {_NOTHING}"
-
-
-@dataclass(frozen=True)
-class _Parameters(Layer):
-    """A stand-in layer with all parameters of a model that the user's own code trains."""
-
-    of: Layout
-    outputs: int
-
-    def module(self, shape: tuple[int, ...]) -> nn.Module:
-        raise RunError("the model is trained elsewhere: it has no module here")
-
-    def parameters(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-        return dict(zip(self.of.names, self.of.shapes, strict=True))
-
-    def output(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        return (self.outputs,)
 
 
 @dataclass
@@ -186,29 +152,28 @@ class PrivateClient:
             of model. It defines what a message must contain: float32 parameters of given names and
             shapes. If a module has frozen parameters, messages contain only the parameters that the
             setting ``trainable`` selects, and the app keeps the rest.
-        configured: a recipe's name, a TOML file, or a configuration. Only the mechanism, its bound,
-            its budget, ``rounds`` and ``trainable`` are used. Data, model, training and the
-            server's step belong to the loop.
+        file: a TOML file with the settings of the composition; None if ``settings`` has them all.
+            See ``loop.composition``.
         folder: the folder for the ledgers, with a subfolder for each node.
         budget: the budget of each node's ledger, for everything that the node ever releases; see
             ``Budget``.
-        settings: changes to the recipe's settings, by name.
+        settings: settings by name, which replace those of the file.
 
     Raises:
         ConfigError: the model has buffers, the budget does not cover one round, or the composition
-            cannot be used in a loop in which the server reads each report separately.
+            cannot be used in such a loop; see ``loop.composition``.
     """
 
     def __init__(
         self,
         model: nn.Module | Callable[[], nn.Module] | Layout,
-        configured: Recipe,
+        file: str | Path | None = None,
         *,
         folder: str | Path,
         budget: Budget | tuple[Budget, ...],
         **settings: Any,
     ) -> None:
-        self.config = recipe(configured, **settings)
+        self.config = composition(file, settings)
         self.layout = _layout(model, self.config.trainable)
         if not isinstance(folder, str | Path) or not str(folder).strip():
             raise ConfigError(f"folder = {folder!r}: give the path of a folder for the ledgers")
@@ -218,14 +183,7 @@ class PrivateClient:
             raise ConfigError("budget: give the limit on everything that a node will ever release")
         self._nodes: dict[str, _Node] = {}
         self._lock = threading.RLock()
-        check_fits(self.config)
-        event = self.event()  # refuses a composition without a statement
-        if real_arithmetic_only(event):
-            raise ConfigError(
-                f"event {type(event).__name__}: its guarantee holds for real numbers only, not "
-                "for the floats that would be sent; set mechanism = gaussian, two_point or "
-                "k_closest"
-            )
+        event = self.event()
         for each in self.budgets:
             _check_covers(each, event, self.config.rounds)
 
@@ -239,12 +197,7 @@ class PrivateClient:
 
     @cached_property
     def _algorithm(self) -> Algorithm:
-        layout = self.layout
-        model = name_of(lambda shape, classes: [_Parameters(layout, classes)])
-        clients = self.config.num_clients
-        # The data are unknown here, and nothing that is sent depends on their shape.
-        config = self.config.changed(model=model, trainable=ALL)  # all of the layout is trainable
-        return config.algorithm(Problem((1,), 2, clients))
+        return bound_to(self.config, self.layout)
 
     def event(self) -> Event:
         """Return the event for one answer; the ledger is charged for this event."""
@@ -263,24 +216,18 @@ class PrivateClient:
         Raises:
             ConfigError: the node has no ledger.
         """
-        more: list[Caveat] = []
         if node is None:
-            rounds = dict.fromkeys(range(1, self.config.rounds + 1))
-            releases = ReleaseHistory.planned({self.event(): range(1)}, rounds)
-        else:
-            ledger = self._ledger_of(node)
-            entries = [each for each in ledger.releases() if not each.renews]
-            latest = entries[-1].run if entries else ""
-            if any(each.run != latest for each in entries):
-                total = zip(ledger.budgets, ledger.all_spent(entries), strict=True)
-                costs = [SPENT(unit=b.unit, kind=b.kind, spent=float(s)) for b, s in total]
-                more.append(EARLIER_RUNS(costs=tuple(costs)))
-            releases = _history([each for each in entries if each.run == latest])
-        timed = ANSWER_TIME(at="node")
-        found = stated(self.config, None, releases, summed=None, simulated=False, timed=timed)
-        if self.config.trainable != ALL:
-            more.append(FROZEN_WEIGHTS_PUBLIC)
-        return Displayed.of(found.warning(*more, CODE_OF_THE_NODE))
+            return Displayed.of(planned(self.config, self.layout))
+        more: list[Caveat] = []
+        ledger = self._ledger_of(node)
+        entries = [each for each in ledger.releases() if not each.renews]
+        latest = entries[-1].run if entries else ""
+        if any(each.run != latest for each in entries):
+            total = zip(ledger.budgets, ledger.all_spent(entries), strict=True)
+            costs = [SPENT(unit=b.unit, kind=b.kind, spent=float(s)) for b, s in total]
+            more.append(EARLIER_RUNS(costs=tuple(costs)))
+        releases = _history([each for each in entries if each.run == latest])
+        return Displayed.of(stated_for(self.config, releases, *more))
 
     def ledgers(self) -> dict[str, SqliteLedger]:
         """Return the ledgers in the folder, by node."""
@@ -450,45 +397,6 @@ def _check_covers(budget: Budget, event: Event, rounds: int) -> None:
             f"answered; give {budget.amount(budget.spent([price] * rounds))} for the {rounds} "
             "rounds of a run, or a smaller epsilon"
         )
-
-
-def check_fits(config: RunConfig) -> None:
-    """Refuse a composition whose client side cannot be used around training in the user's own loop.
-
-    Raises:
-        ConfigError: the composition cannot be used; the message names the part that prevents this.
-    """
-    parts: Composition = config.composition
-    name, wrong = config.name(), None
-    if parts.channel.kind != "named" or parts.channel.phases != 1:
-        wrong = (
-            f"channel = {parts.channel.kind}: in this loop, the server reads each report "
-            "separately; set channel = named"
-        )
-    elif type(parts.local) is not Sgd:
-        wrong = (
-            "its clients compute something other than trained weights, but here your own code "
-            "trains; choose a system whose clients send weights, such as system = composed with "
-            "local_update = sgd"
-        )
-    elif parts.server_noise is not None or parts.downlink is not None:
-        wrong = (
-            "its server adds noise, but this loop's server adds none; choose a system whose "
-            "clients add the noise"
-        )
-    elif not isinstance(parts.estimate, OwnMean | WeightedMean) or (
-        parts.estimate.needs not in ("sum", "reports")
-    ):
-        wrong = (
-            f"{parts.estimate.setting}: its server weights reports by what clients reveal about "
-            "themselves; set weighting = uniform"
-        )
-    elif parts.publish is not None or parts.arrays is not no_arrays:
-        wrong = "its server stores and sends more than weights, but this loop's server does not"
-    elif parts.calibration.label(0) is not None or not hasattr(parts.bound, "announce"):
-        wrong = "some settings differ by client; give one value for all clients"
-    if wrong is not None:
-        raise ConfigError(f"system = {name}: {wrong}")
 
 
 def joined(layout: Layout, arrays: Arrays) -> Vector:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError, PrivacyError, first_line
 from fedldp.core.registry import check_extra
 from fedldp.integrations.client import PrivateClient, words_of
@@ -76,12 +75,13 @@ class PrivateMod:
 
     Args:
         model: the model; see ``PrivateClient``.
-        recipe: the recipe of the composition: a name, a TOML file, or a configuration.
+        file: a TOML file with the settings of the composition, without data, model and training;
+            None if ``settings`` has them all.
         folder: the folder for the ledgers.
         budget: the limit on everything that a node will ever release; see ``Budget``.
         answer_after_seconds: the minimum time from the arrival of a train message to the reply. If
             it is longer than any training, it hides how long training took.
-        settings: changes to the recipe's settings, by name.
+        settings: settings by name, which replace those of the file.
 
     Raises:
         ConfigError: flwr is not installed; for other reasons, see ``PrivateClient``.
@@ -90,7 +90,7 @@ class PrivateMod:
     def __init__(
         self,
         model: nn.Module | Callable[[], nn.Module] | Layout,
-        recipe: str | Path | RunConfig,
+        file: str | Path | None = None,
         *,
         folder: str | Path,
         budget: Budget | tuple[Budget, ...],
@@ -102,7 +102,7 @@ class PrivateMod:
                 f"answer_after_seconds = {answer_after_seconds}: give a number of seconds from 0 "
                 "to 1000000"
             )
-        self._client = PrivateClient(model, recipe, folder=folder, budget=budget, **settings)
+        self._client = PrivateClient(model, file, folder=folder, budget=budget, **settings)
         self._fixed = float(answer_after_seconds)
 
     def statement(self, node: str | None = None) -> Displayed:

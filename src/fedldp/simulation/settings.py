@@ -168,16 +168,7 @@ def read_toml(path: Path, left_out: Mapping[str, Any] | None = None) -> RunConfi
     Raises:
         ConfigError: the file cannot be read, is not TOML, or describes no valid configuration.
     """
-    try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"recipe {path}: {error.strerror}; check the path") from error
-    except RecursionError as error:
-        raise ConfigError(
-            f"recipe {path}: its values are nested too deeply; flatten them"
-        ) from error
-    except ValueError as error:  # not TOML, not UTF-8, or a number with thousands of digits
-        raise ConfigError(f"recipe {path}: this is not valid TOML: {error}") from error
+    settings = settings_in(path)
     more = {key: value for key, value in (left_out or {}).items() if value is not None}
     if "system" not in {**more, **settings} and "dataset" in settings:
         raise ConfigError(
@@ -186,6 +177,24 @@ def read_toml(path: Path, left_out: Mapping[str, Any] | None = None) -> RunConfi
             "here, beginning with system (see fedldp list systems)"
         )
     return from_mapping(_with_clients(more | beside(path, settings)))
+
+
+def settings_in(path: Path) -> dict[str, Any]:
+    """Return the settings that a TOML file has, unchecked.
+
+    Raises:
+        ConfigError: the file cannot be read, or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"recipe {path}: {error.strerror}; check the path") from error
+    except RecursionError as error:
+        raise ConfigError(
+            f"recipe {path}: its values are nested too deeply; flatten them"
+        ) from error
+    except ValueError as error:  # not TOML, not UTF-8, or a number with thousands of digits
+        raise ConfigError(f"recipe {path}: this is not valid TOML: {error}") from error
 
 
 _FILES = ("dataset", "test_file")
