@@ -33,6 +33,7 @@ from fedldp.audit.harness import update_of
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.kinds import DECLARED_PUBLIC, STAGE
 from fedldp.data.examples import Examples
+from fedldp.data.label_range import LabelRange
 from fedldp.data.public_features import CONSTANT
 from fedldp.mechanisms.summing import signed
 from fedldp.protocol.client_store import MemoryStore
@@ -411,6 +412,16 @@ def test_a_class_that_is_not_seen_sets_no_start_and_no_curvature() -> None:
     ]
     assert (hidden.arrays(declared)["class shares"] == declared).all()
     assert seen.columns.scale == pytest.approx(hidden.columns.scale, rel=0.01)
+
+
+def test_a_measured_mean_of_numbers_is_told_in_their_unit() -> None:
+    seen = ClassShares(np.array([0.25]), 0.03)
+    assert seen.metrics(100, LabelRange(10, 30)) == {
+        "private mean of the labels": 15,
+        f"private mean of the labels{HALF_WIDTH}": pytest.approx(
+            20 * 1.96 * math.sqrt(0.03**2 + 0.25 * 0.75 / 100)
+        ),
+    }
 
 
 @pytest.mark.parametrize(

@@ -826,7 +826,8 @@ class MeanOfPeople:
         unit /= self._times_answered(mean[:classes] * unit) if classes > 1 else 1
         told = mean[: classes + 2 * columns] * unit
         found = Measured.of(told, deviation * unit, classes, self.release.unmeasured)
-        arrays, metrics = found.arrays(otherwise=self._shares), found.shares.metrics(people)
+        arrays = found.arrays(otherwise=self._shares)
+        metrics = found.shares.metrics(people, self.settings.columns.label_range)
         if not found.shares.seen:
             return Estimated(values=None, metrics=metrics, arrays=arrays)
         start = start_at(arrays[SHARES], state.weights)

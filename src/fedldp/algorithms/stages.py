@@ -30,6 +30,7 @@ from fedldp.algorithms.asking import ASK, SHARE_OF_CLASS, rounds_to_ask
 from fedldp.algorithms.evaluation import LOOK_SHARE
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError, RunError
+from fedldp.data.label_range import LabelRange
 from fedldp.data.public_features import CONSTANT
 from fedldp.protocol.roles import Arrays, Metrics, State
 from fedldp.protocol.wire import Broadcast
@@ -276,7 +277,7 @@ class ClassShares:
         found = np.maximum(self.noisy / self.noisy.sum(), LEAST_SHARE)
         return np.asarray(found / found.sum(), np.float64)
 
-    def metrics(self, people: float) -> Metrics:
+    def metrics(self, people: float, within: LabelRange | None = None) -> Metrics:
         """Return the shares with their intervals, if there are few classes.
 
         Intervals cover the noise and the chance of who was asked, as those of questions do: a
@@ -284,17 +285,20 @@ class ClassShares:
 
         Args:
             people: how many people were asked.
+            within: the range of labels that are numbers, whose mean is told in their unit.
         """
         if self.noisy.size > _FEW_CLASSES:
             return {}
-        names = [f"{SHARE_OF_CLASS}{k}" for k in range(self.noisy.size)]
-        if len(names) == 1:
-            names = ["mean of the labels, as a share of label_range"]
+        names, low, high = [f"{SHARE_OF_CLASS}{k}" for k in range(self.noisy.size)], 0.0, 1.0
+        if within is not None:
+            names, low, high = ["mean of the labels"], within.low, within.high
         known = self.noisy.clip(0, 1)
-        chances = known * (1 - known) / people
+        deviations = (high - low) * np.sqrt(self.noise**2 + known * (1 - known) / people)
         return as_metrics(
-            Answer.of(name, share, math.sqrt(self.noise**2 + chance), seen=self.seen)
-            for name, share, chance in zip(names, self.noisy, chances, strict=True)
+            Answer.of(name, value, deviation, seen=self.seen, within=(low, high))
+            for name, value, deviation in zip(
+                names, low + (high - low) * self.noisy, deviations, strict=True
+            )
         )
 
 
