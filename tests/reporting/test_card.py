@@ -199,6 +199,16 @@ def test_scores_on_private_rows_are_left_out_unless_asked_for(visits: Path, tmp_
     assert "model-index" not in texts[False]
 
 
+def test_a_model_of_numbers_counts_as_tested_though_it_has_no_accuracy(visits: Path) -> None:
+    run = read_run(visits)
+    final = {**run.summary["final"], "accuracy": None}
+    numbers = replace(run, summary={**run.summary, "final": final})
+    for scores, told in ((False, CONFIDENTIAL), (True, f"AUC {final['auc']:.4f}")):
+        finding = privacy_document(numbers, scores=scores)["hazards"]["utility_and_bias"]["finding"]
+        assert told in finding
+        assert "recall" not in finding
+
+
 def test_if_scores_are_left_out_nothing_depends_on_them(visits: Path) -> None:
     """Warnings about scores are left out too, because their absence would reveal something about
     the same rows."""
