@@ -154,7 +154,7 @@ def test_summed_values_of_two_clients_differ_by_no_more_than_is_charged() -> Non
     own = OwnStatistics(statistics=Statistics(LinearModel(2, 2, False)))
     found = own(told, batch).open().aux[STATISTICS]
     assert np.linalg.norm(found, axis=1).max() == pytest.approx(math.sqrt(1.5))
-    steps = np.array([mechanism._clipped(row) for row in bound.apply(found, told)])
+    steps = mechanism._clipped(bound.apply(found, told))
     rounded = np.trunc(steps)  # sent if random rounding is too long
     assert (np.square(rounded).sum(1) <= mechanism.squared_norm).all()
     apart = np.square(rounded[:, None] - rounded[None]).sum(-1)

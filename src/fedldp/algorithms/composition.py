@@ -525,8 +525,8 @@ class Algorithm:
         if statistics and not (ranged and self.parts.local.trains_statistics):
             raise ConfigError(
                 f"model = {self.config.model}: {statistics[0]} is computed from private examples "
-                "and needs a public range, which this system does not have; use system = ldp_fl or "
-                "fedavg, or a model without batch norm"
+                "and needs a public range, which this system does not have; use a model "
+                "without batch norm, or a system whose weights have ranges, or system = fedavg"
             )
         found = Release(
             bound=bound.bound_to(layout),
