@@ -148,5 +148,6 @@ def test_account_refuses_what_a_node_refuses(
 ) -> None:
     file = tmp_path / "private.toml"
     file.write_text(written(SETTINGS))
+    assert f"fedldp account {file} --size" in fedldp_command("account", file).assert_refused()
     said = fedldp_command("account", file, "--size", 650, "--set", setting).assert_refused()
     assert re.search(why, said)

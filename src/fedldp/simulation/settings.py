@@ -170,11 +170,16 @@ def read_toml(path: Path, left_out: Mapping[str, Any] | None = None) -> RunConfi
     """
     settings = settings_in(path)
     more = {key: value for key, value in (left_out or {}).items() if value is not None}
-    if "system" not in {**more, **settings} and "dataset" in settings:
+    if "system" not in {**more, **settings}:
+        if "dataset" in settings:
+            raise ConfigError(
+                f"recipe {path}: it describes a table, but names no system to train with: fedldp "
+                f"advise {path} searches for settings and writes them to next.toml; or add "
+                "settings here, beginning with system (see fedldp list systems)"
+            )
         raise ConfigError(
-            f"recipe {path}: it describes a table, but names no system to train with: fedldp "
-            f"advise {path} searches for settings and writes them to next.toml; or add settings "
-            "here, beginning with system (see fedldp list systems)"
+            f"recipe {path}: it names no system and no dataset; add both (see fedldp list), or if "
+            f"it is for nodes of your own loop: fedldp account {path} --size WEIGHTS"
         )
     return from_mapping(_with_clients(more | beside(path, settings)))
 
