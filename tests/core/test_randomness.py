@@ -250,7 +250,10 @@ ALLOWED = {
     "deployment/parties.py": {"secrets"},  # ports
     "experiments/own.py": {"secrets"},  # the key of the HMAC of private data
     # Made-up vectors, which protect nobody.
-    "experiments/comparing/means.py": {"np.random.default_rng", "np.random.default_rng(seed).choice"},
+    "experiments/comparing/means.py": {
+        "np.random.default_rng",
+        "np.random.default_rng(seed).choice",
+    },
     # Dropout, from the generator of the client's own stream.
     "training/draws.py": {"torch.Generator", "torch.empty_like(input).bernoulli_"},
     "models/_dropout.py": {"torch.Generator", "torch.rand"},  # what tests drop, with a fixed seed
