@@ -439,7 +439,9 @@ def by_rows(what: str, of: Mapping[str, Sequence[Fact]]) -> list[str]:
         full = [key for key, each in rows.items() if set(each) <= set(those)]
         names = (rows[key][0] if len(rows[key]) == 1 else key[0] for key in full)
         where = "" if len(full) == len(rows) else f" of {', '.join(names)}"
-        parts = [(key[0], [row for row in rows[key] if row in those]) for key in rows.keys() - full]
+        parts = [
+            (key[0], [row for row in rows[key] if row in those]) for key in rows if key not in full
+        ]
         for name, at in [(where, "")] * bool(full) + [
             (f" of {name}", rows_named(some).removeprefix(name)) for name, some in parts if some
         ]:
