@@ -19,9 +19,8 @@ import fedldp
 from benchmarks.blocks import from_template, table
 from fedldp.algorithms.config import RunConfig
 from fedldp.audit.efforts import QUICK
-from fedldp.audit.link_attacks import CLOCKS
-from fedldp.audit.linkage import content, linkage, timing, what
 from fedldp.audit.results import AttackResult
+from fedldp.papers.ldp_fl.attacks import CLOCKS, content, linkage, timing, what
 from fedldp.simulation.inputs import Inputs
 
 RESULTS = Path(__file__).parent / "results" / "2026-11-25-linkage.jsonl"

@@ -20,7 +20,8 @@ from fedldp.data import Dataset, Examples, load_dataset
 TINY = replace(
     QUICK, attack_examples=6, attack_rounds=1, attack_visits=1e5, member_clients=5, member_runs=2,
     member_rounds=1, member_candidates=30, image_count=3, image_known=12, image_public=40,
-    property_clients=8,
+    property_clients=8, timing_trials=20, content_trials=2, content_clients=4, sum_clients=3,
+    sum_repeats=1,
 )  # fmt: skip
 
 
@@ -39,6 +40,8 @@ def check(found: list[AttackResult]) -> None:
         if each.measure == "AUC":
             assert each.roc is not None
             assert each.roc.auc == each.measured
+        elif each.kind == "linkage":
+            assert each.setting.startswith(("shuffler: ", "secure sum: "))
         else:
             assert each.pictures
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedldp.audit.attacks.intervals import curve, judged
-from fedldp.audit.page import ExtraAttacks, page
+from fedldp.audit.page import page
 from fedldp.audit.results import AttackResult, Audit, Estimate, GameResult, Picture
 from fedldp.reporting.html import BEGINS
 
@@ -30,7 +30,7 @@ def audit(*rows: GameResult) -> Audit[GameResult]:
     return Audit(subject="<script>mine</script>", confidence=0.999, seed=7, rows=rows)
 
 
-def found() -> ExtraAttacks:
+def found() -> list[AttackResult]:
     generator = np.random.default_rng(0)
     truth = generator.random(400) < 0.5
     roc = curve(generator.normal(size=400) + truth, truth, np.arange(400) // 10, seed=0)
@@ -58,11 +58,7 @@ def found() -> ExtraAttacks:
             "share": 0.05, "liars": 5, "clients": 100, "seed": 0, "lost": 0.375, "rounds": 5,
         },
     )  # fmt: skip
-    return ExtraAttacks(
-        attacks=attacks,
-        links=Audit(subject="ldp_fl", confidence=0.999, seed=0, rows=(link,)),
-        lies=Audit(subject="ldp_fl", seed=0, rows=(lie,)),
-    )
+    return [*attacks, link, lie]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +100,7 @@ def test_the_page_shows_the_findings() -> None:
     text = page(audit(OK), found())
     assert text.count("<svg") == 1  # for the attack that decides the verdict
     assert text.count('src="data:image/png;base64,') == 2
-    for words in ("0.500 [0.400, 0.600]", "cannot be made", ">linked<", "37.5", "5 %"):
+    for words in ("0.500 [0.400, 0.600]", "cannot be made", "at confidence 0.99; ", "37.5", "5 %"):
         assert words in text
     assert "Clients that lie" not in page(audit(OK))
 

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from fedldp.algorithms.settings import Delays
-from fedldp.audit.link_attacks import (
+from fedldp.audit.observations import AuditKeys
+from fedldp.audit.results import AttackResult, Estimate
+from fedldp.core.randomness import SERVER, Stream
+from fedldp.mechanisms.summing import counts_of_bits
+from fedldp.mechanisms.two_point import TwoPoint
+from fedldp.papers.ldp_fl.attacks import (
     CLOCKS,
     Clocks,
     Habits,
@@ -18,13 +23,8 @@ from fedldp.audit.link_attacks import (
     draw_windows,
     masked_hits,
     masked_vectors,
+    timing,
 )
-from fedldp.audit.linkage import timing
-from fedldp.audit.observations import AuditKeys
-from fedldp.audit.results import AttackResult, Estimate
-from fedldp.core.randomness import SERVER, Stream
-from fedldp.mechanisms.summing import counts_of_bits
-from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.secure_sum.messages import SecureSum
 from fedldp.simulation.shuffler import agree_delay, draw_schedule
 

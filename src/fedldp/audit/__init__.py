@@ -6,9 +6,11 @@ reporting, simulation.
 
 __all__ = [
     "attacks",
+    "bounds",
     "efforts",
     "foreign",
     "game",
+    "harness",
     "mechanism_checks",
     "mechanisms",
     "observations",

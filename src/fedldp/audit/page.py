@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
 from fedldp.accounting.guarantees import HOUSE
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.settings import is_own
-from fedldp.audit import linkage, poisoning
+from fedldp.audit import poisoning
 from fedldp.audit.attacks import attack
 from fedldp.audit.efforts import FULL, QUICK
 from fedldp.audit.results import AttackResult, Audit, GameResult, unplayed
@@ -21,25 +19,10 @@ from fedldp.reporting.html import render
 _MOST_PICTURES = 8
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExtraAttacks:
-    """More results on one system, from attacks that give no bound on epsilon.
-
-    Attributes:
-        attacks: membership inference, inversion, property inference.
-        links: attempts to link a shuffler's messages; None without a shuffler.
-        lies: the accuracy that a share of lying clients costs.
-    """
-
-    attacks: Sequence[AttackResult]
-    links: Audit[AttackResult] | None
-    lies: Audit[AttackResult]
-
-
 def extra_attacks(
     config: RunConfig, *, quick: bool, seed: int, tell: Callable[[str], None]
-) -> ExtraAttacks:
-    """Make the attacks on a system that give no bound on epsilon.
+) -> list[AttackResult]:
+    """Make the attacks on a system that give no bound on epsilon, and let clients lie.
 
     Args:
         config: the configuration of the system.
@@ -51,23 +34,15 @@ def extra_attacks(
         FedldpError: the configuration or its data is refused.
     """
     effort = QUICK if quick else FULL
-    links = None
-    if config.composition.channel.delays is not None and not is_own(
-        getattr(config, "epsilon", None)
-    ):
-        links = linkage.linkage(config, effort=effort, seed=seed, tell=tell)
-    return ExtraAttacks(
-        attacks=attack(config, seed=seed, effort=effort, tell=tell),
-        links=links,
-        lies=poisoning.poisoning(config, effort=effort, tell=tell),
-    )
+    found = attack(config, seed=seed, effort=effort, tell=tell)
+    return [*found, *poisoning.poisoning(config, effort=effort, tell=tell).rows]
 
 
-def page(audit: Audit[GameResult], more: ExtraAttacks | None = None) -> str:
+def page(audit: Audit[GameResult], more: Sequence[AttackResult] = ()) -> str:
     """Return the page; without Matplotlib it has no curves or pictures."""
     drawn = charts.available()
-    attacks = [] if more is None else list(more.attacks)
-    links = None if more is None else more.links
+    lies = [one for one in more if one.kind in ("poisoning", "influence")]
+    attacks = [one for one in more if one not in lies]
     return render(
         "audit.html",
         audit=audit,
@@ -77,9 +52,7 @@ def page(audit: Audit[GameResult], more: ExtraAttacks | None = None) -> str:
         attacks=attacks,
         curves=_curves(attacks) if drawn else [],
         galleries=_galleries(attacks) if drawn else [],
-        links=None if links is None else list(linkage.lines(links.rows)),
-        link_confidence=None if links is None else links.confidence,
-        **_lies(None if more is None else more.lies),
+        **_lies(lies),
     )
 
 
@@ -115,14 +88,12 @@ def _galleries(attacks: Sequence[AttackResult]) -> list[tuple[str, list[tuple[st
     ]
 
 
-def _lies(lies: Audit[AttackResult] | None) -> dict[str, Any]:
-    if lies is None:
-        return {"lost": [], "shares": [], "lost_rounds": 0}
-    lost = poisoning.mean_lost(lies.rows)
+def _lies(lies: Sequence[AttackResult]) -> dict[str, Any]:
+    lost = poisoning.mean_lost(lies)
     shares = sorted({share for _, _, share in lost})
     kinds = list(dict.fromkeys((system, kind) for system, kind, _ in lost))
     return {
         "lost": [(s, kind, [lost.get((s, kind, share)) for share in shares]) for s, kind in kinds],
         "shares": shares,
-        "lost_rounds": lies.rows[-1].figures["rounds"],
+        "lost_rounds": lies[-1].figures["rounds"] if lies else 0,
     }

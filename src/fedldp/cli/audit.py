@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from fedldp.algorithms.config import RunConfig
     from fedldp.audit.game import Planned
-    from fedldp.audit.page import ExtraAttacks
-    from fedldp.audit.results import Audit, GameResult
+    from fedldp.audit.results import AttackResult, Audit, GameResult
 
 _QUICK_SECONDS = 120.0
 """After so many CPU seconds, the quick mode starts no more games of a subject."""
@@ -122,7 +121,7 @@ def audit(
             raise ConfigError(f"client = {client}: give either --client, or a recipe or mechanism")
         else:
             games = _planned_of_client(client, epsilon, delta, unit, shape, quick=quick)
-        more = None
+        more: list[AttackResult] = []
         if (
             page is not None and recipe is not None
         ):  # before the games, so that missing data are reported at once
@@ -226,7 +225,7 @@ def _configs_of(recipe: str) -> list[RunConfig]:
         ) from None
 
 
-def _extra_attacks(recipe: str, *, quick: bool, seed: int) -> ExtraAttacks:
+def _extra_attacks(recipe: str, *, quick: bool, seed: int) -> list[AttackResult]:
     from fedldp.audit.page import extra_attacks
     from fedldp.audit.plans import configs_of
 
@@ -236,7 +235,7 @@ def _extra_attacks(recipe: str, *, quick: bool, seed: int) -> ExtraAttacks:
     )
 
 
-def _write(place: Path, found: Audit[GameResult], more: ExtraAttacks | None) -> None:
+def _write(place: Path, found: Audit[GameResult], more: list[AttackResult]) -> None:
     from fedldp.audit.page import page
     from fedldp.reporting.record import replace_file
 

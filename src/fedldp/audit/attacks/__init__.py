@@ -13,9 +13,9 @@
         v
     AttackResult        a figure with its interval beside what guessing gives; curves and pictures
 
-A paper may bring attacks on its own system: the function ``attacks`` of the module ``attacks`` in
-its folder, which is given the scenario and the effort. Those of a paper in another package run
-against its own systems only, and under the name of their module.
+A paper may bring attacks, such as those on the shuffler of LDP-FL: the function ``attacks`` of the
+module ``attacks`` in its folder, which is given the scenario and the effort. Those of a paper in
+another package run against its own systems only, and under the name of their module.
 
 These attacks prove nothing, since an attack that fails may be weak. They show what a mechanism with
 little protection lets through, in terms that need no epsilon.

@@ -1,4 +1,9 @@
-"""Attacks that link shuffled messages: by when they arrive, and by their bits.
+"""Attacks on parameter shuffling: can the server tell which messages come from one client?
+
+LDP-FL's claim of epsilon per weight assumes that the server cannot (Sun, Qian, Chen 2021, Section
+4, Parameter Shuffling). The server sees (position, bits, arrival) of every message, but no sender.
+We compare the probability of a correct link, with an exact interval, with guessing. The attacks
+suit every system whose messages are shuffled.
 
 By time, with realistic clocks. The game: one of n clients is the target. The server sees when one
 of the target's messages arrives, and when all n clients' messages for another position arrive, in
@@ -40,15 +45,16 @@ and the scores are the products of this vector with the y_2 of all n messages.
 
 Against a secure sum, the same attack gets masked vectors instead of bits. The attack does not get
 the senders' names, which accompany these vectors in a real sum. The server has removed all the
-masks that it can.
+masks that it can. What remains of n - 1 clients is uniform and independent of everything that
+clients hold, the last vector only makes the total right, and the total contains no single messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,9 +63,13 @@ from fedldp.algorithms.bounds import InRange
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
-from fedldp.algorithms.settings import Delays
+from fedldp.algorithms.settings import Delays, is_own
+from fedldp.audit.attacks.scenario import AttackScenario
+from fedldp.audit.bounds import probability_at_least, probability_at_most
+from fedldp.audit.efforts import QUICK, Effort
 from fedldp.audit.harness import population_of
 from fedldp.audit.observations import AuditKeys
+from fedldp.audit.results import AttackResult, Audit, Estimate
 from fedldp.core.errors import ConfigError
 from fedldp.core.locks import scratch
 from fedldp.core.randomness import Stream
@@ -303,40 +313,30 @@ class TrainedValues:
     shadows: NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class BitReports:
-    """How each weight of a client becomes one bit.
+def how_bits_are_made(config: RunConfig, problem: Problem) -> tuple[InRange, BitMechanism]:
+    """Return the bound and the randomiser of a system in which all clients make bits in one way.
 
-    Attributes:
-        bound: the ranges by which weights are normalised.
-        mechanism: the randomiser.
+    Raises:
+        ConfigError: a report is not one bit for each weight within a range.
     """
+    encoder = config.algorithm(problem).encoder(0)
+    if isinstance(encoder, Encoder):
+        bound, mechanism = encoder.release.bound, encoder.release.mechanism
+        if isinstance(bound, InRange) and isinstance(mechanism, BitMechanism):
+            return bound, mechanism
+    raise ConfigError(
+        f"linkage: a report of {config.name()} is not one bit for each weight within a range; "
+        "give a configuration whose reports are, such as the recipe quickstart"
+    )
 
-    bound: InRange
-    mechanism: BitMechanism
 
-    @classmethod
-    def of(cls, config: RunConfig, problem: Problem) -> BitReports:
-        """Return how bits are made, for a system in which all clients make them in the same way.
-
-        Raises:
-            ConfigError: a report is not one bit for each weight within a range.
-        """
-        encoder = config.algorithm(problem).encoder(0)
-        if isinstance(encoder, Encoder):
-            bound, mechanism = encoder.release.bound, encoder.release.mechanism
-            if isinstance(bound, InRange) and isinstance(mechanism, BitMechanism):
-                return cls(bound, mechanism)
-        raise ConfigError(
-            f"linkage: a report of {config.name()} is not one bit for each weight within a range; "
-            "give a configuration whose reports are, such as the recipe quickstart"
-        )
-
-    def normalised(self, broadcast: Broadcast, weights: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return weights, shape (n, d), as the coordinates from -1 to 1 that are randomised."""
-        assert broadcast.ranges is not None
-        sent = weights - broadcast.weights if self.bound.send == "update" else weights
-        return np.clip(broadcast.ranges.normalise(sent), -1, 1)
+def _normalised(
+    bound: InRange, broadcast: Broadcast, weights: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Return weights, shape (n, d), as the coordinates from -1 to 1 that are randomised."""
+    assert broadcast.ranges is not None
+    sent = weights - broadcast.weights if bound.send == "update" else weights
+    return np.clip(broadcast.ranges.normalise(sent), -1, 1)
 
 
 def train_values(config: RunConfig, inputs: Inputs) -> TrainedValues:
@@ -345,7 +345,7 @@ def train_values(config: RunConfig, inputs: Inputs) -> TrainedValues:
     The shadows get the test set, in shares of the same size as the clients'. The clients are the
     first of the run, as many as take part in one round; they take part in both rounds.
     """
-    count, bits = config.round_size, BitReports.of(config, inputs.problem)
+    count, (bound, _) = config.round_size, how_bits_are_made(config, inputs.problem)
     with scratch() as folder:
         population = population_of(config, inputs, folder)
         shadows = [population_of(*each, folder) for each in _shadows(config, inputs)]
@@ -356,9 +356,9 @@ def train_values(config: RunConfig, inputs: Inputs) -> TrainedValues:
         for round in range(1, ROUNDS + 1):
             broadcast = server.publish(state)
             weights = _weights(population, broadcast, range(count))
-            rounds.append(bits.normalised(broadcast, weights))
+            rounds.append(_normalised(bound, broadcast, weights))
             own = [_weights(each, broadcast, range(each.config.num_clients)) for each in shadows]
-            found = bits.normalised(broadcast, np.concatenate(own))
+            found = _normalised(bound, broadcast, np.concatenate(own))
             imitated.append(found - found.mean(0))
             encoder = population.encoders[0]
             senders = population.senders(range(count), round, 0)
@@ -393,31 +393,34 @@ def _weights(
     return np.concatenate(found)
 
 
-@dataclass(frozen=True, eq=False)
-class Linker:
-    """The attack.
+Place = tuple[int, slice]
+"""The round and the coordinates of a message."""
 
-    Attributes:
+
+def _is_right(
+    shadows: NDArray[np.float32],
+    scale: float,
+    seen: Sequence[Floats],
+    whose: int,
+    places: tuple[Place, Place],
+    generator: np.random.Generator,
+) -> bool:
+    """Return whether the message that fits best at the second place is from the right client.
+
+    Args:
         shadows: see ``TrainedValues``.
         scale: K.
+        seen: the messages of each round, minus their mean, shape (n, d).
+        whose: whose message at the first place is shown.
+        places: the two positions.
+        generator: chooses among ties.
     """
-
-    shadows: NDArray[np.float32]
-    scale: float
-
-    def scores(self, own: Floats, others: Floats, *places: tuple[int, slice]) -> Floats:
-        """Return a score of how well each of the other messages fits the message shown.
-
-        Args:
-            own: the message shown, minus the mean at its position, shape (c,).
-            others: the other messages, minus their mean, shape (n, c').
-            places: the round and the coordinates of each of the two positions.
-        """
-        first, second = (self.shadows[round][:, part].astype(np.float64) for round, part in places)
-        count = len(first)
-        noise = count * self.scale**2 * np.eye(count)
-        scores: Floats = others @ (second.T @ np.linalg.solve(first @ first.T + noise, first @ own))
-        return scores
+    (one, own), (two, others) = places
+    first, second = (shadows[round][:, part].astype(np.float64) for round, part in places)
+    noise = len(first) * scale**2 * np.eye(len(first))
+    shown = first @ seen[one][whose, own]
+    scores = seen[two][:, others] @ (second.T @ np.linalg.solve(first @ first.T + noise, shown))
+    return pick(scores, generator) == whose
 
 
 def content_hits(
@@ -441,34 +444,32 @@ def content_hits(
     """
     _, clients, size = trained.clients.shape
     generator = keys.generator("content")
-    linker = Linker(trained.shadows, mechanism.scale)
-    hits = dict.fromkeys(games(chunks, size), 0)
+    hits = dict.fromkeys(_games(chunks, size), 0)
     draws = [keys.draws(clients * trials, "content", at, simulated=False) for at in range(ROUNDS)]
     for trial in range(trials):
         seen = [
-            _centred(mechanism.encode_many(values, draw.streams(*_part(trial, clients))), size,
-                     mechanism.scale)
+            _centred(
+                mechanism.encode_many(values, draw.streams(trial * clients, (trial + 1) * clients)),
+                size,
+                mechanism.scale,
+            )
             for values, draw in zip(trained.clients, draws, strict=True)
-        ]  # fmt: skip
+        ]
         for span, chunk in hits:
             whose = int(generator.integers(clients))
-            one, two = _places(span, chunk, size, generator)
-            own, others = seen[one[0]][whose, one[1]], seen[two[0]][:, two[1]]
-            scores = linker.scores(own, others, one, two)
-            hits[span, chunk] += pick(scores, generator) == whose
+            places = _places(span, chunk, size, generator)
+            hits[span, chunk] += _is_right(
+                trained.shadows, mechanism.scale, seen, whose, places, generator
+            )
     return hits
 
 
-def games(chunks: Sequence[int], size: int) -> Iterator[tuple[Span, int]]:
+def _games(chunks: Sequence[int], size: int) -> Iterator[tuple[Span, int]]:
     """Yield the possible games; within a round only if a report has several messages."""
     for chunk in chunks:
         if chunk < size:
             yield "within", chunk
         yield "across", chunk
-
-
-def _part(trial: int, clients: int) -> tuple[int, int]:
-    return trial * clients, (trial + 1) * clients
 
 
 def _centred(payloads: NDArray[np.uint8], size: int, scale: float) -> Floats:
@@ -478,7 +479,7 @@ def _centred(payloads: NDArray[np.uint8], size: int, scale: float) -> Floats:
 
 def _places(
     span: Span, chunk: int, size: int, generator: np.random.Generator
-) -> tuple[tuple[int, slice], tuple[int, slice]]:
+) -> tuple[Place, Place]:
     """Draw the round and the coordinates of both messages."""
     messages = -(-size // chunk)
     if span == "across":
@@ -518,8 +519,7 @@ def masked_hits(
     size = trained.clients.shape[2]
     setup = SecureSum.of(counts_of_bits(size, clients), clients, None)
     generator = keys.generator("masked")
-    linker = Linker(trained.shadows, mechanism.scale)
-    hits = dict.fromkeys(games(chunks, size), 0)
+    hits = dict.fromkeys(_games(chunks, size), 0)
     trials = dict(hits)
     for at in range(sums):
         seen = []
@@ -531,11 +531,11 @@ def masked_hits(
             found = mechanism.scale * (2.0 * words / ((1 << setup.bits) - 1) - 1)
             seen.append(found - found.mean(0))
         for span, chunk in hits:
-            for one, two in _apart(span, chunk, size):
+            for places in _apart(span, chunk, size):
                 whose = int(generator.integers(clients))
-                own, others = seen[one[0]][whose, one[1]], seen[two[0]][:, two[1]]
-                scores = linker.scores(own, others, one, two)
-                hits[span, chunk] += pick(scores, generator) == whose
+                hits[span, chunk] += _is_right(
+                    trained.shadows, mechanism.scale, seen, whose, places, generator
+                )
                 trials[span, chunk] += 1
     return hits, trials
 
@@ -544,9 +544,7 @@ def _streams(keys: AuditKeys, clients: int, at: int, round: int, purpose: str) -
     return keys.draws(clients, "sum", at, round, purpose, simulated=False).streams(0, clients)
 
 
-def _apart(
-    span: Span, chunk: int, size: int
-) -> Iterator[tuple[tuple[int, slice], tuple[int, slice]]]:
+def _apart(span: Span, chunk: int, size: int) -> Iterator[tuple[Place, Place]]:
     """Yield pairs of messages such that no two pairs share a coordinate of a round."""
     messages = size // chunk
     if span == "across":
@@ -591,3 +589,266 @@ def masked_vectors(
         seen.append(setup.reduced(np.frombuffer(record, setup.dtype) - own))
     assert (setup.reduced(np.sum(seen, axis=0, dtype=setup.dtype)) == total).all()
     return np.array(seen, np.int64)
+
+
+# Results
+
+CONFIDENCE = 0.999
+"""The confidence level at which all intervals of one call hold together."""
+
+_MANY = 500
+"""If a round has more clients than this, games on arrival times have fewer trials."""
+_IN_WORDS: Mapping[Span, str] = {"within": "within a round", "across": "from round to round"}
+
+
+class _Count(NamedTuple):
+    """How often one attack was right, with the figures of its game.
+
+    "channel": what the server sees, a shuffler's messages or a secure sum's masked vectors; "span":
+    whether both messages are from one round; "evidence": what the attack linked them by; "clocks":
+    how real clocks differ from the time model; "target": any client, or the slowest; "clients": n,
+    among whose messages the server picks one; "delay_seconds": the typical proposal for T; "chunk":
+    coordinates in one message.
+    """
+
+    attack: str
+    hits: int
+    trials: int
+    figures: dict[str, Any]
+
+
+def attacks(scenario: AttackScenario, effort: Effort) -> list[AttackResult]:
+    """Return attempts to link a system's messages; empty if no messages are shuffled."""
+    config = scenario.config
+    if config.composition.channel.delays is None or is_own(getattr(config, "epsilon", None)):
+        return []
+    return list(linkage(config, scenario.inputs, effort=effort, seed=scenario.seed).rows)
+
+
+def linkage(
+    config: RunConfig, inputs: Inputs | None = None, *, effort: Effort = QUICK, seed: int = 0
+) -> Audit[AttackResult]:
+    """Try to link the messages of a configuration's shuffler, and of a secure sum in its place.
+
+    Args:
+        config: the configuration of a system that shuffles.
+        inputs: the run's data; None: loaded by ``config.dataset``.
+        effort: how much to try: ``QUICK`` or ``FULL``.
+        seed: the seed of all randomness except the clients' training, which uses the
+            configuration's seed.
+
+    Raises:
+        ConfigError: the system shuffles nothing.
+        FedldpError: the data cannot be loaded.
+    """
+    delays = _delays(config)
+    if config.round_size < 2:
+        raise ConfigError("linkage: a round has one client; give clients_per_round = 2 or more")
+    if is_own(getattr(config, "epsilon", None)):
+        raise ConfigError(
+            "linkage: epsilon is a list, and different budgets tell messages apart; give one number"
+        )
+    inputs, keys = inputs or Inputs.of(config, None, None), AuditKeys(seed)
+    _, mechanism = how_bits_are_made(config, inputs.problem)
+    trained = train_values(config, inputs)
+    trained = replace(trained, clients=trained.clients[:, : effort.content_clients])
+    clients, size = trained.clients.shape[1:]
+    chunks = chunks_of(delays.chunk, size)
+    rows = _judged(
+        config.name(),
+        [
+            *_by_time(config, delays, effort, keys),
+            *_by_content(delays, mechanism, trained, chunks, effort.content_trials, keys),
+            *_behind_sums(delays, mechanism, trained, min(effort.sum_clients, clients),
+                          effort.sum_repeats, keys),
+        ],
+    )  # fmt: skip
+    return Audit(subject=config.name(), confidence=CONFIDENCE, seed=seed, rows=rows)
+
+
+def timing(
+    delays: Delays,
+    clients: int,
+    clocks: Clocks,
+    *,
+    span: Span = "within",
+    target: TargetClient = "any",
+    trials: int = QUICK.timing_trials,
+) -> tuple[AttackResult, ...]:
+    """Play one game on arrivals, with any time model and number of clients.
+
+    Raises:
+        ConfigError: an argument is out of range.
+    """
+    for name, value, least in (("clients", clients, 2), ("trials", trials, 1)):
+        if value < least:
+            raise ConfigError(f"{name} = {value}: give {least} or more")
+    found = _timing(delays, clients, clocks, span, target, trials, AuditKeys(0))
+    return _judged("a shuffler", list(found))
+
+
+def content(
+    config: RunConfig, inputs: Inputs, chunks: Sequence[int], *, trials: int
+) -> tuple[AttackResult, ...]:
+    """Play the games on bits, with all clients of a round and messages of any length.
+
+    Raises:
+        ConfigError: an argument is out of range.
+    """
+    if trials < 1:
+        raise ConfigError(f"trials = {trials}: give 1 or more")
+    delays, (_, mechanism) = _delays(config), how_bits_are_made(config, inputs.problem)
+    trained = train_values(config, inputs)
+    size = trained.clients.shape[2]
+    for chunk in chunks:
+        if not 1 <= chunk <= size:
+            raise ConfigError(f"chunk = {chunk}: the model has {size} weights; give 1 to {size}")
+    found = _by_content(delays, mechanism, trained, chunks, trials, AuditKeys(0))
+    return _judged(config.name(), list(found))
+
+
+def _judged(subject: str, counts: Sequence[_Count]) -> tuple[AttackResult, ...]:
+    """Return the shares of correct links, whose intervals hold together with ``CONFIDENCE``."""
+    confidence = 1 - (1 - CONFIDENCE) / len(counts)
+    alpha = (1 - confidence) / 2
+    rows = []
+    for attack, hits, trials, figures in counts:
+        low = probability_at_least(hits, trials, alpha)
+        high = probability_at_most(hits, trials, alpha)
+        guessing = 1 / figures["clients"]
+        rows.append(
+            AttackResult(
+                subject=subject,
+                kind="linkage",
+                attack=attack,
+                measure="links",
+                measured=Estimate(value=hits / trials, low=low, high=high),
+                baseline=guessing,
+                setting=what({**figures, "attack": attack}),
+                confidence=confidence,
+                trials=trials,
+                verdict="linked" if low > guessing else "at chance",
+                figures=figures | {"hits": hits},
+            )
+        )
+    return tuple(rows)
+
+
+def _timing(
+    delays: Delays, clients: int, clocks: Clocks, span: Span, target: TargetClient, trials: int,
+    keys: AuditKeys,
+) -> Iterator[_Count]:  # fmt: skip
+    generator = keys.generator("timing", delays, clients, clocks, span, target)
+    hits = timing_hits(
+        delays, clients, clocks, span=span, target=target, trials=trials, generator=generator
+    )
+    figures = _figures(
+        delays, span, clients, delays.chunk, evidence="time", clocks=clocks.name, target=target
+    )
+    for attack, right in hits.items():
+        yield _Count(attack, right, trials, figures)
+
+
+def _by_time(
+    config: RunConfig, delays: Delays, effort: Effort, keys: AuditKeys
+) -> Iterator[_Count]:
+    clients = config.round_size
+    trials = max(
+        effort.timing_trials // 10,
+        min(effort.timing_trials, effort.timing_trials * _MANY // clients),
+    )
+    games: list[tuple[Clocks, Span, TargetClient]] = [
+        (clocks, span, "any") for clocks in CLOCKS for span in _IN_WORDS
+    ]
+    if delays.prediction_error:
+        name = f"own times predicted with error {delays.prediction_error:g}, as configured"
+        games += [(Clocks(name=name), span, "any") for span in _IN_WORDS]
+    games += [(clocks, "within", "slowest") for clocks in CLOCKS]
+    for clocks, span, target in games:
+        yield from _timing(delays, clients, clocks, span, target, trials, keys)
+
+
+def _by_content(
+    delays: Delays,
+    mechanism: BitMechanism,
+    trained: TrainedValues,
+    chunks: Sequence[int],
+    trials: int,
+    keys: AuditKeys,
+) -> Iterator[_Count]:
+    hits = content_hits(trained, mechanism, chunks, trials=trials, keys=keys)
+    for (span, chunk), right in hits.items():
+        figures = _figures(delays, span, trained.clients.shape[1], chunk)
+        yield _Count("shadow clients", right, trials, figures)
+
+
+def _behind_sums(
+    delays: Delays,
+    mechanism: BitMechanism,
+    trained: TrainedValues,
+    clients: int,
+    sums: int,
+    keys: AuditKeys,
+) -> Iterator[_Count]:
+    few = tuple(sorted({1, max(1, trained.clients.shape[2] // 50)}))
+    hits, trials = masked_hits(trained, mechanism, few, clients=clients, sums=sums, keys=keys)
+    for (span, chunk), right in hits.items():
+        figures = _figures(delays, span, clients, chunk, channel="secure sum")
+        yield _Count("shadow clients", right, trials[span, chunk], figures)
+
+
+def _figures(
+    delays: Delays, span: Span, clients: int, chunk: int, *, channel: str = "shuffler",
+    evidence: str = "content", clocks: str = "", target: TargetClient = "any",
+) -> dict[str, Any]:  # fmt: skip
+    return {
+        "channel": channel, "span": span, "evidence": evidence, "clocks": clocks, "target": target,
+        "clients": clients, "delay_seconds": delays.delay_seconds, "chunk": chunk,
+    }  # fmt: skip
+
+
+def _delays(config: RunConfig) -> Delays:
+    """Return the time model of a configuration's shuffler.
+
+    Raises:
+        ConfigError: the configuration has no time model.
+    """
+    channel = config.composition.channel
+    delays = channel.delays
+    if channel.shuffles_reports:
+        raise ConfigError(
+            f"linkage: whole reports of {config.name()} arrive together, sorted by their "
+            "bytes, so arrival times cannot link them; give a configuration that shuffles messages"
+        )
+    if delays is None:
+        raise ConfigError(
+            f"linkage: the server of {config.name()} knows who sends each report; give a "
+            "configuration whose messages are shuffled"
+        )
+    return delays
+
+
+def chunks_of(configured: int, size: int) -> tuple[int, ...]:
+    """Return the message lengths to try: one weight, the configured length, and whole reports."""
+    return tuple(sorted({1, configured, max(1, size // 10), size}))
+
+
+def what(told: Mapping[str, Any]) -> str:
+    """Describe what was tried, given the figures of a result and its attack."""
+    whose = "the slowest client's messages" if told["target"] == "slowest" else "messages"
+    by = f"{told['evidence']} ({told['attack']})"
+    clocks = f"; {told['clocks']}" if told["clocks"] else ""
+    return f"{told['channel']}: {whose} {_IN_WORDS[told['span']]}, by {by}{clocks}"
+
+
+def lines(rows: Iterable[AttackResult]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield for each row, in words: what was tried, guessing, the interval, and the verdict."""
+    for row in rows:
+        told = row.as_json()
+        interval = f"{told['low']:.4f} to {told['high']:.4f}"
+        yield (
+            f"{row.setting}; chunk {told['chunk']:,}",
+            f"{row.baseline:.4f}",
+            interval,
+            told["verdict"],
+        )
