@@ -181,9 +181,9 @@ def test_without_lower_bounds_the_figures_are_those_of_the_statement(event: Even
                 shuffler=None,
                 delta=DELTA,
                 persons_at_sites=sites,
-                attained=attained,
+                searched=searched,
             )
-            for attained in (True, False)
+            for searched in (None, "client-run")
         )
         assert [g.epsilon for g in quick.guarantees] == [g.epsilon for g in whole.guarantees]
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Literal, Self, cast, get_args
 
 from fedldp.accounting.accountants import (
@@ -589,7 +589,13 @@ def _moved_sample(release: subsampled.SampledRelease, shift: int) -> subsampled.
 
 @lru_cache(maxsize=256)
 def shuffled_guarantees(
-    event: Event, rounds: int, *, anonymity_set: int, chunk: int, delta: float
+    event: Event,
+    rounds: int,
+    *,
+    anonymity_set: int,
+    chunk: int,
+    delta: float,
+    searched: Unit | None = None,
 ) -> tuple[Guarantee, ...]:
     """Return what holds against a server behind a shuffler.
 
@@ -601,6 +607,7 @@ def shuffled_guarantees(
         chunk: the number of coordinates in one shuffled message; ignored for reports of one
             category.
         delta: positive.
+        searched: the only unit whose line is needed, without its lower bound; None for all lines.
 
     Raises:
         ConfigError: a shuffler does not protect such reports.
@@ -613,15 +620,24 @@ def shuffled_guarantees(
             reports=anonymity_set, categories=seen.categories, closest=seen.closest
         )
         assumptions = _shuffled("reports", honest) | {kinds.FRESH_SEEDS}
-        bounds = [_categories(seen, times, anonymity_set, delta) for times in (1, rounds)]
-        return tuple(_round_and_run("shuffled-server", rounds, delta, assumptions, bounds))
+
+        def of_reports(times: int) -> Bound:
+            return _categories(seen, times, anonymity_set, delta)
+
+        return _round_and_run("shuffled-server", rounds, delta, assumptions, of_reports, searched)
     assumptions = _shuffled("messages", kinds.HONEST_PARTICIPANTS(clients=anonymity_set))
-    lines = [_shuffled_weight(seen, anonymity_set, delta, assumptions)] if chunk == 1 else []
-    bounds = []
-    for times in (1, rounds):
+
+    def of_messages(times: int) -> Bound:
         local = _local_epsilon(Counter({event: times}), delta)
-        bounds.append(_messages(seen, times, anonymity_set, chunk, delta, local))
-    return (*lines, *_round_and_run("shuffled-server", rounds, delta, assumptions, bounds))
+        attained = searched is None
+        return _messages(seen, times, anonymity_set, chunk, delta, local, attained=attained)
+
+    weight = chunk == 1 and searched in (None, "weight")
+    lines = [_shuffled_weight(seen, anonymity_set, delta, assumptions)] if weight else []
+    return (
+        *lines,
+        *_round_and_run("shuffled-server", rounds, delta, assumptions, of_messages, searched),
+    )
 
 
 Bound = tuple[float, float | None, Method]
@@ -633,28 +649,35 @@ def _round_and_run(
     rounds: int,
     delta: float,
     assumptions: frozenset[Assumption],
-    bounds: Sequence[Bound],
-) -> list[Guarantee]:
-    """Return the lines for a client's round and its run, from the bounds on their epsilons.
+    bound: Callable[[int], Bound],
+    searched: Unit | None = None,
+) -> tuple[Guarantee, ...]:
+    """Return the lines for a client's round and its run, from the bound for a number of reports.
 
     The line for the run assumes the limit on participation: a client that exceeds it may be worse
-    off.
+    off. With ``searched``, there is only that unit's line.
     """
-    units: tuple[Unit, ...] = ("client-round", "client-run")
-    return [
-        Guarantee(
-            unit=unit,
-            adversary=adversary,
-            epsilon=epsilon,
-            delta=delta,
-            lower=lower,
-            assumptions=assumptions | taking_part,
-            method=method,
+    of_units: dict[Unit, tuple[int, set[Assumption]]] = {
+        "client-round": (1, set()),
+        "client-run": (rounds, {kinds.TAKES_PART(rounds=rounds)}),
+    }
+    lines, once = [], cache(bound)  # a run may have only one round
+    for unit, (times, taking_part) in of_units.items():
+        if searched not in (None, unit):
+            continue
+        epsilon, lower, method = once(times)
+        lines.append(
+            Guarantee(
+                unit=unit,
+                adversary=adversary,
+                epsilon=epsilon,
+                delta=delta,
+                lower=lower,
+                assumptions=assumptions | taking_part,
+                method=method,
+            )
         )
-        for unit, taking_part, (epsilon, lower, method) in zip(
-            units, (set(), {kinds.TAKES_PART(rounds=rounds)}), bounds, strict=True
-        )
-    ]
+    return tuple(lines)
 
 
 def _shuffled(of: str, honest: Assumption) -> frozenset[Assumption]:
@@ -707,18 +730,25 @@ def _shuffled_weight(
 
 
 def _messages(
-    bits: CountedBits, times: int, anonymity_set: int, chunk: int, delta: float, local: float
+    bits: CountedBits,
+    times: int,
+    anonymity_set: int,
+    chunk: int,
+    delta: float,
+    local: float,
+    *,
+    attained: bool,
 ) -> Bound:
     """Return the bound for reports that are shuffled chunk by chunk.
 
-    ``local`` is what holds without the shuffler.
+    ``local`` is what holds without the shuffler; ``attained``: whether to compute a lower bound.
     """
     messages = -(-bits.coordinates // chunk) * times
     each = compose.pure_epsilon({bits.epsilon: chunk})
     upper, lower = math.inf, None
     if each <= shuffle.LARGEST_EPSILON:
         upper = shuffle.clones_epsilon(each, anonymity_set, delta, messages, two_valued=True)
-    if bits.epsilon <= shuffle.LARGEST_EPSILON and bits.whole is None:
+    if attained and bits.epsilon <= shuffle.LARGEST_EPSILON and bits.whole is None:
         singles = bits.coordinates * times  # chunks reveal at least as much as single bits
         lower = shuffle.shuffled_composed_lower(bits.epsilon, anonymity_set, singles, delta)
     below = None if lower is None else "exact-pair"
@@ -830,10 +860,12 @@ def _of_shares(
     of_round = max(_normal_epsilon([(loss, 1)], summands, delta) for loss, _ in losses)
     of_run = _normal_epsilon(losses, summands, delta)
     assumptions = rests | {kinds.DISCRETE, kinds.OWN_SHARES(shares=summands)}
-    bounds: list[Bound] = [
-        (epsilon, None, kinds.SUM_OF_SHARES(shares=summands)) for epsilon in (of_round, of_run)
-    ]
-    return _round_and_run("summing-server", rounds, delta, assumptions, bounds)
+    epsilons, method = {1: of_round, rounds: of_run}, kinds.SUM_OF_SHARES(shares=summands)
+
+    def bound(times: int) -> Bound:
+        return epsilons[times], None, method
+
+    return list(_round_and_run("summing-server", rounds, delta, assumptions, bound))
 
 
 def _of_sampled_shares(

@@ -436,9 +436,14 @@ def _hidden_epsilon(hidden: _Hidden, times: tuple[int, int], delta: float) -> fl
         return math.inf
     rounds, reports = times
     lines = shuffled_guarantees(
-        hidden.event, rounds, anonymity_set=reports, chunk=hidden.chunk, delta=delta
+        hidden.event,
+        rounds,
+        anonymity_set=reports,
+        chunk=hidden.chunk,
+        delta=delta,
+        searched="client-run",
     )
-    return lines[-1].size
+    return lines[0].size
 
 
 def _mu(history: History) -> float:

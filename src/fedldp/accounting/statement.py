@@ -230,7 +230,7 @@ def statement(
     assumed: Sequence[Assumed] = (),
     persons_at_sites: int = 1,
     protected: Mapping[Side, int] | None = None,
-    attained: bool = True,
+    searched: Unit | None = None,
 ) -> Statement:
     """Return the statement: the source's claim, the proven guarantees, and warnings.
 
@@ -250,9 +250,11 @@ def statement(
             one client.
         protected: how many records, people or clients the lines are to protect. These numbers must
             be public: a warning says which delta is too large for them.
-        attained: whether to compute the lower bounds of reports, which takes as long as the rest.
+        searched: the unit whose line a search reads: lower bounds of reports, and lines behind a
+            shuffler for other units, are then left out, because they take most of the time.
     """
     reports, parts = releases.of_side("client"), _stated_parts(releases)
+    attained = searched is None
 
     def of_histories(histories: Iterable[History], unit: Unit) -> list[list[Guarantee]]:
         return [guarantees_of(h, unit, "server", delta, attained=attained) for h in histories]
@@ -274,7 +276,7 @@ def statement(
     if shuffler is not None and shuffler.prediction_error > 0:
         warnings.append(kinds.ARRIVAL_TIMES(prediction_error=shuffler.prediction_error))
     elif shuffler is not None and delta > 0:
-        lines += _shuffled_lines(shuffler, reports, delta)
+        lines += _shuffled_lines(shuffler, reports, delta, searched)
     if summed is not None:
         for part in parts:
             lines += _summed_part_lines(summed, releases, part, delta, persons_at_sites)
@@ -524,7 +526,7 @@ def _downlink_lines(
 
 
 def _shuffled_lines(
-    shuffler: ShufflerInPath, releases: ReleaseHistory, delta: float
+    shuffler: ShufflerInPath, releases: ReleaseHistory, delta: float, searched: Unit | None
 ) -> list[Guarantee]:
     sizes = {event: set(crowd.values()) for event, crowd in releases.crowds().items()}
     worst: list[tuple[Event, CountedBits | Subset, int, int]] = []
@@ -543,7 +545,9 @@ def _shuffled_lines(
         if any(_no_better(other, (bits, rounds, crowd)) for _, *other in worst):
             continue
         chunk = min(shuffler.chunk, bits.coordinates) if isinstance(bits, CountedBits) else 1
-        lines = shuffled_guarantees(event, rounds, anonymity_set=crowd, chunk=chunk, delta=delta)
+        lines = shuffled_guarantees(
+            event, rounds, anonymity_set=crowd, chunk=chunk, delta=delta, searched=searched
+        )
         if len(sizes[event]) > 1:  # a lower bound would need the anonymity set of every round
             lines = tuple(replace(line, lower=None) for line in lines)
         candidates.append(list(lines))

@@ -145,7 +145,7 @@ def stated(
     summed: SumInPath | None,
     shuffler: ShufflerInPath | None = None,
     delta: float | None = None,
-    attained: bool = True,
+    searched: Unit | None = None,
 ) -> Statement:
     """Return the statement of a configuration for what was or will be released.
 
@@ -157,7 +157,7 @@ def stated(
         summed: the secure sum between the clients and the server, if there is one.
         shuffler: the shuffler between the clients and the server, if there is one.
         delta: the delta of the approximate lines; None uses ``config.delta``.
-        attained: whether to compute lower bounds.
+        searched: see ``statement``.
     """
     return statement(
         releases,
@@ -169,7 +169,7 @@ def stated(
         assumed=assumed(config),
         persons_at_sites=config.persons_at_sites,
         protected=_protected(config, problem, asked),
-        attained=attained,
+        searched=searched,
     )
 
 

@@ -443,7 +443,7 @@ def _calibrated(config: RunConfig, target: PrivacyTarget, problem: Problem) -> R
             summed=sum_of(scheduled) if target.adversary == "summing-server" else None,
             shuffler=_shuffler_of(scheduled) if target.adversary == "shuffled-server" else None,
             delta=target.delta,
-            attained=False,
+            searched=target.unit,
         )
 
     return calibrated(config, target, candidate_stated)
@@ -487,19 +487,19 @@ def calibrated(
     known = config.composition.calibration.budget_for(target)
     if known is not None and reached(known) <= target.epsilon:
         return config.with_budget(known)
-    below = [e for e in GRID if reached(e) <= target.epsilon]
+    below = next((each for each in reversed(GRID) if reached(each) <= target.epsilon), None)
     if not stated_some and (unfit or unproven):
-        raise (unfit or unproven)[0]  # another budget would not help
-    if not below:
+        raise (unfit or unproven)[-1]  # another budget would not help
+    if below is None:
         raise ConfigError(
             f"target.epsilon = {target.epsilon:g} per {target.unit} against the {target.adversary} "
             f"at delta {target.delta:g}: no budget of {_mechanism(config)} meets this target; "
             "choose a larger target, fewer rounds, a smaller model or another mechanism"
         )
     precision = 1e-10 if target.adversary in ("server", "summing-server") else 1e-4
-    high = 10.0**0.5 * below[-1]
+    high = 10.0**0.5 * below
     return config.with_budget(
-        solve(reached, target.epsilon, start=below[-1], end=high, precision=precision)
+        solve(reached, target.epsilon, start=below, end=high, precision=precision)
     )
 
 
@@ -607,7 +607,7 @@ class Spending:
             summed=sum_of(config) if self._is_quick else None,
             delta=config.delta if planned.delta is None else planned.delta,
             persons_at_sites=config.persons_at_sites,
-            attained=False,
+            searched="client-run",
         )
         return spent_by_unit(now.guarantees, ends)
 
