@@ -5,21 +5,24 @@ from __future__ import annotations
 import io
 import json
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from documents import document, kinds
-from environments import write_tls
 
 from fedldp.core.kinds import ANSWER_TIME, SIMULATED
 from fedldp.deployment.acceptance import Acceptances
 from fedldp.deployment.agreement import Agreement
+from fedldp.deployment.identity import make_identity, read_private
+from fedldp.deployment.joining import Invite, Joining
 from fedldp.deployment.policy import read_policy
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
 
+SITES = ("hospital", "clinic", "practice")
 OF_TABLES = ("model=logistic", "standardise=false")
 
 POLICY = """
@@ -45,27 +48,36 @@ pytestmark = pytest.mark.usefixtures("folder_of_its_own")
 
 
 @pytest.fixture
-def keys(fedldp_command: Any) -> list[str]:
-    """Make the keys of three sites, and return the arguments of ``agree`` for them."""
-    for name in ("hospital", "clinic", "practice"):
-        assert fedldp_command("deploy", "keys", "keys", "--site", name).status == 0
-    sites = [f"--site={name}=keys/{name}.pub" for name in ("hospital", "clinic", "practice")]
-    return ["--ca", str(write_tls(Path("tls"))), *sites]
+def agreed(fedldp_command: Any) -> Any:
+    """Return a function that invites three sites and writes run.agreement with their keys."""
 
-
-@pytest.fixture
-def agreed(fedldp_command: Any, keys: list[str]) -> Any:
-    """Return a function that writes run.agreement, with further arguments."""
-
-    def agree(*more: str, channel: str = "sum") -> Any:
-        set_ = ("--set", "rounds=2")
-        return fedldp_command("deploy", "agree", "quickstart", "-o", "run.agreement", *keys,
-                              "--channel", channel, *set_, *more)  # fmt: skip
+    def agree(
+        *more: str, channel: str = "sum", recipe: str = "quickstart", json: bool = False
+    ) -> Any:
+        Path("run.invite").unlink(missing_ok=True)
+        planned = ("--channel", channel, "--set", "num_clients=3", "--set", "rounds=2")
+        invite = ("deploy", "invite", recipe, "-o", "run.invite", "--url", "https://127.0.0.1:9")
+        invited = fedldp_command(*invite, *planned, *more)
+        if invited.status:
+            return invited
+        answers = {
+            "version": version("fedldp"),
+            "invite": Invite.read(Path("run.invite")).digest.hex(),
+        }
+        for name in SITES:
+            key = Path("keys", f"{name}.key")
+            if not key.exists():
+                make_identity(key, key.with_suffix(".pub"))
+            joining = Joining.signed(read_private(key), name=name, **answers)
+            Path(f"{name}.join").write_bytes(joining.to_bytes())
+        files = [f"{name}.join" for name in SITES]
+        options = ["--yes", *(["--json"] if json else [])]
+        return fedldp_command("deploy", "admit", "run.invite", *files, *options)
 
     return agree
 
 
-def site(terms: str = "", run: float = 1000.0, limit: float = 2000.0, ca: str = "tls") -> None:
+def site(terms: str = "", run: float = 1000.0, limit: float = 2000.0, ca: str = ".") -> None:
     """Write a site's policy and its data."""
     Path("site.toml").write_text(POLICY.format(terms=terms, run=run, limit=limit, ca=ca))
     rng = np.random.default_rng(0)
@@ -96,7 +108,7 @@ def test_a_sites_keys_are_readable_by_their_owner_alone_and_never_replaced(
     assert Path("keys/hospital.key").read_bytes() == private
 
 
-def test_agree_prints_statement_and_digest_and_writes_what_comes_back(agreed: Any) -> None:
+def test_admit_prints_statement_and_digest_and_writes_what_comes_back(agreed: Any) -> None:
     outcome = agreed()
     assert outcome.status == 0
     for part in ("practice (key ", "channel    sum", "digest", "summing-server"):
@@ -107,7 +119,7 @@ def test_agree_prints_statement_and_digest_and_writes_what_comes_back(agreed: An
     assert SIMULATED.kind not in kinds(found["statement"]["warnings"])
     assert [each["name"] for each in found["sites"]] == ["hospital", "clinic", "practice"]
     assert "test_seed" not in found
-    assert "exists already" in agreed().assert_refused()
+    assert "run.agreement already exists" in agreed().assert_refused()
 
 
 def test_a_recipe_that_needs_the_channel_of_the_agreement_gets_it(agreed: Any) -> None:
@@ -123,47 +135,41 @@ def test_a_recipe_that_needs_the_channel_of_the_agreement_gets_it(agreed: Any) -
         Path("run.agreement").unlink()
 
 
-def test_the_heading_is_not_below_what_the_quorum_allows(
-    fedldp_command: Any, keys: list[str]
-) -> None:
+def test_the_heading_is_not_below_what_the_quorum_allows(agreed: Any) -> None:
     """Noise sized for a sum of all clients protects less when a sum may have fewer."""
 
-    def agreed(name: str, *more: str) -> tuple[str, float]:
-        outcome = fedldp_command(
-            "deploy", "agree", "distributed-gaussian-digits", "-o", name, *keys,
-            "--channel", "sum", "--set", "rounds=3", "--set", "epsilon=4", *more,
-        )  # fmt: skip
+    def stated_by(*more: str) -> tuple[str, float]:
+        settings = ("--set", "rounds=3", "--set", "epsilon=4")
+        outcome = agreed(*settings, *more, recipe="distributed-gaussian-digits")
         assert outcome.status == 0, outcome.err
-        lines = document(Path(name).read_text())["statement"]["guarantees"]
+        lines = document(Path("run.agreement").read_text())["statement"]["guarantees"]
+        Path("run.agreement").unlink()
         stated = [li["epsilon"] for li in lines if li["adversary"] == "summing-server"
                   and li["unit"] == "client-run"]  # fmt: skip
         (heading,) = [line for line in outcome.out.splitlines() if line.startswith("setting ")]
         return heading, min(stated)
 
-    heading, stated = agreed("all.agreement")
+    heading, stated = stated_by()
     assert stated <= 4
     assert heading == "setting    epsilon 4 per client-run against a summing-server (proven)"
-    heading, stated = agreed("few.agreement", "--quorum", "2")
+    heading, stated = stated_by("--quorum", "2")
     assert stated > 4.5
     assert float(heading.split()[2]) >= stated
     assert "per client-run against a summing-server (proven)" in heading
     assert "for sums of all 3 sites of a round, and the quorum allows sums of 2" in heading
 
 
-def test_the_contents_of_a_private_table_are_not_agreed_on(
-    fedldp_command: Any, keys: list[str]
-) -> None:
+def test_the_contents_of_a_private_table_are_not_agreed_on(agreed: Any) -> None:
     rows = "".join(f"{i % 7 / 7:.3f},{i % 5 / 5:.3f},{i % 3}\n" for i in range(91))
     Path("table.csv").write_text("first,second,label\n" + rows)
     settings = [f"--set={each}" for each in ("dataset=table.csv", *OF_TABLES)]
-    agree = ("deploy", "agree", "quickstart", "-o", "run.agreement", *keys, "--channel", "named")
     counted, named = ("--examples", "100"), ("--classes", "3")
     for more, lacks in (((), "--examples"), (counted, "--classes"), (named, "--examples")):
-        line = fedldp_command(*agree, *settings, *more).assert_refused()
+        line = agreed(*settings, *more, channel="named").assert_refused()
         assert lacks in line
         assert not any(number in line for number in ("91", "73", "72"))
         assert not Path("run.agreement").exists()
-    assert fedldp_command(*agree, *settings, *counted, *named).status == 0
+    assert agreed(*settings, *counted, *named, channel="named").status == 0
     problem = document(Path("run.agreement").read_text())["problem"]
     assert problem == {
         "input_shape": [2], "num_classes": 3, "num_examples": 100, "features": ["first", "second"],
@@ -171,15 +177,15 @@ def test_the_contents_of_a_private_table_are_not_agreed_on(
     # A declared list of classes is public.
     Path("run.agreement").unlink()
     declared = ("--set", 'classes=["0", "1", "2", "3"]')
-    assert fedldp_command(*agree, *settings, *declared, *counted).status == 0
+    assert agreed(*settings, *declared, *counted, channel="named").status == 0
     assert document(Path("run.agreement").read_text())["problem"]["num_classes"] == 4
 
 
-def test_agree_with_json_prints_one_document(agreed: Any) -> None:
-    outcome = agreed("--json", channel="named")
+def test_admit_with_json_prints_one_document(agreed: Any) -> None:
+    outcome = agreed(channel="named", json=True)
     assert outcome.status == 0
     found = document(outcome.out)
-    assert len(found.pop("digest")) == 64
+    assert (len(found.pop("digest")), len(found.pop("words").split())) == (64, 10)
     assert found == document(Path("run.agreement").read_text())
 
 
@@ -348,16 +354,13 @@ def test_checks_of_a_server(agreed: Any, fedldp_command: Any) -> None:
     assert "NOT OK" in outcome.out
 
 
-def test_the_agreement_pins_the_server(agreed: Any, fedldp_command: Any, keys: list[str]) -> None:
-    assert fedldp_command("deploy", "keys", "keys", "--server", "localhost").status == 0
+def test_the_agreement_pins_the_server(agreed: Any, fedldp_command: Any) -> None:
     assert fedldp_command("deploy", "keys", "other", "--server", "localhost").status == 0
-    del keys[:2]
-    assert "ca is not set" in agreed().assert_refused()
-    assert agreed("--ca", "keys/ca.pem").status == 0
+    assert agreed().status == 0
     found = document(Path("run.agreement").read_text())
     assert len(found["server_ca"]) == 1
     accept = ("deploy", "accept", "run.agreement", "--yes")
-    for ca, status in (("other", 2), ("keys", 0)):
+    for ca, status in (("other", 2), (".", 0)):
         site(ca=ca)
         outcome = fedldp_command(*accept)
         assert outcome.status == status
@@ -365,18 +368,21 @@ def test_the_agreement_pins_the_server(agreed: Any, fedldp_command: Any, keys: l
     outcome = fedldp_command("deploy", "site", "site.toml", "--check")
     assert outcome.status == 2  # nothing listens there
     assert amiss(outcome) == ["server"]
-    server = ("deploy", "server", "served", "run.agreement")
+    Path("elsewhere").mkdir()
+    shutil.copy("run.agreement", "elsewhere")
+    server = ("deploy", "server", "served", "elsewhere/run.agreement")
     assert "give --certificate" in fedldp_command(*server).assert_refused()
-    tls = ("--certificate", "keys/server.pem", "--key")
-    assert fedldp_command(*server, *tls, "keys/server.key", "--check").status == 0
+    tls = ("--certificate", "server.pem", "--key")
+    assert fedldp_command(*server, *tls, "server.key", "--check").status == 0
     assert fedldp_command(*server, *tls, "other/server.key", "--check").status == 2
     line = fedldp_command(*server, *tls, "other/server.key").assert_refused()
     assert "do not match" in line
 
 
-def test_an_agent_that_cannot_start_says_why_in_one_line(fedldp_command: Any, keys: Any) -> None:
+def test_an_agent_that_cannot_start_says_why_in_one_line(fedldp_command: Any) -> None:
     assert "none.toml" in fedldp_command("deploy", "site", "none.toml").assert_refused()
     site()
+    make_identity(Path("keys/hospital.key"), Path("keys/hospital.pub"))
     Path("examples.npz").unlink()
     assert "examples.npz" in fedldp_command("deploy", "site", "site.toml").assert_refused()
 
@@ -390,28 +396,3 @@ def test_a_budget_that_differs_from_the_ledgers_is_refused(
     SqliteLedger("state/site.db", Budget("pure", 1.0))
     line = fedldp_command("deploy", "accept", "run.agreement", "--yes").assert_refused()
     assert "it was begun with" in line
-
-
-def test_each_sites_own_budget_is_signed_sent_and_shown(
-    fedldp_command: Any, keys: list[str]
-) -> None:
-    files = []
-    for name, epsilon in (("hospital", 2.0), ("clinic", 4.0), ("practice", 8.0)):
-        site(f"[own]\nepsilon = {epsilon}")
-        policy = Path("site.toml").read_text().replace("hospital.key", f"{name}.key")
-        Path(f"{name}.toml").write_text(policy)
-        budget = ("deploy", "budget", "-o", f"{name}.budget", "--policy", f"{name}.toml")
-        assert "All sites" in fedldp_command(*budget).out
-        files += ["--budget", f"{name}.budget"]
-    agree = ("deploy", "agree", "personalized-sound-digits-sites", *keys, "--channel", "named")
-    assert fedldp_command(*agree, "-o", "run.agreement", *files).status == 0
-    assert "each site must consent" in fedldp_command(*agree, "-o", "no").assert_refused()
-    accept = ("deploy", "accept", "run.agreement", "--yes", "--policy")
-    shown = fedldp_command(*accept, "clinic.toml").out
-    assert "own budget epsilon 4 per client-run at delta 1e-05" in shown
-    text = Path("hospital.toml").read_text()
-    Path("hospital.toml").write_text(text.replace("epsilon = 2.0", "epsilon = 1.0"))
-    assert "allows no other" in fedldp_command(*accept, "hospital.toml").assert_refused()
-    site()
-    line = fedldp_command("deploy", "budget", "-o", "no.budget").assert_refused()
-    assert "own is not set" in line

@@ -437,6 +437,8 @@ def test_a_site_that_changes_its_key_is_admitted_with_the_new_one_only(
     assert admit(joined).status == 0
     assert joined("accept", "server/run.agreement", "--policy", "north/site.toml", "--yes")
     before = Path("north/north.pub").read_text()
+    for site in ("north", "south"):
+        shutil.copy(f"{site}/{site}.join", f"{site}.join")
     monkeypatch.setattr("typer.confirm", lambda *given, **more: False)
     assert joined("keys", "north", "--rotate").status == 1
     assert Path("north/north.pub").read_text() == before
@@ -462,10 +464,10 @@ def test_a_site_that_changes_its_key_is_admitted_with_the_new_one_only(
     agreement = Agreement.read(Path("server/next.agreement"))
     assert agreement.sites[0].key == Path("north/north.pub").read_text().strip()
     # The earlier key is in no further agreement.
-    Path("north.pub").write_text(before)
-    agree = ("agree", "quickstart", "--set", "num_clients=1", "--channel", "named")
-    sites = ("--site", "north=north.pub", "--ca", "server/ca.pem", "-o", "server/more.agreement")
-    assert "north: it changed the key" in joined(*agree, *sites).assert_refused()
+    Path("server/run.agreement").unlink()
+    outcome = admit(joined, "north.join", "south.join")
+    assert outcome.status == 2
+    assert "north: it changed the key" in outcome.err
 
 
 def test_ten_words_stand_for_a_digest() -> None:
@@ -520,6 +522,25 @@ def test_sites_may_choose_budgets_that_nobody_learns(deploy: Callable[..., Any])
         policy.check(found)
         costs.append(policy.costs(found)[1])
     assert 5 * costs[0] < costs[1]
+
+
+def test_a_budget_that_all_sites_learn_is_stated_by_each_or_by_none(
+    deploy: Callable[..., Any],
+) -> None:
+    text = OWN.replace('channel = "sum"\nweighting = "uniform"\nlargest_epsilon = 8.0\n', "")
+    Path("mine.toml").write_text(text)
+    assert deploy(*INVITE[:-2], *URL).status == 0
+    assert "all sites will be told" in join(deploy, "north", "--epsilon", "2").out
+    assert join(deploy, "south").status == 0
+    assert "let each site state one" in admit(deploy).assert_refused()
+    shutil.rmtree("south")
+    write_table("south")
+    assert join(deploy, "south", "--epsilon", "4").status == 0
+    assert admit(deploy).status == 0
+    found = Agreement.read(Path("server/run.agreement"))
+    assert found.config.model_dump()["epsilon"] == [2.0, 4.0]
+    accept = ("accept", "server/run.agreement", "--yes", "--policy", "south/site.toml")
+    assert "own budget epsilon 4 per client-run at delta 1e-05" in deploy(*accept).out
 
 
 def test_a_first_join_counts_in_the_kind_that_later_studies_can_use_too(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,14 +17,14 @@ from typing import Any
 
 import pytest
 from environments import HOST, bits, make_environment
-from real_processes import PATIENCE, Party, eventually
+from real_processes import PATIENCE, DiesAtCommit, Party, Sabotage
 from safetensors.numpy import load_file
 
 import fedldp
 from fedldp.deployment.parties import free_ports
 from fedldp.simulation.engine import simulate
 
-ROUNDS, BINDS = 60, 7
+ROUNDS, BINDS = 6, 7
 SETTING = """    average: Annotated[float, Field(ge=0, le=1)] = Field("""
 CAVEATS = """    warnings += [*systems.notes(config, problem), timed]
 """
@@ -65,35 +66,62 @@ def write_later(folder: Path) -> Path:
     return later
 
 
-class Later:
-    """A command of the later release, with the methods of ``Party``."""
+AGREES = """
+import sys
+from fedldp.algorithms.problem import Problem
+from fedldp.deployment.agreeing import agree
+from fedldp.deployment.certificates import fingerprints
+from fedldp.deployment.identity import read_public
+from fedldp.simulation.settings import resolve
+from pathlib import Path
+out, key, ca, *settings = sys.argv[1:]
+config, sites = resolve("quickstart", settings), {"site-0": read_public(Path(key))}
+found = agree(config, Problem((1, 8, 8), 10, 50), sites, channel="named",
+              server_ca=fingerprints(Path(ca)))
+Path(out).write_bytes(found.to_bytes())
+"""
+"""Writes an agreement of one site."""
 
-    def __init__(self, release: Path, log: Path, *arguments: object) -> None:
-        self._log = log
-        with log.open("ab") as out:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", "from fedldp.cli import main; main()", *map(str, arguments)],
-                stdout=out,
-                stderr=out,
-                env={**os.environ, "PYTHONPATH": str(release), "NO_PROXY": HOST, "no_proxy": HOST},
-            )
 
-    def wait(self) -> int:
-        return self._process.wait(PATIENCE)
+class Later(Party):
+    """A process of the later release: of its command line, or of a program."""
+
+    def __init__(self, release: Path, log: Path, *arguments: object, program: str = "") -> None:
+        super().__init__(log, *arguments)
+        self._release, self._program = release, program
+
+    def start(self, sabotage: Sabotage | None = None) -> None:
+        acts = f"_act(sys.argv[1:], {str(self.log)!r}, {sabotage!r})"
+        program = (
+            self._program or f"import sys; from real_processes import DiesAtCommit, _act; {acts}"
+        )
+        path = os.pathsep.join([str(self._release), str(Path(__file__).parent)])
+        self._started = subprocess.Popen(
+            [sys.executable, "-c", program, *self._arguments],
+            env={**os.environ, "PYTHONPATH": path, "NO_PROXY": HOST, "no_proxy": HOST},
+        )
+
+    @property
+    def alive(self) -> bool:
+        return self._started.poll() is None
+
+    def wait(self, patience: float = PATIENCE) -> int:
+        return self._started.wait(patience)
 
     def end(self) -> None:
-        self._process.terminate()
-        assert self.wait() == 0, self._log.read_text()[-2000:]
+        self._started.terminate()
+        assert self.wait() == 0, self.text()[-2000:]
 
     def stop(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        self._started.kill()
+        self._started.wait()
 
 
 @pytest.mark.slow
 def test_two_releases_go_on_together_and_the_earlier_names_what_it_lacks(
     tmp_path: Path, fedldp_command: Any
 ) -> None:
+    """A party dies at an answer, without which no round goes on, and another release continues."""
     release = write_later(tmp_path)
     (port,) = free_ports(1)
     table = {"url": f"https://{HOST}:{port}", "ca": "../tls/ca.pem"}
@@ -101,48 +129,45 @@ def test_two_releases_go_on_together_and_the_earlier_names_what_it_lacks(
     run, agreement, tls = tmp_path / "run", tmp_path / "run.agreement", tmp_path / "tls"
     agreement.write_bytes(env.agreement.to_bytes())
     places = [policy.key.parent / "site.toml" for policy in env.policies]
-    parties = list[Party | Later]()
+    parties = list[Party]()
 
-    def started(name: str, *arguments: object, later: bool) -> Party | Later:
-        found: Party | Later
+    def started(
+        log: str, *arguments: object, later: bool, dies: int | None = None, program: str = ""
+    ) -> Party:
+        found = Party(tmp_path / log, *arguments)
         if later:
-            found = Later(release, tmp_path / name, *arguments)
-        else:
-            found = Party(tmp_path / name, *arguments)
-            found.start()
+            found = Later(release, tmp_path / log, *arguments, program=program)
+        found.start(None if dies is None else DiesAtCommit(dies, after=True))
         parties.append(found)
         return found
 
-    def agent(index: int, *, later: bool) -> Party | Later:
+    def agent(index: int, *, later: bool, dies: int | None = None) -> Party:
         arguments = ("deploy", "site", places[index], "--test-keys")
-        return started(f"agent-{index}.log", *arguments, later=later)
+        return started(f"agent-{index}.log", *arguments, later=later, dies=dies)
 
-    def server(*, later: bool) -> Party | Later:
+    def server(*, later: bool) -> Party:
         keys = ("--certificate", tls / "server.pem", "--key", tls / "server.key")
         arguments = ("deploy", "server", run, agreement, "--listen", f"{HOST}:{port}", *keys)
         return started("server.log", *arguments, later=later)
 
-    def goes_on() -> None:
-        """Wait for two more rounds, which are not the last."""
-        done = rounds_in(run)
-        eventually(lambda: rounds_in(run) >= done + 2)
-        assert rounds_in(run) < ROUNDS
-
+    new, public = tmp_path / "new.agreement", places[0].parent / "site.pub"
+    settings = ("num_clients=1", "num_examples=50", f"rounds={BINDS}", "courtesy=2")
     try:
         serving = server(later=False)
-        agents = [agent(0, later=False), agent(1, later=False), agent(2, later=True)]
-        goes_on()
-        agents[0].stop()
-        agents[0] = agent(0, later=True)
-        goes_on()
+        updated, unchanged = agent(0, later=False, dies=2), agent(1, later=False)
+        turned_back = agent(2, later=True, dies=4)
+        assert updated.wait() == -signal.SIGKILL
+        updated = agent(0, later=True)
+        assert turned_back.wait() == -signal.SIGKILL
         serving.end()
         serving = server(later=True)
-        goes_on()
-        agents[2].stop()
-        agents[2] = agent(2, later=False)  # also back to the earlier release
+        turned_back = agent(2, later=False)
         assert serving.wait() == 0
-        for each in agents:
+        for each in (updated, unchanged, turned_back):
             each.end()
+        made = started("agree.log", new, public, tls / "ca.pem", *settings, later=True,
+                       program=AGREES)  # fmt: skip
+        assert made.wait() == 0
     finally:
         for each in parties:
             each.stop()
@@ -154,19 +179,9 @@ def test_two_releases_go_on_together_and_the_earlier_names_what_it_lacks(
     stated = json.loads((run / "privacy.json").read_text())
     assert "later" in [each["kind"] for each in stated["warnings"]]
 
-    new, site = tmp_path / "new.agreement", places[0].parent / "site.pub"
-    given = ("--set", "num_examples=50", "--set", f"rounds={BINDS}", "--set", "courtesy=2")
-    made = ("deploy", "agree", "quickstart", "-o", new, "--channel", "named", *given)
-    made = (*made, "--site", f"site-0={site}", "--ca", tls / "ca.pem")
-    assert Later(release, tmp_path / "agree.log", *made).wait() == 0
     accept = ("deploy", "accept", new, "--policy", places[0], "--yes")
     assert "courtesy is not a setting" in fedldp_command(*accept).assert_refused()
     document = json.loads(new.read_text())
     del document["config"]["courtesy"]
     new.write_text(json.dumps(document))
     assert "its statement differs in binding" in fedldp_command(*accept).assert_refused()
-
-
-def rounds_in(run: Path) -> int:
-    metrics = run / "metrics.jsonl"
-    return len(metrics.read_text().splitlines()) if metrics.exists() else 0

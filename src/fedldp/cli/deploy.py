@@ -51,7 +51,7 @@ Check = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class _Planned:
-    """The plan of a run, for invited or listed sites; each field is a command-line option."""
+    """The plan of a run; each field is a command-line option."""
 
     recipe: Annotated[str, typer.Argument(help="a recipe's name or a .toml file")]
     channel: Annotated[str, typer.Option(help="the channel of reports: named or sum")]
@@ -95,9 +95,9 @@ class _Planned:
     set_: Settings = None
     data_dir: DataDir = None
 
-    def resolved(self, *more: str) -> tuple[RunConfig, Problem]:
-        """Return the configuration, with more settings, and the public facts about the data."""
-        config = _resolved(self.recipe, _channel(self.channel), [*(self.set_ or []), *more])
+    def resolved(self) -> tuple[RunConfig, Problem]:
+        """Return the configuration, and the public facts about the data."""
+        config = _resolved(self.recipe, _channel(self.channel), self.set_ or [])
         return config, self._problem(config)
 
     def _problem(self, config: RunConfig) -> Problem:
@@ -160,7 +160,7 @@ class _Planned:
         }
 
     def keep_initial(self, out: Path) -> None:
-        """Save the run's initial weights next to its invite or agreement."""
+        """Save the run's initial weights next to its invite."""
         from fedldp.deployment.initial import write_initial
 
         if self.initial is not None:
@@ -472,94 +472,6 @@ def vouch(
     typer.echo(
         f"wrote      {len(found)} signed answers to {out}; the server's operator admits them with: "
         f"fedldp deploy admit INVITE {out.name} --signed-by {key.stem}.pub"
-    )
-
-
-@deploy_app.command()
-@taking(_Planned)
-def agree(
-    planned: _Planned,
-    out: Annotated[Path, typer.Option("-o", "--out", help="the agreement to write")],
-    site: Annotated[
-        list[str],
-        typer.Option(metavar="NAME=FILE", help="a site and its public key; repeatable"),
-    ],
-    ca: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="the certificate of an authority that vouches for the server to the sites; "
-            "repeatable"
-        ),
-    ] = None,
-    budget: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="a site's own budget, made with `fedldp deploy budget`; give one for every site, "
-            "or none at all"
-        ),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Write the agreement that all parties of a run pin; print its statement and digest."""
-    from rich.console import Console
-
-    from fedldp.deployment.agreeing import agree as agree_on
-    from fedldp.deployment.certificates import fingerprints
-    from fedldp.deployment.identity import new_file, read_public
-    from fedldp.deployment.key_changes import check_current
-    from fedldp.deployment.own_budgets import SignedBudget
-
-    authorities = [f for file in ca or [] for f in fingerprints(file)]
-    if not authorities:
-        raise ConfigError(
-            "ca is not set: give --ca ca.pem, which `fedldp deploy keys --server` wrote, so that "
-            "sites accept no other server"
-        )
-    roster: dict[str, str] = {}
-    for text in site:
-        name, equals, file = text.partition("=")
-        if not equals or name in roster:
-            raise ConfigError(f"site {text}: give each site once, as NAME=FILE")
-        roster[name] = read_public(Path(file))
-    check_current(out.parent, roster)
-    config, problem = planned.resolved(f"num_clients={len(roster)}")
-    agreement = agree_on(
-        config,
-        problem,
-        roster,
-        server_ca=authorities,
-        budgets=[SignedBudget.read(file) for file in budget or []],
-        **planned.terms(config, problem),
-    )
-    planned.keep_initial(out)
-    new_file(out, agreement.to_bytes(), 0o644)
-    if as_json:
-        print_json({"digest": agreement.digest.hex(), **agreement.document})
-        return
-    _show(Console(), agreement)
-    typer.echo(f"wrote      {out}; every site must accept it with: fedldp deploy accept {out.name}")
-
-
-@deploy_app.command()
-def budget(
-    out: Annotated[Path, typer.Option("-o", "--out", help="the file to write")],
-    policy: Annotated[Path, typer.Option(help="this site's policy")] = Path("site.toml"),
-) -> None:
-    """Sign the site's own budget, for an agreement that shows it to all sites."""
-    from fedldp.deployment.identity import new_file, read_private
-    from fedldp.deployment.own_budgets import SignedBudget
-    from fedldp.deployment.policy import read_policy
-
-    terms = read_policy(policy)
-    if terms.own is None:
-        raise ConfigError(
-            f"policy {policy}: own is not set; add a table [own] with epsilon, the site's budget "
-            "for a run"
-        )
-    new_file(out, SignedBudget.by(read_private(terms.key), terms.own).to_bytes(), 0o644)
-    typer.echo(
-        f"wrote      {out}: {terms.own}; send it to the person who makes the agreement. All "
-        "sites, and everyone who sees the agreement, will know this budget"
     )
 
 

@@ -8,8 +8,6 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
-from pydantic import ValidationError
-
 from fedldp.accounting.numerics.selftest import selftest
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
@@ -17,7 +15,7 @@ from fedldp.algorithms.systems import name_and_digest, noted_frozen
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreement import Agreement, Channel, Site, agreed
 from fedldp.deployment.deployable import without_simulation
-from fedldp.deployment.own_budgets import SignedBudget, check_budgets, largest_alone
+from fedldp.deployment.own_budgets import SignedBudget, check_budgets, check_owners, largest_alone
 from fedldp.simulation.plan import calibrated
 
 _RUN_BYTES = 16
@@ -51,7 +49,8 @@ def agree(
         test_seed: the seed for all randomness; for the demo only.
         server_ca: SHA-256 digests of the certificates of the authorities that may sign the server's
             certificate; see ``certificates.fingerprints``.
-        budgets: each site's own budget, in any order; their epsilons become the list ``epsilon``.
+        budgets: each site's own budget, in the roster's order; their epsilons become the list
+            ``epsilon``. Empty: all sites have one.
         initial: digest of the weights that the run begins with; see ``initial.digest_of_file``.
 
     Raises:
@@ -59,11 +58,11 @@ def agree(
     """
     selftest()
     run = os.urandom(_RUN_BYTES).hex()
-    roster = tuple(_site(name, key) for name, key in sites.items())
-    own = _of_roster(budgets, roster)
+    roster = tuple(Site(name=name, key=key) for name, key in sites.items())
     epsilons: dict[str, Any] = largest_alone(config)
-    if own:
-        epsilons = {"epsilon": [each.epsilon for each in own]}
+    if budgets:
+        check_owners([site.key for site in roster], budgets)
+        epsilons = {"epsilon": [each.epsilon for each in budgets]}
     config = config.changed(num_clients=len(roster), **epsilons)
     untrusted = config.untrusted_clients
     target, config = config.target, _decided(without_simulation(config), channel)
@@ -83,13 +82,13 @@ def agree(
             deadline_seconds=deadline_seconds,
             test_seed=test_seed,
             server_ca=tuple(server_ca),
-            budgets=own,
+            budgets=tuple(budgets),
             version=version("fedldp"),
             initial=initial,
             frozen=frozen,
             features=name_and_digest(candidate, facts),
         )
-        check_budgets(candidate, [site.key for site in roster], own)
+        check_budgets(candidate, [site.key for site in roster], found.budgets)
         found = found.changed(config=candidate.with_schedule(found.selecting(None)))
         if quorum is not None:
             return found.changed(quorum=quorum)
@@ -144,39 +143,3 @@ def _fewest(config: RunConfig, untrusted: int) -> int:
     if meaning is not None and meaning.adversary == "summing-server":
         return config.fewest_in_sum
     return min((config.committees.most + untrusted) // 2 + 1, config.fewest_in_sum)
-
-
-def _of_roster(budgets: Sequence[SignedBudget], roster: Sequence[Site]) -> tuple[SignedBudget, ...]:
-    """Return the budgets in the roster's order.
-
-    Raises:
-        ConfigError: a site has no budget or more than one, or the key of a budget is not in the
-            roster.
-    """
-    if not budgets:
-        return ()
-    by_key = {each.key: each for each in budgets}
-    names = {site.key: site.name for site in roster}
-    if len(by_key) < len(budgets):
-        raise ConfigError("budgets: two budgets are from the same site; give one for each site")
-    if missing := [name for key, name in names.items() if key not in by_key]:
-        raise ConfigError(
-            f"budgets: site {missing[0]} has no budget; give one for each site, or leave all out "
-            "(a site states its budget with deploy join --epsilon)"
-        )
-    if more := [key for key in by_key if key not in names]:
-        raise ConfigError(
-            f"budgets: the key {more[0][:16]} is not in the roster; leave its budget out"
-        )
-    return tuple(by_key[site.key] for site in roster)
-
-
-def _site(name: str, key: str) -> Site:
-    try:
-        return Site(name=name, key=key)
-    except ValidationError as error:
-        what = error.errors()[0]["loc"][0]
-        raise ConfigError(
-            f"site {name!a:.80}: its {what} is malformed; give a name of letters, digits, . _ - "
-            "and the public key that `fedldp deploy keys` wrote"
-        ) from error

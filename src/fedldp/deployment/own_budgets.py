@@ -10,6 +10,7 @@ largest budget that a site may choose.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -109,7 +110,16 @@ def largest_alone(config: RunConfig) -> dict[str, float]:
     return {"epsilon": calibration.largest} if isinstance(calibration, PerRunInSums) else {}
 
 
-def check_budgets(config: RunConfig, keys: list[str], budgets: tuple[SignedBudget, ...]) -> None:
+def check_owners(keys: Sequence[str], budgets: Sequence[SignedBudget]) -> None:
+    """Refuse budgets that are not those of a roster's sites, in its order."""
+    if [each.key for each in budgets] != [*keys]:
+        raise ConfigError(
+            "budgets: they do not match the roster's sites; let each site state one (fedldp deploy "
+            "join --epsilon), or none"
+        )
+
+
+def check_budgets(config: RunConfig, keys: Sequence[str], budgets: Sequence[SignedBudget]) -> None:
     """Refuse per-site values that a site did not consent to show.
 
     Args:
@@ -146,11 +156,10 @@ def check_budgets(config: RunConfig, keys: list[str], budgets: tuple[SignedBudge
     if not budgets:
         raise ConfigError(
             "epsilon has a value for each client, and all sites would see all values, so each "
-            "site must consent; give one value for all, or the file of each site's budget "
-            "(`fedldp deploy budget` at the site, `fedldp deploy agree --budget FILE`)"
+            "site must consent; give one value for all, or let each site state its own (fedldp "
+            "deploy join --epsilon)"
         )
-    if [each.key for each in budgets] != keys:
-        raise ConfigError("budgets: they do not match the roster's sites; give one for each site")
+    check_owners(keys, budgets)
     epsilons = getattr(config, "epsilon")  # noqa: B009 (not all systems have it)
     if not isinstance(epsilons, list) or len(epsilons) != len(keys):
         raise ConfigError(
