@@ -10,6 +10,10 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 
 from fedldp.accounting.events import BinaryRandomizedResponse, Event, GaussianReport, PureReport
+from fedldp.audit.efforts import Effort
+from fedldp.audit.mechanisms import planned_games
+from fedldp.audit.playing import play
+from fedldp.audit.results import Audit, GameResult
 from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
@@ -17,6 +21,14 @@ from fedldp.mechanisms import BitMechanism, Mechanism, MechanismSettings
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.two_point_l1 import TwoPointL1
+
+
+def audit(
+    subject: str, classes: Sequence[type[Mechanism]], *, effort: Effort, confidence: float = 0.999
+) -> Audit[GameResult]:
+    """Play all games of some mechanisms."""
+    games = [planned for cls in classes for planned in planned_games(cls, effort)]
+    return play(subject, games, confidence=confidence, trials=None, seed=0)
 
 
 def changed(config: type[Any], **changes: Any) -> type[Any]:

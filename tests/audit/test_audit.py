@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import planted
 import pytest
+from planted import audit
 
 from fedldp.audit.efforts import QUICK
-from fedldp.audit.mechanisms import audit, planned_games
+from fedldp.audit.mechanisms import planned_games
 from fedldp.audit.report_games import trials_for
 from fedldp.audit.results import note_of, verdict_of
 from fedldp.core.randomness import Stream

@@ -8,11 +8,12 @@ from typing import Any
 
 import planted_categories as planted
 import pytest
+from planted import audit
 
 from fedldp.audit import mechanism_checks
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.mechanism_checks import WeightCheck
-from fedldp.audit.mechanisms import audit, planned_games
+from fedldp.audit.mechanisms import planned_games
 from fedldp.audit.observations import AuditKeys
 from fedldp.mechanisms import find_mechanism
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import planted
 import pytest
+from planted import audit
 
 from fedldp.audit.efforts import QUICK
-from fedldp.audit.mechanisms import audit
 from fedldp.mechanisms import Mechanism
 
 # Where each mistake shows: the cheapest setting of the quick mode, and part of the attack's name.

@@ -16,7 +16,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -46,6 +46,7 @@ from fedldp.protocol.wire import (
     read_reply,
 )
 from fedldp.simulation.participation import participants
+from fedldp.training.tensors import one_thread
 
 MOST_VALUES = 2048
 """The number of coordinates of the server's estimate that are kept for each round."""
@@ -118,16 +119,15 @@ class AdversaryView:
     adversary: Adversary
     rounds: tuple[int, ...]
     asked: int = 1
-    _requests: dict[int, bytes] = field(default_factory=dict, init=False)
     _labels: dict[int, int] = field(default_factory=dict, init=False)
     _others: dict[int, AttackedClient] = field(default_factory=dict, init=False)
-    _states: dict[int, State] = field(default_factory=dict, init=False)
     _said: Counter[str] = field(default_factory=Counter, init=False)
     _steps: Counter[str] = field(default_factory=Counter, init=False)
     _places: dict[int, tuple[CanaryPair, NDArray[np.int64]]] = field(
         default_factory=dict, init=False
     )
 
+    @one_thread()  # so that every machine gives the same bounds
     def observe(self, canary: Canary, pair: CanaryPair, draws: TrialStreams) -> Transcript:
         """Return what is observed in trials with one canary of a pair; each trial has its own key.
 
@@ -157,16 +157,9 @@ class AdversaryView:
                 f"audit of {self.attacked.config.name()}: the server's step failed on all reports "
                 f"({times} times {why}), so no attack can read them; fix the step"
             )
-        lengths, heads, values, along, bits, whole, same = zip(*rows, strict=True)
-        return Transcript(
-            lengths=np.array(lengths),
-            heads=np.array(heads),
-            values=np.array(values),
-            along=np.array(along),
-            bits=np.array(bits),
-            whole=whole,
-            same=np.array(same),
-        )
+        *columns, whole, same = zip(*rows, strict=True)
+        parts: list[Any] = [*map(np.array, columns), whole, np.array(same)]
+        return Transcript(*parts)
 
     def _places_of(self, pair: CanaryPair) -> NDArray[np.int64]:
         """Return the coordinates to keep: for a large model, those that vary most across trials."""
@@ -210,7 +203,7 @@ class AdversaryView:
         if self.adversary == "server" and self.attacked.role.phases == 1:
             for round in self.rounds:
                 for _ in range(self.asked):
-                    answer = runtime.answer(self._request(round))
+                    answer = runtime.answer(self._requests[round])
                     self._report(answer)
                     yield self._glance(round, answer)
             return
@@ -226,7 +219,7 @@ class AdversaryView:
                 )
             else:
                 there = self._there(round, draw)
-                own = self._report(runtime.answer(self._request(round)))
+                own = self._report(runtime.answer(self._requests[round]))
                 reports = [own] if own is not None and self.attacked.index in there else []
                 reports += [
                     self._sent(client, keys, broadcast)
@@ -242,15 +235,13 @@ class AdversaryView:
             return range(self.attacked.config.round_size)
         return list(participants(self.attacked.config, round, lambda number: draw))
 
-    def _state(self, round: int) -> State:
-        if round not in self._states:
-            self._states[round] = self.attacked.state(round)
-        return self._states[round]
+    @cached_property
+    def _states(self) -> dict[int, State]:
+        return {round: self.attacked.state(round) for round in self.rounds}
 
-    def _request(self, round: int) -> bytes:
-        if round not in self._requests:
-            self._requests[round] = self.attacked.request(round)
-        return self._requests[round]
+    @cached_property
+    def _requests(self) -> dict[int, bytes]:
+        return {round: self.attacked.request(round) for round in self.rounds}
 
     def _report(self, answer: bytes) -> Report | None:
         found = read_reply(answer)[2]
@@ -267,7 +258,7 @@ class AdversaryView:
             return _Glance(len(answer), (1.0, *[_NOTHING] * len(_HEADS)), nothing, b"")
         head = [getattr(found, name) for name in _HEADS]
         told = (_NOTHING if value is None else float(value) for value in head)
-        estimate = self.estimate(found, self._state(round))
+        estimate = self.estimate(found, self._states[round])
         return _Glance(len(answer), (0.0, *told), estimate, found.payload)
 
     def estimate(self, report: Report, state: State) -> NDArray[np.float64]:
@@ -303,7 +294,7 @@ class AdversaryView:
 
     def _outcome(self, round: int, incoming: Incoming, draw: Draw) -> _Glance:
         noise = draw if self.adversary == "downlink" else partial(_public, 0)
-        change = self._step(self._state(round), incoming, noise)
+        change = self._step(self._states[round], incoming, noise)
         return _Glance(0, (0.0, *[_NOTHING] * len(_HEADS)), change, change.astype("<f4").tobytes())
 
     def _through(self, reports: list[Report], round: int) -> Incoming:
@@ -313,11 +304,7 @@ class AdversaryView:
         if self.adversary == "summing-server":
             summing = self.attacked.config.algorithm(self.attacked.problem).summing()
             assert summing is not None
-            total = np.zeros(summing.size, np.uint64)
-            for report in reports:
-                total += summing.words(report).astype(np.uint64)
-            total &= np.uint64(2**summing.bits - 1)
-            return [summing.total(round, total, len(reports))]
+            return [summing.summed(round, reports)]
         if self.attacked.config.composition.channel.shuffles_reports:
             return sorted(reports, key=lambda report: report.payload)
         size = reports[0].size
@@ -387,14 +374,12 @@ def _row(
     places: NDArray[np.int64],
 ) -> Any:
     """Return the columns of one trial; see ``Transcript``."""
-    along = []
+    along: list[Any] = []
     for glance, direction in zip(glances, directions, strict=True):
-        fits = direction is not None and direction.size == glance.estimate.size
-        along += (
-            [float(glance.estimate @ direction), float(glance.estimate @ np.sign(direction))]
-            if direction is not None and fits
-            else [0.0, 0.0]
-        )
+        if direction is None or direction.size != glance.estimate.size:
+            along += [0.0, 0.0]
+        else:
+            along += [glance.estimate @ direction, glance.estimate @ np.sign(direction)]
     digest = hashlib.blake2b(digest_size=16)
     for glance in glances:
         digest.update(repr((glance.length, glance.head)).encode() + glance.payload)

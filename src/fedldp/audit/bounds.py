@@ -43,7 +43,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,37 +158,6 @@ def smallest_found(
         return None
     hits = bisect_left(range(trials), True, key=shown)
     return math.log((hits / trials - delta) / (max(false_hits, 0.5) / trials))
-
-
-@dataclass(frozen=True, kw_only=True)
-class LowerBound:
-    """The lower bound on epsilon that a game gave.
-
-    Attributes:
-        lower: the bound on epsilon.
-        trials: the number of fresh trials in which the event was counted, over both inputs.
-        attack: the pair and the event, for the reader.
-        delta: the delta at which epsilon is bounded.
-        false_hits: how often the event occurred with the input for which it is rarer.
-        confidence: the confidence level of the bound from this event.
-    """
-
-    lower: float
-    trials: int
-    attack: str
-    delta: float
-    false_hits: int
-    confidence: float
-
-    def finds(self, proven: float | None) -> float | None:
-        """Return the smallest epsilon that the game would have shown to exceed ``proven``."""
-        return smallest_found(
-            proven,
-            self.false_hits,
-            self.trials // 2,
-            delta=self.delta,
-            confidence=self.confidence,
-        )
 
 
 def p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:

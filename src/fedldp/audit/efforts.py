@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """Amounts of work; the first word of a field's name is the game that it belongs to.
+    """Amounts of work, by default those of the quick mode.
+
+    The first word of a field's name is the game that it belongs to.
 
     Attributes:
         mechanism_settings: the pairs (epsilon, d) for which each mechanism is made.
@@ -58,80 +60,44 @@ class Effort:
         property_clients: the number of shadows in property inference, and of targets.
     """
 
-    mechanism_settings: tuple[tuple[float, int], ...]
-    mechanism_explore: int
-    mechanism_scan: int
-    mechanism_least: int
-    mechanism_most: int
-    mechanism_most_quick: int
-    mechanism_most_coordinates: int
-    mechanism_long: int
-    mechanism_most_words: int
-    system_explore: int
-    system_most: int
-    system_few: int
-    system_trained: int
-    timing_trials: int
-    content_trials: int
-    content_clients: int
-    sum_clients: int
-    sum_repeats: int
-    lying_shares: tuple[float, ...]
-    lying_attacks: tuple[Lie, ...]
-    lying_seeds: int
-    lying_rounds: int
-    attack_examples: int
-    attack_rounds: int
-    attack_visits: float
-    member_clients: int
-    member_runs: int
-    member_rounds: int
-    member_candidates: int
-    image_count: int
-    image_known: int
-    image_matched: int
-    image_steps: int
-    image_public: int
-    property_clients: int
+    mechanism_settings: tuple[tuple[float, int], ...] = ((1.0, 1), (12.0, 1), (0.5, 8), (4.0, 64))
+    mechanism_explore: int = 160
+    mechanism_scan: int = 16
+    mechanism_least: int = 2_000
+    mechanism_most: int = 2_000
+    mechanism_most_quick: int = 40_000
+    mechanism_most_coordinates: int = 10_000_000
+    mechanism_long: int = 1 << 20
+    mechanism_most_words: int = 10_000
+    system_explore: int = 100
+    system_most: int = 1_000
+    system_few: int = 150
+    system_trained: int = 150
+    timing_trials: int = 2_000
+    content_trials: int = 300
+    content_clients: int = 100
+    sum_clients: int = 8
+    sum_repeats: int = 2
+    lying_shares: tuple[float, ...] = (0.05, 0.2)
+    lying_attacks: tuple[Lie, ...] = ("report", "labels")
+    lying_seeds: int = 1
+    lying_rounds: int = 5
+    attack_examples: int = 20
+    attack_rounds: int = 1
+    attack_visits: float = 4e8
+    member_clients: int = 48
+    member_runs: int = 5
+    member_rounds: int = 4
+    member_candidates: int = 400
+    image_count: int = 24
+    image_known: int = 100
+    image_matched: int = 2
+    image_steps: int = 100
+    image_public: int = 600
+    property_clients: int = 60
 
 
-QUICK = Effort(
-    mechanism_settings=((1.0, 1), (12.0, 1), (0.5, 8), (4.0, 64)),
-    mechanism_explore=160,
-    mechanism_scan=16,
-    mechanism_least=2_000,
-    mechanism_most=2_000,
-    mechanism_most_quick=40_000,
-    mechanism_most_coordinates=10_000_000,
-    mechanism_long=1 << 20,
-    mechanism_most_words=10_000,
-    system_explore=100,
-    system_most=1_000,
-    system_few=150,
-    system_trained=150,
-    timing_trials=2_000,
-    content_trials=300,
-    content_clients=100,
-    sum_clients=8,
-    sum_repeats=2,
-    lying_shares=(0.05, 0.2),
-    lying_attacks=("report", "labels"),
-    lying_seeds=1,
-    lying_rounds=5,
-    attack_examples=20,
-    attack_rounds=1,
-    attack_visits=4e8,
-    member_clients=48,
-    member_runs=5,
-    member_rounds=4,
-    member_candidates=400,
-    image_count=24,
-    image_known=100,
-    image_matched=2,
-    image_steps=100,
-    image_public=600,
-    property_clients=60,
-)
+QUICK = Effort()
 
 FULL = Effort(
     mechanism_settings=tuple((e, d) for e in (0.5, 1.0, 4.0, 12.0) for d in (1, 8, 64)),
@@ -155,7 +121,6 @@ FULL = Effort(
     lying_shares=(0.01, 0.05, 0.1, 0.2),
     lying_attacks=("report", "random", "update", "labels"),
     lying_seeds=3,
-    lying_rounds=5,
     attack_examples=60,
     attack_rounds=3,
     attack_visits=4e9,

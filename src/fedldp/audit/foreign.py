@@ -188,12 +188,6 @@ class _OfClient(Planned):
     client: ForeignClient
     effort: Effort
 
-    @property
-    def title(self) -> str:
-        """A description of the game, for a progress line."""
-        (line,) = self.lines
-        return f"{line.subject}, {line.unit}, {line.setting}"
-
     def play(
         self, keys: AuditKeys, confidence: float, trials: int | None = None
     ) -> list[GameResult]:
@@ -363,7 +357,7 @@ def planned_foreign_games(
             proven=times * epsilon,
             stated_by=address,
         )
-        return {"lines": (line,), "effort": effort}
+        return {"lines": (line,), "effort": effort, "key": setting}
 
     found: list[Planned] = [ReportGame(mechanism=client, **lines("whole reports"))]
     if of == "client-round":

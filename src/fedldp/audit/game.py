@@ -14,15 +14,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, ClassVar
 
 import numpy as np
 
-from fedldp.audit.bounds import epsilon_lower
+from fedldp.audit.bounds import epsilon_lower, smallest_found
 from fedldp.audit.efforts import Effort
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.results import GameResult, Line
-from fedldp.audit.scores import Distinguisher, Score, best, lower_bound
+from fedldp.audit.scores import Distinguisher, Score, best
 
 _LEFT, _AGAIN = 3, 2
 """How many pairs are explored again, and the factor by which their trials increase."""
@@ -49,9 +50,10 @@ class Planned(ABC):
         return 0 if self.certain else len(self.lines)
 
     @property
-    @abstractmethod
     def title(self) -> str:
         """A description for a progress line."""
+        line = self.lines[0]
+        return ", ".join(filter(None, (line.title, f"d = {line.size}", self.key or line.unit)))
 
     @property
     def subject(self) -> str:
@@ -145,8 +147,7 @@ class Game(Planned):
 
     def most(self, line: Line, confidence: float, trials: int | None) -> float:
         """Return the bound if one input always shows the event, and the other never does."""
-        count, both = self.trials(trials).count, 2  # two events share the probability of error
-        each = 1 - (1 - confidence) / both
+        count, each = self.trials(trials).count, 1 - (1 - confidence) / 2
         return epsilon_lower(count, count, 0, count, delta=line.delta, confidence=each)
 
     def counted(self, pair: Any, trials: Trials) -> int:
@@ -166,15 +167,25 @@ class Game(Planned):
             for seen in self.observe(pair, side, count, keys, "count"):
                 hits[:, side] += [event.hits(seen) for event in events]
         found = []
+        each = 1 - (1 - confidence) / 2  # two events share the probability of error
         for line, two, own in zip(self.lines, chosen, hits.reshape(-1, 2, 2), strict=True):
-            bound = lower_bound(two, own, count, delta=line.delta, confidence=confidence)
+            bounds = []
+            for event, both in zip(two, own.tolist(), strict=True):
+                likelier, rarer = both[::-1] if event.swapped else both
+                lower = epsilon_lower(
+                    likelier, count, rarer, count, delta=line.delta, confidence=each
+                )
+                bounds.append((lower, event.name, rarer))
+            lower, name, rarer = max(bounds, key=itemgetter(0))
             found.append(
                 line.bounded(
-                    bound.lower,
-                    f"{pair.name}; {bound.attack}{self.suffix}",
-                    trials=bound.trials,
+                    lower,
+                    f"{pair.name}; {name}{self.suffix}",
+                    trials=2 * count,
                     confidence=confidence,
-                    finds=bound.finds(line.proven),
+                    finds=smallest_found(
+                        line.proven, rarer, count, delta=line.delta, confidence=each
+                    ),
                 )
             )
         return found

@@ -32,9 +32,6 @@ from fedldp.audit.inputs import Canary
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.data.examples import Examples
 from fedldp.ledgers.columns import MemoryLedger
-from fedldp.ledgers.protocol import (
-    Ledgers,
-)
 from fedldp.protocol.client_runtime import ClientRuntime, Policy
 from fedldp.protocol.client_store import MemoryStore
 from fedldp.protocol.keys import TrialKeys, draws_of_seed
@@ -48,6 +45,7 @@ from fedldp.protocol.roles import (
     State,
     Update,
 )
+from fedldp.protocol.server_loop import Evaluator, Loop, Transport
 from fedldp.protocol.wire import (
     Broadcast,
     Incoming,
@@ -57,6 +55,7 @@ from fedldp.protocol.wire import (
     pack_request,
 )
 from fedldp.simulation.inputs import Inputs
+from fedldp.simulation.participation import participants
 from fedldp.simulation.population import Population
 
 RUN = "audit"
@@ -83,6 +82,26 @@ def population_of(config: RunConfig, inputs: Inputs, folder: Path) -> Population
         folder=folder,
         lasting=False,
         run=RUN,
+    )
+
+
+def loop_of(
+    config: RunConfig,
+    server: ServerRole,
+    transport: Transport,
+    rounds: int,
+    evaluate: Evaluator = lambda broadcast: None,
+) -> Loop:
+    """Return the loop of a played run; see ``Loop``."""
+    draws = draws_of_seed(config.seed)
+    return Loop(
+        run=RUN,
+        server=server,
+        rounds=rounds,
+        participants=lambda round: participants(config, round, draws),
+        transport=transport,
+        draws=draws,
+        evaluate=evaluate,
     )
 
 
@@ -115,7 +134,7 @@ class AttackedClient:
     problem: Problem
     index: int
     factor: float = 1.0
-    _known: dict[tuple[int, int, int], tuple[Canary, Update]] = field(
+    _known: dict[tuple[int, int], tuple[Canary, Update]] = field(
         default_factory=dict, init=False, repr=False
     )
 
@@ -195,34 +214,45 @@ class AttackedClient:
         The harness trains three times on one example with different keys, and observes the draws.
         """
         drawn: set[str] = set()
-        found = []
+        found: set[bytes] = set()
         for number in range(3):
-            keys = TrialKeys(bytes([number]) * 32, self.real_arithmetic_only)
             store = MemoryStore()
-
-            def noting(purpose: str, keys: TrialKeys = keys) -> Stream:
-                drawn.add(purpose)
-                return keys.fresh(1, 0, purpose)
-
-            def noting_kept(purpose: str, keys: TrialKeys = keys) -> Stream:
-                drawn.add(f"kept {purpose}")
-                return keys.kept(purpose)
-
-            client = Client(
-                index=self.index, examples=self._one_example, fresh=noting, kept=noting_kept,
-                store=store,
-            )  # fmt: skip
+            client = self._client(self._one_example, 1, number, drawn, store)
             try:
-                found.append(self._bytes(_train(self.role.local_update, self.broadcast(1), client)))
+                update = _train(self.role.local_update, self.broadcast(1), client)
             except Exception:  # a step that fails on one example must run in every trial
                 return False
             if store.made:
                 return False
-        return drawn <= _PUBLIC_ORDER and len(set(found)) == 1
+            found.add(
+                b"".join(np.asarray(e).tobytes() for e in (update.rows, *update.aux.values()))
+            )
+        return drawn <= _PUBLIC_ORDER and len(found) == 1
 
-    def _bytes(self, update: Update) -> bytes:
-        arrays = [np.asarray(update.rows), *update.aux.values()]
-        return b"".join(np.ascontiguousarray(each).tobytes() for each in arrays)
+    def _client(
+        self,
+        examples: Examples,
+        round: int,
+        number: int = 0,
+        drawn: set[str] | None = None,
+        store: MemoryStore | None = None,
+    ) -> Client:
+        """Return the client, with numbered keys; ``drawn`` gets what it draws for."""
+        keys = TrialKeys(bytes([number]) * 32, self.real_arithmetic_only)
+        noted = set() if drawn is None else drawn
+
+        def fresh(purpose: str) -> Stream:
+            noted.add(purpose)
+            return keys.fresh(round, 0, purpose)
+
+        def kept(purpose: str) -> Stream:
+            noted.add(f"kept {purpose}")
+            return keys.kept(purpose)
+
+        return Client(
+            index=self.index, examples=examples, fresh=fresh, kept=kept,
+            store=store or MemoryStore(),
+        )  # fmt: skip
 
     @cached_property
     def takes_updates(self) -> bool:
@@ -283,14 +313,9 @@ class AttackedClient:
 
     def trained(self, canary: Canary, round: int) -> Update:
         """Return the result of training on a canary in a round, for a system that trains once."""
-        keys = TrialKeys(bytes(32), self.real_arithmetic_only)
-        client = Client(
-            index=self.index, examples=canary.examples,
-            fresh=lambda purpose: keys.fresh(round, 0, purpose), kept=keys.kept,
-            store=MemoryStore(),
-        )  # fmt: skip
-        place = (id(canary), round, 0)
+        place = (id(canary), round)
         if place not in self._known:
+            client = self._client(canary.examples, round)
             with np.errstate(all="ignore"):
                 value = _train(self.role.local_update, self.broadcast(round), client)
             self._known[place] = canary, self._changed(value, canary, round)
@@ -315,12 +340,7 @@ class AttackedClient:
 
         The result shows an adversary in which direction to look.
         """
-        keys = TrialKeys(bytes(32), self.real_arithmetic_only)
-        client = Client(
-            index=self.index, examples=examples,
-            fresh=lambda purpose: keys.fresh(broadcast.round, 0, purpose), kept=keys.kept,
-            store=MemoryStore(),
-        )  # fmt: skip
+        client = self._client(examples, broadcast.round)
         step = self.role.local_update if self.trains_once else self._plain
         try:
             found = self.sent(_train(step, broadcast, client))
@@ -332,24 +352,14 @@ class AttackedClient:
     def _plain(self) -> LocalUpdate:
         return self.config.algorithm(self.problem).sgd(CPU)
 
-    def runtime(
-        self,
-        canary: Canary,
-        keys: TrialKeys,
-        ledger: Ledgers | None = None,
-        *,
-        trains: bool = False,
-    ) -> ClientRuntime:
+    def runtime(self, canary: Canary, keys: TrialKeys, *, trains: bool = False) -> ClientRuntime:
         """Return the runtime of a client that has a canary.
 
         Args:
             canary: what the client has.
             keys: the keys of the trial.
-            ledger: the ledger of the client; None: one in memory.
             trains: whether it trains for every request, even if training once would suffice.
         """
-        if ledger is None:
-            ledger = MemoryLedger(keeps_answers=True)
         once = not trains and (self.trains_once or canary.change is not None)
         step: LocalUpdate = _Trained(self, canary) if once else self.role.local_update
         return ClientRuntime.of_one(
@@ -360,7 +370,7 @@ class AttackedClient:
             policy=self.policy,
             keys=keys,
             store=MemoryStore(),
-            ledgers=ledger,
+            ledgers=MemoryLedger(keeps_answers=True),
             failed=lambda error: None,  # as at a site, where a failure has no separate answer
         )
 

@@ -246,14 +246,11 @@ def pairs(swap: Swap, shape: ExampleShape, *, updates: bool, lengths: bool) -> l
     if swap == "client":
         found = list(_clients(shape))
         if lengths and shape.count > 1:
-            one = ExampleShape(
-                input_shape=shape.input_shape, num_classes=shape.num_classes, count=1
-            )
             found.append(
                 CanaryPair(
                     f"client swapped: {shape.count} examples against one of the same",
                     Canary(shape.examples(shape.lit(), 0)),
-                    Canary(one.examples(shape.lit(), 0)),
+                    Canary(replace(shape, count=1).examples(shape.lit(), 0)),
                 )
             )
         return found + (list(_updates(shape)) if updates else [])
@@ -354,59 +351,35 @@ def _with_person(shape: ExampleShape, own: Examples) -> Canary:
     )
 
 
+def _filled(others: float, own: float, *, turns: bool = False) -> Change:
+    """Return a change of one value for the first weight and another for all others."""
+
+    def change(size: int, round: int) -> Floats:
+        found = np.full(size, float(others))
+        found[0] = own
+        return found * (-1.0) ** round if turns else found
+
+    return change
+
+
 def _updates(shape: ExampleShape) -> Iterator[CanaryPair]:
-    examples = shape.examples(shape.lit(), 0)
-
-    def canary(change: Change) -> Canary:
-        return Canary(examples, change)
-
-    def up(size: int, round: int) -> Floats:
-        return LARGE * np.ones(size)
-
-    def down(size: int, round: int) -> Floats:
-        return -LARGE * np.ones(size)
-
-    def one_up(size: int, round: int) -> Floats:
-        return _first(size, LARGE)
-
-    def one_down(size: int, round: int) -> Floats:
-        return _first(size, -LARGE)
-
-    def turning(size: int, round: int) -> Floats:
-        return LARGE * (-1.0) ** round * np.ones(size)
-
-    def nothing(size: int, round: int) -> Floats:
-        return np.full(size, np.nan)
-
-    name = "client swapped, by its update: "
-    yield CanaryPair(name + "opposite corners", canary(up), canary(down))
-    yield CanaryPair(name + "opposite ends of one coordinate", canary(one_up), canary(one_down))
-    yield CanaryPair(
-        name + "a corner in every round, against corners in turn", canary(up), canary(turning)
-    )
-    yield CanaryPair(name + "training gives NaN, against a corner", canary(nothing), canary(up))
-
-
-def _first(size: int, value: float) -> Floats:
-    found = np.zeros(size)
-    found[0] = value
-    return found
+    examples, corner = shape.examples(shape.lit(), 0), _filled(LARGE, LARGE)
+    for text, one, other in (
+        ("opposite corners", corner, _filled(-LARGE, -LARGE)),
+        ("opposite ends of one coordinate", _filled(0, LARGE), _filled(0, -LARGE)),
+        ("a corner in every round, against corners in turn", corner,
+         _filled(LARGE, LARGE, turns=True)),
+        ("training gives NaN, against a corner", _filled(np.nan, np.nan), corner),
+    ):  # fmt: skip
+        name = f"client swapped, by its update: {text}"
+        yield CanaryPair(name, Canary(examples, one), Canary(examples, other))
 
 
 def _weights(shape: ExampleShape) -> Iterator[CanaryPair]:
     examples = shape.examples(shape.lit(), 0)
-
-    def changing(others: float, own: float) -> Change:
-        def change(size: int, round: int) -> Floats:
-            found = np.full(size, others)
-            found[0] = own
-            return found
-
-        return change
-
     for text, others in (("at 0", 0.0), ("at an end", LARGE)):
         yield CanaryPair(
             f"one weight of the update swapped, from end to end, the others {text}",
-            Canary(examples, changing(others, LARGE)),
-            Canary(examples, changing(others, -LARGE)),
+            Canary(examples, _filled(others, LARGE)),
+            Canary(examples, _filled(others, -LARGE)),
         )

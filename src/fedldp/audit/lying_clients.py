@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.events import Event
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.audit.harness import RUN, population_of
+from fedldp.audit.harness import loop_of, population_of
 from fedldp.audit.inputs import check_one_sum
 from fedldp.core.bounding import LARGEST_WEIGHT, within_largest_weight
 from fedldp.core.errors import FedldpError
@@ -58,14 +58,13 @@ from fedldp.protocol.roles import (
     State,
     Update,
 )
-from fedldp.protocol.server_loop import Evaluation, Loop, Round, Transport
+from fedldp.protocol.server_loop import Evaluation, Round, Transport
 from fedldp.protocol.updates import alone, each_alone
 from fedldp.protocol.wire import Broadcast, Report, Reports, Sensitive
 from fedldp.secure_sum.client_role import SummedEncoder
 from fedldp.simulation.executors import Serial
 from fedldp.simulation.in_process import InProcess, Packed, SentRequest, answers_of
 from fedldp.simulation.inputs import Inputs
-from fedldp.simulation.participation import participants
 from fedldp.simulation.population import Population
 from fedldp.simulation.shuffler import Counting, world_of_seed
 
@@ -231,7 +230,6 @@ class _ByzantineRun:
     def run(self) -> list[Round]:
         """Run all rounds."""
         config = self.population.config
-        draws = draws_of_seed(config.seed)
         rounds: list[Round] = []
 
         def keep(state: State, record: Round) -> None:
@@ -246,16 +244,9 @@ class _ByzantineRun:
             right, loss = sum(score.right for score in scores), sum(s.loss for s in scores)
             return Evaluation(right / total, loss / total)
 
-        self.state = self.server.initial(draws(0))
-        Loop(
-            run=RUN,
-            server=self.server,
-            rounds=config.rounds,
-            participants=lambda round: participants(config, round, draws),
-            transport=self._transport(),
-            draws=draws,
-            evaluate=tested,
-        ).go(self.state, keep)
+        self.state = self.server.initial(draws_of_seed(config.seed)(0))
+        loop = loop_of(config, self.server, self._transport(), config.rounds, tested)
+        loop.go(self.state, keep)
         return rounds
 
     def _transport(self) -> Transport:

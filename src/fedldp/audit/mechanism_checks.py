@@ -64,12 +64,6 @@ class WeightCheck(Planned):
     mechanism: Mechanism
     stated: SubsetResponse
 
-    @property
-    def title(self) -> str:
-        """A description of the check, for a progress line."""
-        size = self.lines[0].size
-        return f"{self.mechanism!r}, d = {size}, the weights of a category, counted"
-
     def play(
         self, keys: AuditKeys, confidence: float, trials: int | None = None
     ) -> list[GameResult]:
@@ -236,11 +230,6 @@ class ContractCheck(Planned):
     def size(self) -> int:
         """The number of coordinates of a report, d."""
         return self.lines[0].size
-
-    @property
-    def title(self) -> str:
-        """A description of the check, for a progress line."""
-        return f"{self.mechanism!r}, d = {self.size}, its contract"
 
     def play(
         self, keys: AuditKeys, confidence: float, trials: int | None = None

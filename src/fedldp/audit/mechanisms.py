@@ -1,17 +1,16 @@
-"""The audit of a mechanism: its claim and its proven epsilon, compared with what attacks show."""
+"""Which games an audit plays against a mechanism, to compare its epsilons with what they show."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from fedldp.accounting.accountants import coordinate_of, has_identical_coordinates, is_pure, on_side
 from fedldp.accounting.guarantees import Unit
-from fedldp.audit.efforts import FULL, Effort
+from fedldp.audit.efforts import Effort
 from fedldp.audit.game import Planned
 from fedldp.audit.mechanism_checks import ContractCheck, WeightCheck
 from fedldp.audit.observations import needs_simulated
-from fedldp.audit.playing import play
 from fedldp.audit.report_games import (
     BLOCK,
     CoordinateGame,
@@ -19,7 +18,6 @@ from fedldp.audit.report_games import (
     ReportGame,
     lines_of,
 )
-from fedldp.audit.results import Audit, GameResult
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.mechanisms import Mechanism, MechanismSettings, stated_event
 
@@ -28,39 +26,6 @@ CLIP = 1.0
 """The value of the setting ``clip``, for every mechanism."""
 CURVE = (0.01, 0.1, 0.3)
 """More deltas, for a guarantee that is a curve: few trials may show more at these deltas."""
-
-
-def audit(
-    subject: str,
-    classes: Sequence[type[Mechanism]],
-    *,
-    effort: Effort = FULL,
-    confidence: float = 0.999,
-    trials: int | None = None,
-    seed: int = 0,
-    workers: int = 1,
-    tell: Callable[[str], None] = lambda line: None,
-) -> Audit[GameResult]:
-    """Play all games of some mechanisms.
-
-    Args:
-        subject: what is audited, for the reader.
-        classes: the mechanisms' classes.
-        effort: how much to try for each mechanism: ``QUICK`` or ``FULL``.
-        confidence: the confidence level at which all bounds hold together; the bounds share the
-            probability of error.
-        trials: the number of trials of each input, for counting; None: as many as seem worthwhile.
-        seed: the seed of all randomness.
-        workers: the number of processes; any number gives the same bounds.
-        tell: called with a progress line for each game.
-
-    Raises:
-        ConfigError: an argument is out of range, or no setting suits a mechanism.
-    """
-    games = [planned for cls in classes for planned in planned_games(cls, effort)]
-    return play(
-        subject, games, confidence=confidence, trials=trials, seed=seed, workers=workers, tell=tell
-    )
 
 
 def planned_games(cls: type[Mechanism], effort: Effort) -> list[Planned]:

@@ -435,7 +435,7 @@ def _whole_runs(config: RunConfig, problem: Problem) -> Iterator[WholeRun]:
             proven=_proven(own, delta),
             stated_by=whose_word(config_of_run),
         )
-        yield WholeRun(lines=(line,), config=config_of_run, problem=few)
+        yield WholeRun(lines=(line,), config=config_of_run, problem=few, key=f"{unit}, one run")
 
 
 def _with_people(small: Problem, problem: Problem) -> Problem:

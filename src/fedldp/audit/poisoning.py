@@ -18,7 +18,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from statistics import mean
 
 import numpy as np
@@ -34,7 +33,6 @@ from fedldp.audit.lying_clients import FACTOR, Forger, accuracy_of, made_of
 from fedldp.audit.results import AttackResult, Audit, Estimate
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Source, declare
-from fedldp.data import Dataset
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.protocol.client_store import MemoryStore
 from fedldp.protocol.keys import SimulationKeys, draws_of_seed
@@ -118,15 +116,11 @@ class FirstStep:
         reports = [*self._honest[:place], report, *self._honest[place + 1 :]]
         incoming: Iterator[Report | Counted] = iter(reports)
         if self._summing is not None:
-            total = np.zeros(self._summing.size, np.uint64)
-            for one in reports:
-                total += self._summing.words(one).astype(np.int64).view(np.uint64)
-            total &= np.uint64((1 << self._summing.bits) - 1)
-            incoming = iter([self._summing.total(1, total, len(reports))])
+            incoming = iter([self._summing.summed(1, reports)])
         return self._server.read(self.state, incoming, self._draws(1)).astype(np.float64)
 
     def _amplification(self, place: int) -> float | None:
-        mechanism = made_of(self._encoder(place))
+        mechanism = made_of(self._inner(self.clients[place]))
         if mechanism is None or isinstance(mechanism, ClippedCodes):
             return None
         report = self.forged(place, np.ones(self.state.weights.size))
@@ -137,16 +131,15 @@ class FirstStep:
 
     def _forger(self, place: int) -> Forger:
         bits = 64 if self._summing is None else self._summing.bits
-        return Forger(self._encoder(place), 0.5, bits)
+        return Forger(self._inner(self.clients[place]), 0.5, bits)
 
-    def _encoder(self, place: int) -> Encoder:
-        encoder = self._encoders[self.clients[place]]
+    def _inner(self, client: int) -> Encoder:
+        encoder = self._encoders[client]
         return encoder.inner if isinstance(encoder, SummedEncoder) else encoder
 
     def _of_no_update(self, client: int) -> Report:
-        encoder = self._encoders[client]
-        inner = encoder.inner if isinstance(encoder, SummedEncoder) else encoder
-        return alone(inner, Sensitive(None), self._broadcast, self._sender(client))
+        encoder = self._inner(client)
+        return alone(encoder, Sensitive(None), self._broadcast, self._sender(client))
 
     def _sender(self, client: int) -> Sender:
         keys = SimulationKeys(self._config.seed, client)
@@ -174,9 +167,7 @@ def mean_lost(rows: Iterable[AttackResult]) -> Mapping[tuple[str, str, float], f
 
 def poisoning(
     config: RunConfig,
-    dataset: Dataset | None = None,
     *,
-    data_dir: Path | None = None,
     effort: Effort = QUICK,
     beside: bool = True,
     tell: Callable[[str], None] = lambda line: None,
@@ -185,8 +176,6 @@ def poisoning(
 
     Args:
         config: the configuration; its seed is the first of the seeds.
-        dataset: the data; None: loaded by ``config.dataset``.
-        data_dir: the data folder.
         effort: how much to try: ``QUICK`` or ``FULL``.
         beside: whether to attack FedAvg with the same settings as well.
         tell: called with a progress line before each run.
@@ -215,7 +204,7 @@ def poisoning(
     for each in configs:
         for number in range(effort.lying_seeds):
             seeded = each.changed(seed=config.seed + number)
-            inputs = Inputs.of(seeded, dataset, data_dir)
+            inputs = Inputs.of(seeded, None, None)
             if not number:
                 influences.append(influence(seeded, inputs.problem))
             rows += _rows(seeded, inputs, effort, tell)

@@ -355,11 +355,6 @@ class _OfMechanism(Game):
         """The label that separates this game's streams from other games'."""
         return f"{self.mechanism!r}/{self.size}/{self.name}"
 
-    @property
-    def title(self) -> str:
-        """A description of the game, for a progress line."""
-        return f"{self.mechanism!r}, d = {self.size}, {self.name}"
-
 
 @dataclass(frozen=True, kw_only=True)
 class ReportGame(_OfMechanism):

@@ -165,6 +165,11 @@ class Line:
         known = [each for each in (self.claimed, self.proven) if each is not None]
         return min(known, default=None)
 
+    @property
+    def title(self) -> str:
+        """The title of the line's table: a mechanism, or a setting of a system."""
+        return f"{self.subject}: {self.setting}" if self.of_system else self.subject
+
     def result(self, **found: Any) -> GameResult:
         """Return this line with what was found; keyword arguments are fields of the result."""
         own = {each.name: getattr(self, each.name) for each in fields(Line)}
@@ -226,11 +231,6 @@ class GameResult(Line):
     def is_unplayed(self) -> bool:
         """Whether the game was not played; ``note`` says why."""
         return self.note.startswith("not played")
-
-    @property
-    def title(self) -> str:
-        """The title of the result's table: a mechanism, or a setting of a system."""
-        return f"{self.subject}: {self.setting}" if self.of_system else self.subject
 
     def as_json(self) -> dict[str, Any]:
         """Return what ``fedldp audit --json`` prints for this line.

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.audit.bounds import LowerBound, epsilon_lower
 from fedldp.audit.observations import Floats, Observations, Rounds
 from fedldp.mechanisms import Mechanism
 
@@ -83,43 +82,6 @@ def best(scores: Iterable[tuple[str, Score]], first: Any, second: Any, *, delta:
         for swapped in (False, True)
     )
     return (one, other) if one.promise >= other.promise else (other, one)
-
-
-def lower_bound(
-    events: Sequence[Distinguisher],
-    hits: NDArray[np.int64],
-    count: int,
-    *,
-    delta: float,
-    confidence: float,
-) -> LowerBound:
-    """Return the largest bound that some events give.
-
-    Args:
-        events: chosen on other trials; they share the probability of error that ``confidence``
-            leaves.
-        hits: in how many of the trials with the first and the second input each event occurred,
-            shape (events, 2).
-        count: number of trials with each input.
-        delta: the delta at which epsilon is bounded.
-        confidence: the confidence level of the bound.
-    """
-    each = 1 - (1 - confidence) / len(events)
-    bounds = []
-    for event, both in zip(events, hits.tolist(), strict=True):
-        likelier, rarer = both[::-1] if event.swapped else both
-        lower = epsilon_lower(likelier, count, rarer, count, delta=delta, confidence=each)
-        bounds.append(
-            LowerBound(
-                lower=lower,
-                trials=2 * count,
-                attack=event.name,
-                delta=delta,
-                false_hits=rarer,
-                confidence=each,
-            )
-        )
-    return max(bounds, key=lambda bound: bound.lower)
 
 
 def _thresholds(

@@ -111,17 +111,13 @@ class PeopleCheck(Planned):
         found = cls(lines=(line,), config=config, problem=problem, key="exact")
         return found if isinstance(found._update, PersonGradients | NoisySteps) else None
 
-    @property
-    def title(self) -> str:
-        """A description of the check, for a progress line."""
-        return f"{self.config.name()}, sums over people: what others add if one is replaced"
-
+    @one_thread()
     def play(
         self, keys: AuditKeys, confidence: float, trials: int | None = None
     ) -> list[GameResult]:
         """Sum, and return one row."""
         generator, count = keys.generator("people"), trials or _TRIALS
-        with one_thread(), np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):
             wrong = [found for at in range(count) if (found := self._wrong(at, generator))]
             if little := self._too_little_noise(generator):
                 wrong = [little] * count
@@ -461,25 +457,14 @@ class MapCheck(Planned):
         )
         return cls(lines=(line,), mapping=mapping, input_shape=problem.input_shape, key="exact")
 
-    @property
-    def title(self) -> str:
-        """A description of the check, for a progress line."""
-        (line,) = self.lines
-        return f"{line.subject}, features: whether replacing one example changes another's"
-
     def play(
         self, keys: AuditKeys, confidence: float, trials: int | None = None
     ) -> list[GameResult]:
         """Map pairs of data sets, and return one row."""
-        generator, count = keys.generator("features"), trials or _MAP_TRIALS
-        told, again, lower = 0, 0, 0.0
-        for scale in _MAP_SCALES:
-            differ, differ_again = self._counts(scale, count, generator)
-            told, again = told + differ, again + differ_again
-            each = 1 - (1 - confidence) / len(_MAP_SCALES)
-            found = epsilon_lower(differ, count, differ_again, count, delta=0.0, confidence=each)
-            lower = max(lower, found)
-        count *= len(_MAP_SCALES)
+        generator, each = keys.generator("features"), trials or _MAP_TRIALS
+        counts = [self._counts(scale, each, generator) for scale in _MAP_SCALES]
+        (told, again), count = np.sum(counts, axis=0).tolist(), each * len(_MAP_SCALES)
+        lower = epsilon_lower(told, count, again, count, delta=0.0, confidence=confidence)
         (line,) = self.lines
         attack, wrong = _attack(told, again, count), bool(told or again)
         row = line.compared(lower, attack, trials=count, wrong=wrong)

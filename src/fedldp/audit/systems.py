@@ -41,8 +41,8 @@ _MOST_ROUNDS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class _OfSystem(Game):
-    """A game of a system.
+class _OfSystem(Planned):
+    """What is played against a system.
 
     Attributes:
         config: the configuration of the system, with what the server draws before a run.
@@ -53,21 +53,18 @@ class _OfSystem(Game):
     problem: Problem
 
     @property
-    def digest(self) -> str:
-        """The digest of the configuration without its seed, for the labels of streams."""
-        settings = json.dumps(self.config.identity(("seed",)), sort_keys=True)
-        return hashlib.sha256(settings.encode()).hexdigest()
+    def settings(self) -> str:
+        """The configuration without its seed, for the labels of streams."""
+        return json.dumps(self.config.identity(("seed",)), sort_keys=True)
 
-    def play(
-        self, keys: AuditKeys, confidence: float, trials: int | None = None
-    ) -> list[GameResult]:
-        """Play with one thread, so that every machine gives the same bounds."""
-        with one_thread():
-            return super().play(keys, confidence, trials)
+    @property
+    def digest(self) -> str:
+        """The digest of the settings."""
+        return hashlib.sha256(self.settings.encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
-class SystemGame(_OfSystem):
+class SystemGame(_OfSystem, Game):
     """The adversary knows that a client has one of two inputs, and sees what its role allows.
 
     Attributes:
@@ -172,7 +169,7 @@ class SystemGame(_OfSystem):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SenderGame(_OfSystem):
+class SenderGame(_OfSystem, Game):
     """Reports from one client, against reports of which the last is from another client.
 
     Both clients learned nothing. The proven epsilon is 0: the proofs for a shuffler assume that
@@ -182,11 +179,6 @@ class SenderGame(_OfSystem):
     """
 
     name: ClassVar[str] = "the sender swapped"
-
-    @property
-    def title(self) -> str:
-        """A description of the game, for a progress line."""
-        return f"{self.lines[0].subject}, senders: a report from one client, or from another"
 
     def trials(self, asked: int | None) -> Trials:
         """Return as many trials as seem worthwhile."""
@@ -231,12 +223,12 @@ def _together(rounds: list[Transcript]) -> Transcript:
     first = rounds[0]
     if len(rounds) == 1:
         return first
+    names = ("lengths", "heads", "values", "along", "bits")
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(each, name) for each in rounds], axis=1) for name in names
+    }
     return Transcript(
-        lengths=np.concatenate([each.lengths for each in rounds], axis=1),
-        heads=np.concatenate([each.heads for each in rounds], axis=1),
-        values=np.concatenate([each.values for each in rounds], axis=1),
-        along=np.concatenate([each.along for each in rounds], axis=1),
-        bits=np.concatenate([each.bits for each in rounds], axis=1),
+        **joined,
         whole=tuple(b"".join(each) for each in zip(*(e.whole for e in rounds), strict=True)),
         same=(first.bits == rounds[-1].bits).all(axis=(1, 2)).astype(np.float64),
     )
@@ -256,31 +248,18 @@ def rounds_in_words(rounds: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WholeRun(Planned):
+class WholeRun(_OfSystem):
     """One training, from the first round to the last, with a coin flip for every canary.
 
     If its line is for a "record", the canaries are records of one client, each either blank or lit
     in one pixel that no other record lights; for a "person", they are people of that client, each
     with two such rows; for a "client-run", they are clients, each with one of two labels.
-
-    Attributes:
-        config: the configuration of the system, with what the server draws before a run.
-        problem: the shape of its data.
     """
-
-    config: RunConfig
-    problem: Problem
 
     @property
     def unit(self) -> Unit:
         """What the canaries are."""
         return self.lines[0].unit
-
-    @property
-    def title(self) -> str:
-        """A description of the game, for a progress line."""
-        (line,) = self.lines
-        return f"{line.subject} ({line.setting}), {line.unit}, one run"
 
     def play(
         self, keys: AuditKeys, confidence: float, trials: int | None = None
@@ -307,21 +286,26 @@ class WholeRun(Planned):
         lower, _ = best_one_run_lower(sure, sure > 0, delta=line.delta, confidence=confidence)
         return lower
 
+    @one_thread()
     def scores(self, keys: AuditKeys) -> tuple[Floats, NDArray[np.bool_]]:
         """Return the adversary's score for every canary, and the coins."""
-        settings = json.dumps(self.config.identity(("seed",)), sort_keys=True)
-        label = f"{settings}/{self.unit}/one run"
+        label = f"{self.settings}/{self.unit}/one run"
         coins = keys.generator(label, "coins").random(self.canaries) < 0.5
         draws = keys.draws(self.canaries, label, simulated=True).keys
         secrets = [draws[at : at + KEY_BYTES] for at in range(0, len(draws), KEY_BYTES)]
-        with one_thread(), np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):
             if self.unit == "client-run":
                 return self._clients(coins, secrets), coins
             return self._records(coins, secrets), coins
 
     def _clients(self, coins: NDArray[np.bool_], secrets: Sequence[bytes]) -> Floats:
         attacked = AttackedClient(self.config, self.problem, 0)
-        data = [self._client_data(attacked, label) for label in (0, self.problem.num_classes - 1)]
+        shape = ExampleShape(
+            input_shape=self.problem.input_shape,
+            num_classes=self.problem.num_classes,
+            count=max(1, self.problem.num_examples // self.config.num_clients),
+        )
+        data = [shape.examples(shape.lit(), label) for label in (0, shape.num_classes - 1)]
         runtimes = []
         for at, (coin, secret) in enumerate(zip(coins, secrets, strict=True)):
             own = attacked if at == 0 else replace(attacked, index=at)
@@ -340,7 +324,8 @@ class WholeRun(Planned):
 
     def _records(self, coins: NDArray[np.bool_], secrets: Sequence[bytes]) -> Floats:
         attacked = AttackedClient(self.config, self.problem, 0)
-        lit, blank = self._lit(), np.zeros_like(self._lit())
+        lit = LIGHT * np.eye(len(coins), dtype=np.float32).reshape(-1, *self.problem.input_shape)
+        blank = np.zeros_like(lit)
         labels = np.arange(len(coins)) % self.problem.num_classes
         mine = Examples(np.where(coins.reshape(-1, *[1] * (lit.ndim - 1)), lit, blank), labels)
         if self.unit == "person":
@@ -376,12 +361,3 @@ class WholeRun(Planned):
                 return  # the clients have no turns left
             yield state, broadcast, reports
             state, _ = attacked.server.aggregate(state, reports, draws_of_seed(0)(round))
-
-    def _client_data(self, attacked: AttackedClient, label: int) -> Examples:
-        count = max(1, self.problem.num_examples // self.config.num_clients)
-        shape = (count, *self.problem.input_shape)
-        return Examples(np.ones(shape, np.float32), np.full(count, label, np.int64))
-
-    def _lit(self) -> NDArray[np.float32]:
-        pixels = int(np.prod(self.problem.input_shape))
-        return (LIGHT * np.eye(pixels, dtype=np.float32)).reshape(-1, *self.problem.input_shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -38,6 +38,13 @@ class Summing:
     bits: int
     words: Callable[[Report], NDArray[np.integer]]
     total: Callable[[int, Words, int], Report | Counted]
+
+    def summed(self, round: int, reports: Sequence[Report]) -> Report | Counted:
+        """Return what the server step reads if exactly these reports are in the sum."""
+        words = np.zeros(self.size, np.uint64)
+        for report in reports:
+            words += self.words(report).astype(np.int64).view(np.uint64)
+        return self.total(round, words & np.uint64((1 << self.bits) - 1), len(reports))
 
 
 def counts_of_bits(size: int, most_reports: int) -> Summing:

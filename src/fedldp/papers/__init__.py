@@ -6,9 +6,11 @@ compared with ours, it also holds its tables (``targets.toml``), our results (``
 the reasons for differences (``known.toml``), and its claims (``claims.toml``; what they compute is
 in ``claims.py``). No other room imports or names what is in a folder.
 
-Only ``attacks.py``, the attacks on the paper's system, uses the audit, which finds it by the scan.
+Only ``attacks.py``, the attacks on the paper's system, uses the audit, which finds it by the scan,
+and what an attack plays: simulations and secure sums.
 
-It may use core, accounting, data, protocol, mechanisms, models, training, algorithms, audit.
+It may use core, accounting, data, protocol, mechanisms, models, secure_sum, training, algorithms,
+simulation, audit.
 """
 
 from __future__ import annotations

@@ -25,12 +25,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.audit.attacks import inversion, membership, property
 from fedldp.audit.attacks.scenario import AttackScenario
-from fedldp.audit.efforts import FULL, QUICK, Effort
+from fedldp.audit.efforts import FULL, Effort
 from fedldp.audit.results import AttackResult
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import PAPERS, paper_modules
@@ -48,9 +47,7 @@ def attack(
     dataset: Dataset | None = None,
     *,
     seed: int = 0,
-    quick: bool = False,
-    effort: Effort | None = None,
-    data_dir: Path | None = None,
+    effort: Effort = FULL,
     tell: Callable[[str], None] = lambda line: None,
 ) -> list[AttackResult]:
     """Return the results of known attacks on one system.
@@ -60,9 +57,7 @@ def attack(
         dataset: the system's data; None: loaded by ``config.dataset``.
         seed: the seed of all the adversary's randomness, at least 0 and below 2**32; the same seed
             repeats the attack.
-        quick: whether to use ``QUICK`` instead of ``FULL``.
-        effort: how much to try, in place of what ``quick`` says.
-        data_dir: the data folder.
+        effort: how much to try: ``QUICK`` or ``FULL``.
         tell: called with a line before each kind of attack.
 
     Raises:
@@ -70,7 +65,6 @@ def attack(
     """
     if not 0 <= seed < 2**32:
         raise ConfigError(f"seed = {seed}: give a number from 0 to {2**32 - 1}")
-    effort = effort or (QUICK if quick else FULL)
     scenario = AttackScenario.of(
         config,
         dataset,
@@ -78,7 +72,6 @@ def attack(
         most_examples=effort.attack_examples,
         rounds=effort.attack_rounds,
         visits=effort.attack_visits,
-        data_dir=data_dir,
     )
     tell("membership, from what the server sees")
     found = membership.of_reports(scenario, effort)

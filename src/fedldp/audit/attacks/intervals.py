@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta, norm
+from scipy.stats import norm
 from scipy.stats import t as student
 
+from fedldp.audit.bounds import probability_at_least, probability_at_most
 from fedldp.audit.results import (
     LEVELS,
     AttackResult,
@@ -165,10 +166,11 @@ def _around(value: float, drawn: NDArray[np.floating], groups: int) -> Estimate:
 
 def _widened(estimate: Estimate, count: int) -> Estimate:
     hits, tail = round(estimate.value * count), (1 - CONFIDENCE) / 2
-    low = float(beta.ppf(tail, hits, count - hits + 1)) if hits else 0.0
-    high = float(beta.ppf(1 - tail, hits + 1, count - hits)) if hits < count else 1.0
-    low, high = max(0.0, min(low, estimate.low)), min(1.0, max(high, estimate.high))
-    return Estimate(value=estimate.value, low=low, high=high)
+    return Estimate(
+        value=estimate.value,
+        low=max(0.0, min(probability_at_least(hits, count, tail), estimate.low)),
+        high=min(1.0, max(probability_at_most(hits, count, tail), estimate.high)),
+    )
 
 
 def _thinned(fpr: Rates, tpr: Rates) -> tuple[tuple[float, float], ...]:

@@ -11,11 +11,9 @@ of a person's rows while another client has the rest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +23,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
 from fedldp.algorithms.settings import of_client
-from fedldp.audit.harness import CPU, RUN, policy_of, population_of
+from fedldp.audit.harness import CPU, RUN, loop_of, policy_of, population_of
 from fedldp.audit.inputs import check_one_sum
 from fedldp.core.errors import ConfigError
 from fedldp.core.locks import scratch
@@ -36,7 +34,6 @@ from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.client_store import MemoryStore
 from fedldp.protocol.keys import SimulationKeys, draws_of_seed
 from fedldp.protocol.roles import ClientRole, ServerRole, State
-from fedldp.protocol.server_loop import Loop
 from fedldp.protocol.wire import (
     Refusal,
     Report,
@@ -47,7 +44,6 @@ from fedldp.protocol.wire import (
 from fedldp.simulation.executors import Serial
 from fedldp.simulation.in_process import InProcess
 from fedldp.simulation.inputs import Inputs
-from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import check_installed, plan
 from fedldp.training.exact_sums import whose_rows
 from fedldp.training.tensors import one_thread
@@ -296,18 +292,12 @@ class AttackScenario:
         chosen = np.random.default_rng([self.seed, 2, number, state.round]).choice(
             len(bank), others, replace=len(bank) < others
         )
-        total = self._total(state, [report, *(bank[at] for at in chosen)])
+        summing = self.config.algorithm(self.problem).summing()
+        assert summing is not None
+        total = summing.summed(state.round, [report, *(bank[at] for at in chosen)])
         draw = draws_of_seed(number)(state.round)
         following = self.server.read(state, [total], draw)
         return (following.astype(np.float64) - state.weights) * (others + 1)
-
-    def _total(self, state: State, reports: Sequence[Report]) -> Any:
-        summing = self.config.algorithm(self.problem).summing()
-        assert summing is not None
-        words = np.sum([summing.words(report).astype(np.int64) for report in reports], axis=0)
-        modulus = (1 << summing.bits) - 1
-        unsigned = (words.view(np.uint64) & np.uint64(modulus)).astype(np.uint64)
-        return summing.total(state.round, unsigned, len(reports))
 
     def _bank(self, round: int) -> list[Report]:
         """Return other clients' reports in a round, from which each sum draws all but one."""
@@ -376,21 +366,12 @@ def published(
         RunError: a round gave unusable weights.
     """
     seeded = config if seed is None else config.changed(seed=seed)
-    draws = draws_of_seed(seeded.seed)
     server = seeded.algorithm(inputs.problem).server()
     states = [server.initial(draws_of_seed(config.seed)(0))]
     with scratch() as folder:
         population = population_of(seeded, inputs, folder)
         executor = Serial(population, _ledger(config))
-        loop = Loop(
-            run=RUN,
-            server=server,
-            rounds=rounds,
-            participants=lambda round: participants(seeded, round, draws),
-            transport=InProcess(executor.answers),
-            draws=draws,
-            evaluate=lambda broadcast: None,
-        )
+        loop = loop_of(seeded, server, InProcess(executor.answers), rounds)
         loop.go(states[0], lambda state, record: states.append(state))
     return states
 
