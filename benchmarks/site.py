@@ -41,7 +41,11 @@ OF_REPRODUCTION: dict[str, Callable[[], str]] = {
     "reproduction_cifar_trials.md": _trials,
     **{
         f"{name}.md": lambda name=name: updated(from_template(name, {}))
-        for name in ("reproduction_left", *(f"claims_{paper}" for paper in PAPERS))
+        for name in (
+            "reproduction_left",
+            "reproduction_overview",
+            *(f"claims_{paper}" for paper in PAPERS),
+        )
     },
 }
 """What makes the pages of the reproduction that are of no single target, by file name."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import csv
 import json
-import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.blocks import table, with_blocks
-from fedldp.experiments.comparing.design import SEEDS, SEEDS_OF_SMALL, Design, design_of
+from fedldp.experiments.comparing.design import Design, design_of
 
 ROOT = Path(__file__).parents[1]
 STUDY = ROOT / "study"
@@ -88,6 +88,13 @@ rule and the conclusion.
 
 {table}
 {note}
+"""
+
+CONCLUSION = """# Study: the conclusion in figures
+
+Accuracies on the test set, at δ = $10^{-5}$; [the study](../study.md) has the rule, and the tables
+from which these sentences are made.
+
 """
 
 ALONE = """\
@@ -197,23 +204,6 @@ class Table:
     def contestants(self) -> list[str]:
         """Contestants with noise."""
         return [name for name, entry in self.design.entries.items() if not entry.reference]
-
-    @property
-    def wanted(self) -> int:
-        """The total number of runs."""
-        found = 0
-        for name in self.design.entries:
-            levels = (None,) if name in self.references else self.design.epsilons
-            for epsilon in levels:
-                small = epsilon is not None and epsilon <= 1
-                found += self.design.tries
-                found += len(self.design.seeds or (SEEDS_OF_SMALL if small else SEEDS))
-        return found
-
-    @property
-    def seconds(self) -> float:
-        """CPU seconds of the finished runs."""
-        return sum(run["cpu_seconds"] for run in self.runs)
 
 
 @cache
@@ -428,6 +418,12 @@ def conclusion() -> str:
     return "".join(f"- {sentence}\n" for sentence in sentences())
 
 
+def headlines() -> str:
+    """Return what the sentences of the conclusion say first, without their figures."""
+    said = (re.match(r"\*\*(.+?)[:,]\*\*", sentence) for sentence in sentences())
+    return "".join(f"- {found[1]}.\n" for found in said if found)
+
+
 def sentences() -> list[str]:
     """Return the sentences of the conclusion; see ``conclusion``."""
 
@@ -608,42 +604,6 @@ def _listed(values: Iterable[float]) -> str:
     return f"{', '.join(most)} and {last}"
 
 
-def progress() -> str:
-    """Return a paragraph on what has been measured, and what has not, with its cost."""
-    made, wanted = (sum(len(each.runs) for each in tables()), sum(each.wanted for each in tables()))
-    minutes = sum(each.seconds for each in tables()) / 60
-    left = []
-    for each in tables():
-        missing = each.wanted - len(each.runs)
-        if missing > 0:
-            cost = max(missing * _seconds_of_a_run(each) / 60, 1)
-            left.append((cost, f"`{each.name}` {missing} of {each.wanted} runs, {cost:.0f}"))
-    told = "; ".join(words for _, words in sorted(left, reverse=True))
-    rest = f" Not made yet, with the estimated minutes for each: {told}." if left else ""
-    return (
-        f"{made:,} of {wanted:,} runs have been made, in {minutes:.0f} minutes on one core.{rest}\n"
-    )
-
-
-def _seconds_of_a_run(each: Table) -> float:
-    """Return the duration of a run, from other runs in its file or else from the most similar runs.
-
-    With a secure sum every client draws noise, so the duration grows with the number of clients.
-    """
-    kind, clients = each.design.guarantee, each.design.first.num_clients
-    known = [other for other in tables() if other.runs and other.design.guarantee.unit == kind.unit]
-    alike = [other for other in known if other.design.guarantee.adversary == kind.adversary]
-    if not (alike or known):
-        return 5.0  # nothing similar has been measured
-    nearest = min(
-        alike or known,
-        key=lambda other: (other != each, abs(math.log(clients / other.design.first.num_clients))),
-    )
-    times = clients / nearest.design.first.num_clients
-    longer = max(times, 1.0) if kind.adversary == "summing-server" else 1.0
-    return longer * nearest.seconds / len(nearest.runs)
-
-
 @cache
 def made() -> dict[str, str]:
     """Return everything that is made from the results, by the name of its block in a page."""
@@ -655,15 +615,14 @@ def made() -> dict[str, str]:
         "in-short": in_short(),
         "advice": advice(),
         "people-in-short": people_in_short(),
-        "conclusion": conclusion(),
-        "progress": progress(),
+        "headlines": headlines(),
     }
 
 
 def result_pages() -> dict[str, str]:
     """Return the text of the page of each table, by file name."""
     names = {"unlike": "unlike"} | {name: name.replace("-", "_") for name in TITLES}
-    return {
+    return {"study_conclusion.md": CONCLUSION + conclusion()} | {
         f"study_{file}.md": TEMPLATE.format(
             title=TITLES[name], unit=_unit(name), table=made()[name], note=_note(name)
         ).rstrip("\n")

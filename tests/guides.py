@@ -34,8 +34,12 @@ _OWN_FILE = re.compile(r'^```(?:python|toml) title="(\w+\.(?:py|toml))"\n(.*?)^`
 
 
 def files() -> dict[tuple[str, str], str]:
-    """Return the files that the guides add to the package, by folder and file."""
-    return {
+    """Return the files that the guides add to the package, by folder and file.
+
+    The guide to mechanisms adds the file of the tutorial.
+    """
+    mechanism = own_files(ROOT / "docs" / "tutorials" / "own_mechanism.md")["coarse.py"]
+    return {("mechanisms", "one_byte.py"): mechanism} | {
         (package, file): source
         for page in PAGES
         for package, file, source in _PACKAGE_FILE.findall(page.read_text())

@@ -220,6 +220,6 @@ def test_the_guides_code_keeps_to_the_line_length() -> None:
 
 @pytest.mark.slow
 def test_the_guides_mechanism_and_system_keep_their_contracts() -> None:
-    found = check_mechanism(mechanisms()["two_point_subset"])
+    found = check_mechanism(mechanisms()["one_byte"])
     found += check_system(recipes()["ldp-update-digits"].config)
     assert [each for each in found if each.verdict == "fails"] == []

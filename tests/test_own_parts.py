@@ -185,13 +185,13 @@ def deployed(folder: Path, recipe: str, **policy: Any) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"system": PRESET}, {"system": "composed", "mechanism": "own_mechanism:TwoPointSubset"}],
+    [{"system": PRESET}, {"system": "composed", "mechanism": "own_mechanism:OneByte"}],
 )
 def test_a_demos_sites_may_read_a_users_files(folder: Path, changes: dict[str, Any]) -> None:
     """Otherwise the sites would refuse every request, and the server would wait for them
     forever."""
     if "mechanism" in changes:
-        source = guides.files()["mechanisms", "two_point_subset.py"]
+        source = guides.files()["mechanisms", "one_byte.py"]
         (folder / "own_mechanism.py").write_text(source)
     config = find_system(changes["system"]).model_validate(
         {**SHARED, "epsilon": 4.0, "num_clients": 3, **changes}
@@ -231,12 +231,12 @@ def test_a_preset_is_one_file(
 
 def test_a_mechanism_is_one_file(fedldp_command: Callable[..., Any]) -> None:
     with guides.followed():
-        assert "two_point_subset" in fedldp_command("list", "mechanisms").out
-        settings = {**SHARED, "mechanism": "two_point_subset", "epsilon": 8.0}
+        assert "one_byte" in fedldp_command("list", "mechanisms").out
+        settings = {**SHARED, "mechanism": "one_byte", "epsilon": 1.0}
         result = fedldp.run(find_system("composed").model_validate(settings))
         pure = [li for li in result.privacy.guarantees if li.kind == "pure"]
-        assert [line.unit for line in pure] == ["client-round", "client-run"]
-        assert 7.9 < pure[0].epsilon < 8.1
+        assert [line.unit for line in pure] == ["weight", "client-round", "client-run"]
+        assert 0.99 < pure[0].epsilon < 1.0
 
 
 def test_a_transport_is_one_class(folder: Path) -> None:

@@ -1,8 +1,6 @@
-"""For maintainers: python -m fedldp.experiments.reproduction [PAGE... | --publish].
+"""For maintainers: python -m fedldp.experiments.reproduction --publish.
 
-For each PAGE (docs/reproduction.md or docs/papers/*.md), the tables are made again from the
-committed results. --publish replaces committed results with the user's own measurements if these
-have more seeds.
+Replaces committed results with the user's own measurements if these have more seeds.
 """
 
 from __future__ import annotations
@@ -10,11 +8,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from fedldp.data import resolve_data_dir
-from fedldp.experiments.reproduction.pages import updated
 from fedldp.experiments.reproduction.results import (
     Measurement,
     Measurements,
@@ -24,17 +20,14 @@ from fedldp.experiments.reproduction.results import (
 from fedldp.experiments.reproduction.targets import PaperTarget, papers_with_targets, targets
 
 
-def main(arguments: list[str]) -> None:
-    """Carry out the command with the given arguments."""
-    if arguments == ["--publish"]:
-        own = Measurements(default_cache(), resolve_data_dir(None))
-        for name, results in documents(targets().values(), own).items():
-            path = papers_with_targets()[name].folder / "published.json"
-            path.write_text(text_of(results), encoding="utf-8")
-        return
-    for page in map(Path, arguments):
-        text = updated(page.read_text(encoding="utf-8"))
-        page.write_text(text, encoding="utf-8")
+def main() -> None:
+    """Carry out the command."""
+    if sys.argv[1:] != ["--publish"]:
+        sys.exit(__doc__)
+    own = Measurements(default_cache(), resolve_data_dir(None))
+    for name, results in documents(targets().values(), own).items():
+        path = papers_with_targets()[name].folder / "published.json"
+        path.write_text(text_of(results), encoding="utf-8")
 
 
 def documents(
@@ -98,4 +91,4 @@ def _short(value: float | None) -> float | None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -95,7 +95,7 @@ def overview(found: Iterable[PaperTarget]) -> str:
     verdicts, rows = get_args(Verdict), []
     for target in found:
         counts = Counter(row.verdict for row in committed(target, prove=False))
-        page = f"[`{target.name}`](results/{name_of_page(target.name)}.md)"
+        page = f"[`{target.name}`]({name_of_page(target.name)}.md)"
         numbers = [counts.total(), *(counts[verdict] for verdict in verdicts)]
         rows.append(f"{page} | {target.paper}: {target.place} | {' | '.join(map(str, numbers))}")
     return _table(f"target | of | cells | {' | '.join(verdicts)}", rows)
