@@ -181,8 +181,8 @@ def test_labels_of_arrays_fit_a_run_about_numbers_or_about_classes(
     count, reasons = source.left_out(Columns(), None, 8)
     unknown, beyond = classes.count(None), sum(each is not None and each > 7 for each in classes)
     assert count == unknown + beyond
-    assert reasons.get("a label that is no integer from 0", 0) == unknown
-    assert reasons.get("a label above 7", 0) == beyond
+    assert len(reasons.get("a label that is no integer from 0", ())) == unknown
+    assert len(reasons.get("a label above 7", ())) == beyond
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, "high"])

@@ -120,13 +120,13 @@ def test_a_table_of_which_too_much_would_be_left_out_is_not_accepted(
     if bad <= 0.05 * ROWS:
         assert outcome.status == 0, outcome.err
         checked = site.check()
-        said = f"{bad} of {ROWS} rows do not fit ({column}: {bad})"
+        said = f"{bad} of {ROWS} rows do not fit ({column}: lines {named(bad)})"
         assert (said in outcome.out) == (said in checked.out) == (bad > 0)
         assert "accepted   run" in checked.out
         assert site.serves(site.agent())
         return
     line = outcome.assert_refused()
-    assert f"{bad} of {ROWS} rows do not fit ({column}: {bad})" in line
+    assert f"{bad} of {ROWS} rows do not fit ({column}: lines {named(bad)})" in line
     assert not (site.folder / "state").exists()
 
 
@@ -137,7 +137,12 @@ def test_the_share_is_the_policys(site: Site) -> None:
     site.file.write_text(f"leave_out_at_most = 0.15\n{text}")
     assert site.accept().status == 0
     site.file.write_text(f"leave_out_at_most = 0.1\n{text}")
-    assert "30 of 200 rows do not fit" in site.check().out
+    assert f"30 of 200 rows do not fit (age: lines {named(20)} and 10 more)" in site.check().out
+
+
+def named(bad: int) -> str:
+    """Return the lines of the first rows of a table, below its heading."""
+    return ", ".join(map(str, range(2, 2 + bad)))
 
 
 def test_only_the_accepted_table_is_served_whatever_is_in_its_rows(site: Site) -> None:

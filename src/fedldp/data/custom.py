@@ -158,13 +158,13 @@ def encode_examples(
 
 def rows_left_out(
     table: Table, columns: Columns, *, names: Sequence[str] | None = None
-) -> Mapping[str, int]:
-    """Return how many rows ``encode_examples`` leaves out, by column; a row may count repeatedly.
+) -> Mapping[str, NDArray[np.bool_]]:
+    """Return which rows ``encode_examples`` leaves out, by column; a row may have several.
 
     Only the owner of the table may see this. The arguments are those of ``encode_examples``.
     """
     found = encode(table, columns, leave_out=True, clients=False, features=names)
-    return found.left_out
+    return {name: rows for name, rows in found.bad.items() if rows.any()}
 
 
 @dataclass(frozen=True, eq=False)

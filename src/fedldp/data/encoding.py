@@ -64,11 +64,6 @@ class Encoded:
     bad: Mapping[str, NDArray[np.bool_]]
     why: Mapping[str, Callable[[int], str]]
 
-    @property
-    def left_out(self) -> dict[str, int]:
-        """The number of rows that were left out for a column; a row may have several."""
-        return {name: int(rows.sum()) for name, rows in self.bad.items() if rows.any()}
-
     def problems(self) -> dict[int, str]:
         """Return what is wrong with the features of each row that was left out, by its place."""
         found: dict[int, list[str]] = {}

@@ -75,10 +75,14 @@ class Table:
         """Return whether each cell of a column is missing, shape (n,)."""
         return self.columns[column].missing
 
+    @property
+    def unit(self) -> str:
+        """What ``places`` counts, for people."""
+        return "line" if self.path.suffix.lower() == ".csv" else "row"
+
     def where(self, row: int, column: str) -> str:
         """Return the location and the content of a cell, for a message to the table's owner."""
-        what = "line" if self.path.suffix.lower() == ".csv" else "row"
-        return f"{self.path}, {what} {self.places[row]}: {self.cell(row, column)}"
+        return f"{self.path}, {self.unit} {self.places[row]}: {self.cell(row, column)}"
 
     def cell(self, row: int, column: str) -> str:
         """Return the content of a cell, for a message to the table's owner."""

@@ -260,7 +260,7 @@ def check_data(policy: SitePolicy, agreement: Agreement) -> str:
     Only the site's operator may see the refusal: a round leaves rows out without a word.
 
     Returns:
-        How many rows are left out, and why; "" if none are.
+        How many rows are left out, which, and why; "" if none are.
 
     Raises:
         FedldpError: the data do not fit; the message tells the operator what the site can change.
@@ -277,7 +277,7 @@ def check_data(policy: SitePolicy, agreement: Agreement) -> str:
     if not count:
         check_people_of(policy, agreement)
         return ""
-    why = ", ".join(f"{name}: {number:,}" for name, number in reasons.items())
+    why = "; ".join(f"{name}: {source.named(rows)}" for name, rows in reasons.items())
     said = f"{count:,} of {len(source):,} rows do not fit ({why})"
     if count > policy.leave_out_at_most * len(source):
         raise ConfigError(

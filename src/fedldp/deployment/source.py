@@ -39,6 +39,8 @@ from fedldp.deployment.agreement import Agreement
 from fedldp.protocol.client_store import LedgerStore
 
 _END_OF_CLASSES = 2**31
+_NAMED = 20
+"""How many rows a message names."""
 NO_CLASS = 2**62
 """The label of an example in a .npz file whose label is no integer from 0; no agreement has it."""
 
@@ -108,8 +110,8 @@ class SiteData:
 
     def left_out(
         self, agreed: Columns, features: Sequence[str] | None, end_of_labels: int
-    ) -> tuple[int, Mapping[str, int]]:
-        """Return how many rows do not fit what was agreed, and how many by reason.
+    ) -> tuple[int, Mapping[str, NDArray[np.int64]]]:
+        """Return how many rows do not fit what was agreed, and which, from 0, by reason.
 
         A row may have several reasons. Only the site's operator may see this.
 
@@ -121,17 +123,25 @@ class SiteData:
         Raises:
             DataError, ConfigError: see ``examples``.
         """
-        found = self.examples(agreed, features)
-        unknown = int((found.labels == NO_CLASS).sum())
-        beyond = int((found.labels >= end_of_labels).sum()) - unknown
-        reasons: dict[str, int] = {}
+        labels, bad = self.examples(agreed, features).labels, {}
         if not isinstance(self.found, Examples):
-            reasons |= rows_left_out(self.found, self._columns(agreed), names=features)
-        if beyond:
-            reasons[f"a label above {end_of_labels - 1}"] = beyond
-        if unknown:
-            reasons["a label that is no integer from 0"] = unknown
-        return len(self) - len(found) + beyond + unknown, reasons
+            bad = rows_left_out(self.found, self._columns(agreed), names=features)
+        kept = np.flatnonzero(~np.any([np.zeros(len(self), np.bool_), *bad.values()], axis=0))
+        unknown = labels == NO_CLASS
+        beyond = (labels >= end_of_labels) & ~unknown
+        reasons = {column: np.flatnonzero(rows) for column, rows in bad.items()}
+        reasons[f"a label above {end_of_labels - 1}"] = kept[beyond]
+        reasons["a label that is no integer from 0"] = kept[unknown]
+        count = len(self) - len(labels) + int((beyond | unknown).sum())
+        return count, {why: rows for why, rows in reasons.items() if rows.size}
+
+    def named(self, rows: NDArray[np.int64]) -> str:
+        """Return in words where some rows are in the file; of very many, the first."""
+        what, places = "row", rows + 1
+        if not isinstance(self.found, Examples):
+            what, places = self.found.unit, np.array(self.found.places)[rows]
+        shown, more = ", ".join(map(str, places[:_NAMED].tolist())), rows.size - _NAMED
+        return f"{what}{'s' * (rows.size > 1)} {shown}{f' and {more:,} more' * (more > 0)}"
 
     def people_are_said(self, agreed: Columns) -> bool:
         """Return whether the file says to which person each row belongs."""
