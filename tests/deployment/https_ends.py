@@ -40,6 +40,11 @@ class Ends:
     listener: Listener | None = None
 
     @property
+    def listening(self) -> Listener:
+        assert self.listener is not None
+        return self.listener
+
+    @property
     def url(self) -> str:
         return f"https://127.0.0.1:{self.port}"
 

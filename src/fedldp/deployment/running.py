@@ -224,7 +224,11 @@ def run_server(
             listener.serving(pipe_of(found)) as pipe,
             progress,
         ):
-            return server.serve(pipe, after_round, tries)
+            try:
+                return server.serve(pipe, after_round, tries)
+            finally:
+                if pipe.rounds is not None:  # the sites need not keep a budget for the run
+                    listener.tell(pipe)
 
 
 def run_servers(

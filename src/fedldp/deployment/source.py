@@ -123,7 +123,8 @@ class SiteData:
         Raises:
             DataError, ConfigError: see ``examples``.
         """
-        labels, bad = self.examples(agreed, features).labels, {}
+        labels = self.examples(agreed, features).labels
+        bad: Mapping[str, NDArray[np.bool_]] = {}
         if not isinstance(self.found, Examples):
             bad = rows_left_out(self.found, self._columns(agreed), names=features)
         kept = np.flatnonzero(~np.any([np.zeros(len(self), np.bool_), *bad.values()], axis=0))

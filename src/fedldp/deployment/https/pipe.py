@@ -26,9 +26,6 @@ sign of life came from it. So a frozen site is noticed within a minute."""
 _HEAD = 256
 """How many bytes at the beginning of a round request may differ between sites. In a secure sum,
 further bytes differ: the boxes that other sites sealed for this site. The weights come last."""
-_END_SECONDS, _LATE_SECONDS = 5.0, 20.0
-"""How long to wait for sites to hear that the run is over, in seconds: for those that are there,
-and, if none was ever there, for those that come."""
 _GIVE_UP_SECONDS = 0.5
 """Seconds between two checks for expired round requests."""
 
@@ -58,7 +55,6 @@ class SiteSession:
         version: the version of fedldp in the latest hello.
         receipt: the receipt in the latest hello.
         receiving: whether an answer is arriving.
-        told: whether it was told that the run is over.
     """
 
     name: str
@@ -68,7 +64,6 @@ class SiteSession:
     version: str = ""
     receipt: bytes = NO_RECEIPT
     receiving: bool = False
-    told: bool = False
     heard: float = -_ALIVE_SECONDS
     polls: int = 0
     wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -216,20 +211,13 @@ class RunPipe:
     def end(self, rounds: int) -> None:
         """Tell the sites that the run is over, after this many rounds.
 
-        The listener says so to each site that polls or begins a session from now on. This waits
-        until it said so to all sites that are connected. If none was ever connected, because the
-        server was started again for those that were away, it waits some seconds for all.
+        The listener says so to each site that polls or begins a session from now on.
         """
         with self._changed:
             self.rounds = rounds
-            now = time.monotonic()
-            anew = not any(site.number for site in self.sites)
-            due = [site for site in self.sites if anew or site.is_there(now)]
             for site in self.sites:
                 site.pending.clear()
                 self.set_soon(site.wake)
-            seconds = _LATE_SECONDS if anew else _END_SECONDS
-            self._changed.wait_for(lambda: all(site.told for site in due), seconds)
 
     # For the listener, in its thread
 
@@ -238,12 +226,6 @@ class RunPipe:
         self._over = True
         for site in self.sites:
             self.set_soon(site.wake)
-
-    def told(self, site: SiteSession) -> None:
-        """Note that a site is told that the run is over."""
-        with self._changed:
-            site.told = True
-            self._changed.notify_all()
 
     async def next_for(self, site: SiteSession) -> PendingRequest | None:
         """Return the request that a site's poll is answered with; None if there is none in time."""

@@ -51,8 +51,13 @@ _LOOK_AT_TLS_SECONDS = 2.0
 """Seconds between two checks for a renewed certificate."""
 NEAR_SECONDS = 60.0
 """How long a site that was refused a session counts as near, in seconds."""
+_TELL_SECONDS = 30.0
+"""How long a server whose only run is over waits for its sites to hear it, in seconds: agents that
+cannot connect try again more often than that."""
 _LONGEST_HEAD = 16_384
 _PIECE = 1 << 18
+_TELL_PAUSE = 0.05
+"""Seconds between two checks of who was told that a run is over."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,8 @@ class Listener:
         """When the site with a key was last refused a session, for want of its agreement."""
         self._asked: dict[tuple[bytes, str], float] = {}
         """When it last asked for a run that is not served now, by the digest and the key."""
+        self._told: set[tuple[bytes, str]] = set()
+        """Who was told that a run is over, by the digest and the key."""
         self._nonces = Nonces()
         self._rate_limited = RateLimitedLog(log)
         self._connections = Connections(self._crowded)
@@ -176,6 +183,17 @@ class Listener:
         """
         with self._changing:
             self._others = {**self._others, digest: _Other(names, rounds)}
+
+    def tell(self, run: RunPipe) -> None:
+        """Wait until the sites of a run have heard that it is over, or some seconds have passed.
+
+        They are those that had a session. If none had, because the server was started again for
+        those that were away, they are all.
+        """
+        heard = [site.key for site in run.sites if site.number] or list(run.index)
+        until = time.monotonic() + _TELL_SECONDS
+        while {(run.digest, key) for key in heard} - self._told and time.monotonic() < until:
+            time.sleep(_TELL_PAUSE)
 
     def asking(self, digest: bytes) -> int:
         """Return how many sites ask for a run that is known, but not served now."""
@@ -278,20 +296,20 @@ class Listener:
         run, other = self._runs.get(found.digest), self._others.get(found.digest)
         if run is None or found.public not in run.index:
             if other is not None and other.rounds is not None and found.public in other.names:
-                return self._end(found.digest, other.rounds)
+                return self._end(found.digest, other.rounds, found.public)
             if other is not None and found.public in other.names:
                 self._asked[found.digest, found.public] = time.monotonic()
             self._met[found.public] = time.monotonic()
             return _refused(404)
         index = run.index[found.public]
         if run.rounds is not None:
-            run.told(run.sites[index])
-            return self._end(run.digest, run.rounds)
+            return self._end(run.digest, run.rounds, found.public)
         request.state.connection.is_of((run.digest, index))
         return _bytes(self._session(run, index, found))
 
-    def _end(self, digest: bytes, rounds: int) -> Response:
-        """Return the message that a run is over."""
+    def _end(self, digest: bytes, rounds: int, key: str) -> Response:
+        """Return the message that a run is over, for the site with a key."""
+        self._told.add((digest, key))
         end = End(digest, rounds)
         signature, chain = self._tls.sign(end.signed)
         body = pack(replace(end, signature=signature, chain=chain))
@@ -388,8 +406,7 @@ class Listener:
         run, site = found
         pending = await run.next_for(site)
         if pending is None and run.rounds is not None:
-            run.told(site)
-            return self._end(run.digest, run.rounds)
+            return self._end(run.digest, run.rounds, site.key)
         if pending is None:
             return Response(status_code=204)
         return _InPieces(pending.parts, {TAG: str(pending.number)})
