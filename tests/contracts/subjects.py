@@ -28,6 +28,10 @@ COMPOSED: tuple[dict[str, Any], ...] = (
     {"server_optimizer": "momentum"},
     {"mechanism": TOY_BITS},
     {"model": DEEP_MODEL},
+    {"local_update": "scaffold", "clients_per_round": 3},
+    {"local_update": "own_head", "model": "mlp", "bound": "norm", "mechanism": "gaussian"},
+    {"local_update": "own_head", "model": "mlp", "mechanism": "none"},
+    {"epsilon_growth": 2.0, "participation": "all"},
 )
 STAGED = {
     "model": "linear", "features": "unit-norm", "rounds": 6, "server_optimizer": "none",
@@ -83,7 +87,7 @@ def kinds(config: RunConfig) -> Iterator[str]:
     yield f"bound {type(parts.bound_of(0)).__name__}"
     yield f"mechanism {parts.calibration.kind.__name__}"
     yield f"stages {len(parts.stages)} {type(parts.channel).__name__}"
-    for each in ("server_noise", "downlink", "shaped", "publish", "finish"):
+    for each in ("server_noise", "downlink", "shaped", "told", "finish"):
         yield f"{each} {getattr(parts, each) is not None}"
     yield f"per client {any(isinstance(getattr(config, n), list) for n in config.per_client)}"
 

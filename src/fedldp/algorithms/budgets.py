@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
 
 from fedldp.accounting.guarantees import LEAST_FOR_MU
 from fedldp.algorithms.bounds import Bound, InLabels, Rotated
 from fedldp.algorithms.calibration import Calibration
+from fedldp.algorithms.composition import EstimateBy, EstimateOf
 from fedldp.algorithms.participation import Participation, most_rounds
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
+from fedldp.algorithms.release import Release
+from fedldp.algorithms.server_update import Estimated, Needs, Sent
 from fedldp.algorithms.settings import Offer, is_own, of_client
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import is_address
 from fedldp.mechanisms import BitMechanism, Mechanism, MechanismSettings, find_mechanism
 from fedldp.mechanisms.gaussian_share import SharedGaussian, largest_mu, shared_gaussian
+from fedldp.protocol.roles import Draw, State
+from fedldp.protocol.wire import Incoming
 
 MECHANISM = Offer(
     "mechanism",
@@ -25,6 +33,15 @@ MECHANISM = Offer(
     "the mechanism that randomises reports: a name from `fedldp list mechanisms`, or "
     '"module:Class" for your own',
 )
+
+GROWTH = Offer(
+    "epsilon_growth",
+    Annotated[float, Field(ge=0.1, le=10)] | Literal["by-loss"],
+    "factor from the budget of a report in one round to that in the next round: above 1, budgets "
+    "increase; each round is charged its own",
+    1.0,
+)
+"""The setting of ``ByRound``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +86,10 @@ class PerReport(Calibration):
 
     def mechanism(self, problem: Problem, client: int) -> Mechanism:
         """Return the randomiser for one client; see ``Calibration``."""
-        budget = of_client(self.settings.epsilon, client)
+        return self.in_round(problem, of_client(self.settings.epsilon, client))
+
+    def in_round(self, problem: Problem, budget: float) -> Mechanism:
+        """Return the randomiser for a round with this budget; see ``Calibration``."""
         layout = self.settings.layout(problem)
         bound = None if self.bound is None else self.bound.bound_to(layout)
         size = layout.size if bound is None else bound.size(layout.size)
@@ -100,6 +120,93 @@ class PerReport(Calibration):
         mechanism = self.randomiser(epsilon, size)
         assert isinstance(mechanism, BitMechanism)
         return mechanism.scale
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfRounds(Release):
+    """A release with a mechanism for each round.
+
+    Attributes:
+        mechanisms: the mechanism of each round, from the first on.
+    """
+
+    mechanisms: tuple[Mechanism, ...]
+
+    def at(self, round: int) -> Release:
+        """Return the release of a round; see ``Release.at``."""
+        mechanism = self.mechanisms[round - 1]
+        return Release(bound=self.bound, mechanism=mechanism, size=self.size, sends=self.sends)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByRound:
+    """Budgets that grow, or shrink, from round to round: the parts that this changes.
+
+    Attributes:
+        calibration: gives the mechanism for a budget.
+        before: see ``Composition.shaped``; what is done to the release first.
+
+    Raises:
+        ConfigError: budgets would depend on private examples, or differ between clients.
+    """
+
+    calibration: PerReport
+    before: Callable[[Release, Problem], Release] | None
+
+    def __post_init__(self) -> None:
+        settings = self.calibration.settings
+        if settings.epsilon_growth == "by-loss":
+            raise ConfigError(
+                "epsilon_growth = by-loss: the loss on clients' examples is private, so budgets "
+                "that follow it would reveal it; give a number, which is public"
+            )
+        if is_own(settings.epsilon):
+            raise ConfigError(
+                f"epsilon is a list and epsilon_growth = {settings.epsilon_growth:g}: give one "
+                "epsilon, or leave epsilon_growth out"
+            )
+
+    def shaped(self, release: Release, problem: Problem) -> OfRounds:
+        """Return the release with the mechanism of each round."""
+        release = release if self.before is None else self.before(release, problem)
+        settings, found = self.calibration.settings, []
+        for round in range(settings.rounds):
+            budget = settings.epsilon * settings.epsilon_growth**round
+            found.append(self.calibration.in_round(problem, budget))
+        return OfRounds(
+            bound=release.bound,
+            mechanism=found[0],
+            size=release.size,
+            sends=release.sends,
+            mechanisms=tuple(found),
+        )
+
+    def read_by(self, estimate: EstimateOf) -> EstimateBy:
+        """Return an estimate that reads each round's reports with the mechanism of the round."""
+        return EstimateBy(
+            make=lambda release: _InRounds(make=estimate, release=release),
+            needs=estimate.needs,
+            setting=estimate.setting,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _InRounds:
+    make: EstimateOf
+    release: Release
+
+    @property
+    def needs(self) -> Needs:
+        return self.make.needs
+
+    @property
+    def gives(self) -> Sent:
+        return self.release.bound.send
+
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
+    ) -> Estimated:
+        return self.make(self.release.at(state.round))(state, reports, draw, factor)
 
 
 @lru_cache(maxsize=4096)

@@ -327,8 +327,8 @@ class Composition:
             a given number of weights, releases about clients to someone who sees nothing else. It
             is set if the server's noise protects against such an observer.
         arrays: gives the initial values of the other arrays that the server keeps.
-        publish: gives the round's broadcast from the server's state; None means the weights, and
-            the ranges that the bound announces.
+        told: gives what a round's broadcast tells clients besides the weights and their ranges,
+            from the server's state; None means nothing.
         finish: gives the last operation on the next weights; None means ``Bound.accept``.
         claim: what the source claims, if anything; a function if the claim depends on all clients.
         unused: settings that have no effect with these parts, each with the reason.
@@ -357,7 +357,7 @@ class Composition:
     server_noise: Callable[[Problem], Callable[[int, Draw], Values] | None] | None = None
     downlink: Callable[[int, Problem, int], Event] | None = None
     arrays: Callable[[Release, Problem], FirstArrays] = no_arrays
-    publish: Callable[[State], Broadcast] | None = None
+    told: Callable[[State], Arrays] | None = None
     finish: Callable[[Release], Finish] | None = None
     claim: Claim | Callable[[], Claim] | None = None
     unused: Mapping[str, str] = field(default_factory=dict)
@@ -619,8 +619,12 @@ class Algorithm:
         )
 
         def publish(state: State) -> Broadcast:
-            ranges = release.bound.announce(state.weights)
-            return Broadcast(round=state.round, weights=state.weights, ranges=ranges)
+            return Broadcast(
+                round=state.round,
+                weights=state.weights,
+                ranges=release.bound.announce(state.weights),
+                public={} if parts.told is None else parts.told(state),
+            )
 
         arrays = parts.arrays(release, self.problem)
 
@@ -635,7 +639,7 @@ class Algorithm:
 
         found = update.role(
             first,
-            publish=parts.publish or publish,
+            publish=publish,
             downlink=None
             if parts.downlink is None
             else partial(parts.downlink, release.size, self.problem),

@@ -224,6 +224,8 @@ class RunConfig(RunSettings):
         if is_address(self.name()):  # the user's own code states the epsilon
             meaning = replace(meaning, standing="claimed")
         values = value if isinstance(value, list) else [of_client(value, 0)]
+        growth: float = getattr(self, "epsilon_growth", 1.0)
+        values = [*values, *(each * growth ** (self.rounds - 1) for each in values)]
         least_to_most = " to ".join(map(number, sorted({min(values), max(values)})))
         return f"epsilon {least_to_most} {meaning}"
 

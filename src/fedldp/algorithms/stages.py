@@ -33,7 +33,6 @@ from fedldp.core.errors import ConfigError, RunError
 from fedldp.data.label_range import LabelRange
 from fedldp.data.public_features import CONSTANT
 from fedldp.protocol.roles import Arrays, Metrics, State
-from fedldp.protocol.wire import Broadcast
 from fedldp.training.column_sums import SCALE, SHIFT, ColumnMap
 from fedldp.training.questions import CLASS_WEIGHTS, EDGES
 
@@ -325,15 +324,15 @@ def column_map(arrays: Arrays) -> ColumnMap:
     return ColumnMap.agreed(arrays[SHIFT], arrays[SCALE])
 
 
-def tell(state: State) -> Broadcast:
-    """Return a round's broadcast, with the map of columns, class weights and edges, if any."""
-    told: dict[str, NDArray[Any]] = {}
+def public_in(state: State) -> Arrays:
+    """Return what clients are told: the map of columns, class weights and edges, if any."""
+    found: dict[str, NDArray[Any]] = {}
     if SHIFT in state.arrays:
-        told |= column_map(state.arrays).public()
+        found |= column_map(state.arrays).public()
     for name in (CLASS_WEIGHTS, EDGES):
         if name in state.arrays:
-            told[name] = state.arrays[name].astype(np.float32)
-    return Broadcast(round=state.round, weights=state.weights, public=told)
+            found[name] = state.arrays[name].astype(np.float32)
+    return found
 
 
 def to_table_weights(weights: NDArray[np.floating], arrays: Arrays) -> NDArray[np.float64]:

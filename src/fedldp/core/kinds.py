@@ -108,6 +108,7 @@ RESTS_ON = Kind("rests-on", Caveat, {"assumption": Assumption, "of": str})
 ARRIVAL_TIMES = Kind("arrival-times", Caveat, {"prediction_error": float})
 SMALLEST_COMMITTEE = Kind("smallest-committee", Caveat, {})()
 HELD_OUT = Kind("scores-on-private-rows", Caveat, {}, binds=False)()
+OWN_HEADS = Kind("scores-of-own-heads", Caveat, {}, binds=False)()
 BOUND = Kind(
     "bound-over-draws",
     Caveat,

@@ -190,7 +190,7 @@ def _check_fits(config: RunConfig) -> None:
             f"{parts.estimate.setting}: its server weights reports by what clients reveal about "
             "themselves; set weighting = uniform"
         )
-    elif parts.publish is not None or parts.arrays is not no_arrays:
+    elif parts.told is not None or parts.arrays is not no_arrays:
         wrong = "its server stores and sends more than weights, but this loop's server does not"
     elif parts.calibration.label(0) is not None or not hasattr(parts.bound, "announce"):
         wrong = "some settings differ by client; give one value for all clients"

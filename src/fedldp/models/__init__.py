@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALL",
+    "HEAD",
     "BatchNorm",
     "Conv",
     "Dense",
@@ -78,6 +79,7 @@ __all__ = [
     "models",
     "multiplications_of",
     "name_of",
+    "trained_of",
 ]
 
 ModelBuilder = Callable[[tuple[int, ...], int], "list[Layer] | nn.Module"]

@@ -1,8 +1,9 @@
 """What clients compute: training by torch, for one client or a group at a time.
 
 ``local_sgd`` trains a client, and ``batched_sgd`` many clients at once; ``augmentation`` changes
-images at random. ``private_sgd`` is DP-SGD,
-whose sums ``noisy_sums`` describes. ``person_gradients`` sums one clipped gradient for each person,
+images at random, and ``stateful_sgd`` keeps something from round to round. ``private_sgd`` is
+DP-SGD, whose sums ``noisy_sums`` describes.
+``person_gradients`` sums one clipped gradient for each person,
 and ``column_sums`` what each person tells of a table's columns, both as ``exact_sums``;
 ``questions`` are what people are counted by.
 ``ridge`` solves ``linear_models`` in closed form. ``portions`` divides a client's examples among
@@ -31,5 +32,6 @@ __all__ = [
     "private_sgd",
     "questions",
     "ridge",
+    "stateful_sgd",
     "tensors",
 ]

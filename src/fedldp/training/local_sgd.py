@@ -107,15 +107,29 @@ class LocalSgd:
         """Return a function that gives the size of step 0, 1, 2, ... in a round."""
         return lambda step: self.learning_rate
 
-    def train(self, broadcast: Broadcast, client: Client, rate: Callable[[int], float]) -> Vector:
-        """Return one client's weights, shape (d,), trained with step sizes ``rate(0)``, ..."""
-        load_weights(self.model, layout_of_module(self.model), broadcast.weights)
+    def train(
+        self,
+        broadcast: Broadcast,
+        client: Client,
+        rate: Callable[[int], float],
+        drift: Vector | None = None,
+    ) -> Vector:
+        """Return one client's weights, shape (d,), trained with step sizes ``rate(0)``, ...
+
+        Args:
+            broadcast: its weights are those that training starts from.
+            client: the client.
+            rate: gives the size of a step.
+            drift: what is added to each gradient, shape (d,); only for models without statistics.
+        """
+        layout = layout_of_module(self.model)
+        load_weights(self.model, layout, broadcast.weights)
         self.model.train()
         named = self.model.named_parameters()
         parameters: list[Tensor] = [each for name, each in named if not is_statistic(name)]
         features, labels = as_tensors(client.examples)
         stack = self._stack(features.shape[1:])
-        if stack is not None:
+        if stack is not None and drift is None:
             stack.load(parameters)
             columns = as_columns(features)
             for step, indices in enumerate(map(torch.from_numpy, self.batches(client))):
@@ -124,6 +138,9 @@ class LocalSgd:
             return read_weights(self.model)
         velocity: list[Tensor] | None = None
         starts = [each.detach().clone() for each in parameters] if self.proximal else []
+        drifts = []
+        if drift is not None:
+            drifts = [torch.from_numpy(d).to(self.device) for d in layout.split(drift).values()]
         moves = None
         if self.augmentation != "none":
             moves = client.fresh("augmentation").generator()
@@ -147,6 +164,8 @@ class LocalSgd:
                     if self.proximal:
                         away = torch._foreach_sub(parameters, starts)
                         found = list(torch._foreach_add(found, away, alpha=self.proximal))
+                    if drifts:
+                        found = list(torch._foreach_add(found, drifts))
                     if self.momentum and velocity is not None:
                         torch._foreach_mul_(velocity, self.momentum)
                         torch._foreach_add_(velocity, found)

@@ -40,7 +40,7 @@ from fedldp.algorithms.bounds import (
     Send,
     Unbounded,
 )
-from fedldp.algorithms.budgets import MECHANISM, PerReport, SharesPerRun
+from fedldp.algorithms.budgets import GROWTH, MECHANISM, ByRound, PerReport, SharesPerRun
 from fedldp.algorithms.calibration import Calibration, Fixed
 from fedldp.algorithms.composition import (
     Composition,
@@ -49,6 +49,7 @@ from fedldp.algorithms.composition import (
     OwnMean,
     Sgd,
     WeightedMean,
+    no_arrays,
 )
 from fedldp.algorithms.matrix import WITHIN_ONE
 from fedldp.algorithms.participation import PARTICIPATION, All, Participation, participation_of
@@ -74,8 +75,17 @@ from fedldp.algorithms.solution import (
     sends_statistics,
 )
 from fedldp.algorithms.stages import STAGES
+from fedldp.algorithms.stateful import (
+    InBody,
+    OwnHead,
+    Scaffold,
+    control_in,
+    controlled,
+    no_control,
+)
 from fedldp.core.bounding import Box
 from fedldp.core.errors import ConfigError
+from fedldp.core.kinds import OWN_HEADS
 from fedldp.mechanisms import Mechanism, find_mechanism
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian_share import SharedGaussian
@@ -129,6 +139,7 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
         None,
         per_client=True,
     ),
+    GROWTH,
     CLIP.but(
         type=Positive,
         meaning="for mechanisms that randomise whole vectors, the largest norm of a vector, in "
@@ -190,6 +201,8 @@ def composed(settings: Settings) -> Composition:
         estimate = WeightedMean(by_examples=settings.weighting == "examples")
     participation: Participation = All()
     calibration: Calibration
+    shaped = sends_statistics if statistics else None
+    stages: tuple[range, ...] = ()
     if settings.mechanism in _BARE:
         calibration = Fixed(every=bare(settings))
     elif settings.mechanism == _SHARE:
@@ -201,12 +214,23 @@ def composed(settings: Settings) -> Composition:
         calibration = PerReport(settings=settings, bound=bound)
         if settings.weighting != "examples":
             estimate = OwnMean(scale=calibration.scale)
+        if settings.epsilon_growth != 1:
+            budgets = ByRound(calibration=calibration, before=shaped)
+            estimate, shaped = budgets.read_by(estimate), budgets.shaped
+            stages = tuple(range(each, each + 1) for each in range(1, settings.rounds + 1))
+    corrects = settings.local_update == "scaffold"
+    if corrects:
+        estimate = controlled(estimate, settings.round_size / settings.num_clients)
     return Composition(
         local=local_of(settings),
         bound=bound,
-        shaped=sends_statistics if statistics else None,
+        shaped=shaped,
         calibration=calibration,
         estimate=estimate,
+        arrays=no_control if corrects else no_arrays,
+        stages=stages,
+        told=control_in if corrects else None,
+        notes=(OWN_HEADS,) if settings.local_update == "own_head" else (),
         participation=participation,
         averaged=0.0 if settings.mechanism in _BARE else 0.5,
         unused=unused(settings, bound),
@@ -218,6 +242,8 @@ _BARE = ("none", "codes")
 """What may replace the mechanism without randomising anything."""
 
 _SHARE = SharedGaussian.name
+
+_ONE_BUDGET = "the budget is for the whole run"
 
 _OF_RANGES = ("ranges", "range_margin", "range_first")
 """The settings of ranges, except those of the fixed range, which is a fallback."""
@@ -243,6 +269,7 @@ def of_people(settings: Settings) -> Composition:
         "clip",
     )
     found["code_bits"] = f"mechanism = {_NOISE} chooses the number itself"
+    found[GROWTH.name] = _ONE_BUDGET
     return sums_over_people(settings, found)
 
 
@@ -320,9 +347,13 @@ def local_of(settings: Settings) -> Local:
         return StatisticsOf()
     if settings.learning_rate is None:
         raise ConfigError(
-            "learning_rate is not set, but local_update = sgd needs it; add learning_rate"
+            f"learning_rate is not set, but local_update = {settings.local_update} needs it; add "
+            "learning_rate"
         )
-    return Sgd(momentum=settings.momentum)
+    if settings.local_update == "scaffold":
+        return Scaffold()
+    kind = OwnHead if settings.local_update == "own_head" else Sgd
+    return kind(momentum=settings.momentum)
 
 
 def bound_of(settings: Settings) -> Bound:
@@ -341,10 +372,12 @@ def bound_of(settings: Settings) -> Bound:
                     f"label and a direction, from a solution; set {name} = {value}, or leave "
                     "one_label out"
                 )
-    if settings.send == "weights" and settings.local_update == "statistics":
+    if settings.send == "weights" and settings.local_update in ("statistics", "own_head"):
+        statistics = settings.local_update == "statistics"
+        sends = "statistics are" if statistics else "the change of all but the last layer is"
         raise ConfigError(
-            "send = weights and local_update = statistics: statistics are sent instead of "
-            "weights; leave send out, or set local_update = solution"
+            f"send = weights and local_update = {settings.local_update}: {sends} sent instead of "
+            f"weights; leave send out, or set local_update = {'solution' if statistics else 'sgd'}"
         )
     if settings.mechanism == "none":
         return Unbounded(send=send, chart=chart)
@@ -365,11 +398,17 @@ def bound_of(settings: Settings) -> Bound:
             "bound = direction and local_update = statistics: statistics need their size as well "
             "as their direction; set bound = norm, or local_update = solution"
         )
+    if settings.bound == "range" and settings.local_update == "own_head":
+        other = " with mechanism = k_closest" if within_one else ""
+        raise ConfigError(
+            f"bound = range, mechanism = {settings.mechanism} and local_update = own_head: ranges "
+            f"are for whole weights, not for their change; set bound = norm{other}"
+        )
     layers = settings.bound == "layers"
     if layers and chart is not None:
         raise ConfigError(
-            f"bound = layers and local_update = {settings.local_update}: it sends no layers; set "
-            "bound = norm"
+            f"bound = layers and local_update = {settings.local_update}: layers are clipped only "
+            "where all weights are sent; set bound = norm"
         )
     whole = settings.bound == "direction"
     if settings.mechanism == _SHARE:
@@ -396,6 +435,8 @@ def sent(settings: Settings) -> tuple[Send, Chart | None]:
             return settings.send, InLabels() if settings.one_label else InContrasts()
         case "statistics":
             return "weights", OfStatistics(ridge=settings.ridge)
+        case "own_head":
+            return "update", InBody()
         case _:
             return settings.send, None
 
@@ -427,19 +468,23 @@ def unused(settings: Settings, bound: Bound) -> dict[str, str]:
         (STEPS.name, SAMPLED.name, SCORED.name, COUNTED.name, *(each.name for each in STAGES)),
         f"local_update = {settings.local_update} computes no gradients per person",
     )
-    if settings.local_update == "sgd":
-        found["ridge"] = "local_update = sgd solves no regression"
+    if settings.local_update in ("sgd", "scaffold", "own_head"):
+        found["ridge"] = f"local_update = {settings.local_update} solves no regression"
     else:
         found |= dict.fromkeys(
             ("learning_rate", "local_epochs", "batch_size", "momentum"),
             f"local_update = {settings.local_update} takes no steps",
         )
+    if settings.local_update == "scaffold":
+        found["momentum"] = "control variates correct plain steps"
     if settings.mechanism not in ("codes", _SHARE):
         found["code_bits"] = f"mechanism = {settings.mechanism} has no codes"
     if settings.mechanism in _BARE:
         found |= dict.fromkeys(
-            ("epsilon", "bound"), f"mechanism = {settings.mechanism} draws nothing"
+            ("epsilon", "bound", GROWTH.name), f"mechanism = {settings.mechanism} draws nothing"
         )
+    if settings.mechanism == _SHARE:
+        found[GROWTH.name] = _ONE_BUDGET
     if settings.mechanism == "none":
         found["clip"] = "mechanism = none bounds nothing"
     if isinstance(bound, InRange):

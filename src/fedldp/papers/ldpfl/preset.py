@@ -55,7 +55,6 @@ from fedldp.papers.ldpfl.bits import BitOrder, FixedPoint, Rounding
 from fedldp.papers.ldpfl.encoding import PublicEncoder, check_is_public, public_among, to_public
 from fedldp.papers.ldpfl.mechanism_bits import RandomisedBits, Variant
 from fedldp.papers.ldpfl.parts import Bits, OnBits
-from fedldp.protocol.wire import Broadcast
 
 LabelEpsilon = Annotated[float, Field(ge=SMALLEST_EPSILON, le=LARGEST_EPSILON)]
 Channels = Annotated[list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1, max_length=8)]
@@ -226,9 +225,7 @@ def ldpfl(settings: Settings) -> Composition:
         calibration=Fixed(every=Plain(), meaning=EpsilonMeaning("record", "claimed")),
         estimate=WeightedMean(),
         arrays=public if settings.encoder == "public" else no_arrays,
-        publish=lambda state: Broadcast(
-            round=state.round, weights=state.weights, public=public_among(state.arrays)
-        ),
+        told=lambda state: public_among(state.arrays),
         unused=unused,
         claim=Claim(
             epsilon=settings.epsilon,

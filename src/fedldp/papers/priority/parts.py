@@ -30,7 +30,7 @@ from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.papers.nbafl.parts import NbaflCalibration
 from fedldp.papers.priority.importance import FirstLayer, Noisier, NoisierFeatures, NoisierShare
 from fedldp.papers.priority.mechanism import check_ratio
-from fedldp.protocol.roles import Draw, State, Update
+from fedldp.protocol.roles import Arrays, Draw, State, Update
 from fedldp.protocol.wire import Broadcast, Incoming
 
 if TYPE_CHECKING:
@@ -233,10 +233,9 @@ def unknown(release: Release, problem: Problem) -> FirstArrays:
     return lambda draw: {"importance": nothing, "precision": nothing}
 
 
-def publish_importance(state: State) -> Broadcast:
-    """Return the round's broadcast, with what is known about the importance of features."""
-    told = {name: state.arrays[name] for name in ("importance", "precision")}
-    return Broadcast(round=state.round, weights=state.weights, public=told)
+def importance_in(state: State) -> Arrays:
+    """Return what the server knows about the importance of features."""
+    return {name: state.arrays[name] for name in ("importance", "precision")}
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from fedldp.papers.priority.parts import (
     OFFERS,
     DenseFirst,
     Uneven,
-    publish_importance,
+    importance_in,
     ranked,
     unknown,
 )
@@ -89,5 +89,5 @@ def priority_public(settings: Settings) -> Composition:
         ),
         estimate=EstimateBy(make=ranked, needs="reports", setting="system = priority_public"),
         arrays=unknown,
-        publish=publish_importance,
+        told=importance_in,
     )

@@ -1,0 +1,164 @@
+"""What clients keep from round to round: SCAFFOLD's control variates, and heads of their own.
+
+Neither releases anything more than the report of a round. A client's control variate is made of its
+own steps, and the server's of the mean of the reports, so that is post-processing; a head never
+leaves its client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedldp.algorithms.composition import Algorithm, EstimateBy, EstimateOf, FirstArrays, Sgd
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.release import Release
+from fedldp.algorithms.server_update import Estimate, Estimated, Needs, Sent
+from fedldp.core.errors import ConfigError
+from fedldp.models import HEAD, trained_of
+from fedldp.protocol.roles import Arrays, Draw, LocalUpdate, State, Tester
+from fedldp.protocol.wire import Incoming, Layout
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedldp.training.stateful_sgd import OwnHeadSgd
+
+CONTROL = "control"
+"""The name of the mean of the clients' control variates, which the server keeps and tells."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaffold(Sgd):
+    """Steps that are corrected by control variates; see ``training.stateful_sgd.ControlledSgd``."""
+
+    trains_statistics: ClassVar[bool] = False
+
+    def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
+        """Return the local update."""
+        from fedldp.training.stateful_sgd import ControlledSgd
+
+        return ControlledSgd(algorithm.sgd(device))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Controlled:
+    """An estimate that also moves the mean of the control variates.
+
+    Of the share s of the clients that answer, each C_i changes by D_i - C, where D_i is how far its
+    weights moved towards smaller loss. So the mean changes by s (D - C), and D is the estimate's.
+
+    Attributes:
+        estimate: the estimate of the clients' mean.
+        share: s, above 0 and up to 1.
+    """
+
+    gives: ClassVar[Sent] = "update"
+
+    estimate: Estimate
+    share: float
+
+    @property
+    def needs(self) -> Needs:
+        """What the estimate needs; see ``Estimate``."""
+        return self.estimate.needs
+
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
+    ) -> Estimated:
+        """Return the mean change, and the next mean of the control variates; see ``Estimate``."""
+        found = self.estimate(state, reports, draw)
+        assert found.values is not None
+        change = found.values - (state.weights if self.estimate.gives == "weights" else 0)
+        control = state.arrays[CONTROL]
+        moved = (control - self.share * (change + control)).astype(np.float32)
+        return replace(found, values=factor * change, arrays={**found.arrays, CONTROL: moved})
+
+
+def controlled(estimate: EstimateOf, share: float) -> EstimateBy:
+    """Return ``estimate``, which then also moves the mean of the control variates."""
+    return EstimateBy(
+        make=lambda release: Controlled(estimate=estimate(release), share=share),
+        needs=estimate.needs,
+        setting=estimate.setting,
+    )
+
+
+def no_control(release: Release, problem: Problem) -> FirstArrays:
+    """Return control variates of 0, which correct nothing."""
+    return lambda draw: {CONTROL: np.zeros(release.size, np.float32)}
+
+
+def control_in(state: State) -> Arrays:
+    """Return the control variate that the server tells clients."""
+    return {CONTROL: state.arrays[CONTROL]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnHead(Sgd):
+    """SGD whose last layer is each client's own; see ``training.stateful_sgd.OwnHeadSgd``."""
+
+    tested_on: str = "test examples with labels like each client's, by its own model"
+    trains_part: ClassVar[bool] = False
+    trains_statistics: ClassVar[bool] = False
+
+    def check(self, algorithm: Algorithm) -> None:
+        """Refuse a model that is nothing but a head; see ``Local.check``."""
+        if not InBody(layout=algorithm.layout).size:
+            raise ConfigError(
+                f"local_update = own_head and model = {algorithm.config.model}: it is one layer, "
+                "and nothing would be sent; set model = mlp, or local_update = sgd"
+            )
+
+    def __call__(self, algorithm: Algorithm, device: torch.device) -> OwnHeadSgd:
+        """Return the local update."""
+        from fedldp.training.stateful_sgd import OwnHeadSgd
+
+        sgd = algorithm.sgd(device, self.momentum)
+        return OwnHeadSgd(sgd, InBody(layout=algorithm.layout).size)
+
+    def tester(self, algorithm: Algorithm, device: torch.device) -> Tester:
+        """Return the test of each client's own model."""
+        own, prepared = self(algorithm, device), algorithm.prepared()
+        return lambda broadcast, client, test: own.score(broadcast, client, prepared(test))
+
+
+@dataclass(frozen=True, kw_only=True)
+class InBody:
+    """The change of all weights but those of the last layer, which does not change.
+
+    Attributes:
+        layout: the model's parameters; None until the chart is bound to a model.
+    """
+
+    layout: Layout | None = None
+
+    def bound_to(self, layout: Layout) -> InBody:
+        """Return this chart for a model."""
+        return InBody(layout=layout)
+
+    @property
+    def size(self) -> int:
+        """The number of coordinates."""
+        return self._whole.size - self._head
+
+    def apply(self, rows: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return the change of the body's weights; see ``Chart``."""
+        return rows[:, : self.size]
+
+    def restore(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the change of all weights; see ``Chart``."""
+        return np.concatenate([mean, np.zeros(self._head)])
+
+    @property
+    def _whole(self) -> Layout:
+        assert self.layout is not None
+        return self.layout
+
+    @property
+    def _head(self) -> int:
+        names = trained_of(self._whole.names, HEAD)
+        return sum(self._whole.sizes[-len(names) :])
