@@ -29,7 +29,7 @@ from fedldp.deployment.initial import digest_of_file
 from fedldp.deployment.runs import ask_to_finish
 from fedldp.deployment.status import status_of_server, status_of_site
 from fedldp.ledgers.budget import Budget
-from fedldp.protocol.wire import read_arrays
+from fedldp.reporting.record import RunFolder
 from fedldp.reporting.runs import read_statement
 from fedldp.simulation.recorded import load_trained, read_run, weights_of
 
@@ -89,9 +89,10 @@ def paid_rounds(env: Environment, site: int) -> int:
 def assert_usable(env: Environment, rounds: int, fedldp_command: Any) -> None:
     """Check that the commands read the folder, and that the model is the checkpoint's."""
     folder, after = env.folder / "server", f"after {rounds} of {ROUNDS} rounds"
-    saved = dict(read_arrays((folder / "checkpoint").read_bytes()))["weights"]
-    found = weights_of(folder)
-    assert np.concatenate([each.ravel() for each in found.values()]).tobytes() == saved.tobytes()
+    saved, found = RunFolder(folder).read_checkpoint(), weights_of(folder)
+    assert saved is not None
+    vector = np.concatenate([each.ravel() for each in found.values()])
+    assert vector.tobytes() == saved[0].weights.tobytes()
     so_far = load_trained(folder).so_far
     assert so_far is not None
     assert so_far.values == {"done": rounds, "of": ROUNDS}
@@ -206,9 +207,9 @@ def test_a_run_that_its_operator_ends_states_what_was_released_and_tells_the_sit
     assert "not finished" not in page
     run = read_run(env.folder / "server")
     assert run.privacy == served.privacy
-    saved = dict(read_arrays((env.folder / "server" / "checkpoint").read_bytes()))["weights"]
-    found = weights_of(env.folder / "server")
-    expected = env.agreement.layout.split(saved)
+    saved, found = RunFolder(env.folder / "server").read_checkpoint(), weights_of(run.path)
+    assert saved is not None
+    expected = env.agreement.layout.split(saved[0].weights)
     assert all(np.array_equal(found[name], expected[name]) for name in expected)
     # Started again, it asks nobody.
     again = env.serve(FakePipe({}))

@@ -1,7 +1,7 @@
 """Short runs of all systems: digests of every report, state and ledger.
 
 A run is observed from outside: the bytes on the transport, the states that the server's loop
-    records, the ledgers, and the folder. Configurations are written as users write them.
+    records, and the folder. Configurations are written as users write them.
 """
 
 from __future__ import annotations
@@ -147,7 +147,6 @@ RUNS: dict[str, tuple[str, list[str]]] = {
 
 
 EXACT = {
-    "ledgers",
     "question",
     "answers",
     "each",
@@ -199,7 +198,6 @@ def of_run(name: str) -> dict[str, Any]:
 
     run, config, statement: as in ``statements.of_recipe``, but from the run.
     planned, released: by event, the clients of each round, before the run and from its ledgers.
-    ledgers: the digest of their whole record, with the digests of requests.
     exchanges: for each phase in order the clients, digests of the request and of all answers, the
         first 8 digits of each answer's digest, lengths of reports, and reasons of refusals.
     rounds: the server's record of each round, and its state after it.
@@ -222,7 +220,6 @@ def of_run(name: str) -> dict[str, Any]:
             "statement": result.privacy.to_json(),
             "planned": table(planned.releases),
             "released": table(result.ledger.releases(result.run)),
-            "ledgers": digest(json.dumps(result.ledger.to_record()).encode()),
             "exchanges": exchanges,
             "rounds": states,
             "kept": files,

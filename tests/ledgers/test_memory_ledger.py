@@ -7,7 +7,6 @@ import json
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,12 +17,7 @@ from fedldp.accounting.events import BinaryRandomizedResponse, Event, InClear, M
 from fedldp.accounting.prices import cost
 from fedldp.core.errors import AskedOtherwise, ConfigError, NoLongerKept, OverBudget, PrivacyError
 from fedldp.ledgers.budget import Budget, BudgetKind
-from fedldp.ledgers.columns import (
-    LARGEST_ROUND,
-    MemoryLedger,
-    pack_indices,
-    unpack_indices,
-)
+from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Place
 
 OTHER = BinaryRandomizedResponse(epsilon=0.5, coordinates=3)
@@ -173,50 +167,6 @@ def test_a_resumed_simulation_answers_nothing_again() -> None:
     release(resumed, "run", 2, once, fresh)  # it was paid before
 
 
-@given(st.sets(st.integers(0, 300), min_size=1), st.integers(0, 10**6))
-def test_indices_are_read_back(indices: set[int], offset: int) -> None:
-    ascending = sorted(index + offset for index in indices)
-    packed = json.loads(json.dumps(pack_indices(np.array(ascending))))
-    assert unpack_indices(packed).tolist() == ascending
-
-
-def damaged(record: dict[str, Any], change: Any) -> dict[str, Any]:
-    copied: dict[str, Any] = json.loads(json.dumps(record))
-    change(copied, copied["runs"][0], copied["runs"][0]["shapes"])
-    return copied
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda record, run, shapes: shapes[0].update(round=4),
-        lambda record, run, shapes: shapes[0].update(round=LARGEST_ROUND + 1),
-        lambda record, run, shapes: shapes[0].update(answered=[[1, "00" * 32, 0]]),
-        lambda record, run, shapes: shapes[0].update(answered=[[0, "00" * 32, 0]] * 2),
-        lambda record, run, shapes: shapes[0].update(kinds=[[7, 0]]),
-        lambda record, run, shapes: shapes.append(shapes[0]),
-        lambda record, run, shapes: run.update(clients=[1, 3]),
-        lambda record, run, shapes: run.update(clients={"first": -1, "bits": "wA=="}),
-        lambda record, run, shapes: run.update(shape_of=[1, "AQ=="]),
-        lambda record, run, shapes: run.update(rounds=[[[0, 1, "CggK"]]]),
-        lambda record, run, shapes: run.update(rounds=[[[0, 8, "CAAAAAEAAAAIAAAAAAAAAA=="]]]),
-        lambda record, run, shapes: run.update(rounds=[[[-1, 1, "Cgg="]]]),
-        lambda record, run, shapes: run.update(server=[[0, "zz"]]),
-        lambda record, run, shapes: record["runs"].append(run),
-        lambda record, run, shapes: record.update(events=[{"event": "PureReport", "epsilon": "5"}]),
-    ],
-)
-def test_a_damaged_record_is_refused(change: Any) -> None:
-    ledger = MemoryLedger()
-    for client, rounds in ((1, (1, 3)), (2, (3,))):
-        for round in rounds:
-            charge(ledger, client, round, ONE)
-    record = ledger.to_record()
-    assert MemoryLedger.from_record(damaged(record, lambda *_: None)).to_record() == record
-    with pytest.raises(ConfigError, match="damaged"):
-        MemoryLedger.from_record(damaged(record, change))
-
-
 # Worker processes
 
 
@@ -226,11 +176,10 @@ def test_an_older_worker_does_not_undo_anything() -> None:
     older = ledger.extract([0])
     charge(ledger, 0, 4, ONE)
     charge(older, 0, 2, OTHER)
-    record = MemoryLedger()
-    for round, event in ((1, ONE), (2, OTHER), (4, ONE)):
-        charge(record, 0, round, event)
-    ledger.absorb(older)
-    assert ledger.releases("run") == record.releases("run")
+    before = ledger.to_record()
+    with pytest.raises(AskedOtherwise):
+        ledger.absorb(older)
+    assert ledger.to_record() == before
     with pytest.raises(NoLongerKept):
         charge(ledger, 0, 3, ONE)
     charge(ledger, 0, 4, ONE)

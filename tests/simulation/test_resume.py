@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ import fedldp
 from fedldp.core.errors import ConfigError
 from fedldp.core.locks import Held
 from fedldp.ledgers.columns import MemoryLedger
+from fedldp.ledgers.protocol import DIGEST_BYTES
 from fedldp.protocol.roles import State
 from fedldp.protocol.server_loop import Round
 from fedldp.protocol.wire import pack_arrays, read_arrays
@@ -235,29 +238,26 @@ def size_of(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def rewritten(changes: Mapping[str, Any] | None = None, **arrays: Any) -> Callable[[Path], object]:
-    """Return a function that changes some arrays of a checkpoint, and entries of its document."""
+def rewritten(**changes: Any) -> Callable[[Path], object]:
+    """Return a function that writes a checkpoint anew, with other entries in its document."""
 
     def act(path: Path) -> None:
-        old = dict(read_arrays(path.read_bytes()))
-        document = {**json.loads(old["document"].tobytes()), **(changes or {})}
-        old["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
-        path.write_bytes(pack_arrays({**old, **arrays}))
+        arrays = dict(read_arrays(path.read_bytes()[:-DIGEST_BYTES]))
+        document = json.loads(zlib.decompress(arrays["document"].tobytes())) | changes
+        arrays["document"] = np.frombuffer(zlib.compress(json.dumps(document).encode()), np.uint8)
+        content = pack_arrays(arrays)
+        path.write_bytes(content + hashlib.sha256(content).digest())
 
     return act
 
 
-def without(name: str) -> Callable[[Path], object]:
-    """Return a function that removes an array of a checkpoint, or an entry of its document."""
+def changed(place: float) -> Callable[[Path], object]:
+    """Return a function that changes one bit of a file, at a part of its length."""
 
     def act(path: Path) -> None:
-        arrays = dict(read_arrays(path.read_bytes()))
-        document = json.loads(arrays["document"].tobytes())
-        for place in (arrays, document):
-            place.pop(name, None)
-        if name != "document":
-            arrays["document"] = np.frombuffer(json.dumps(document).encode(), np.uint8)
-        path.write_bytes(pack_arrays(arrays))
+        content = bytearray(path.read_bytes())
+        content[int(place * (len(content) - 1))] ^= 1
+        path.write_bytes(content)
 
     return act
 
@@ -272,20 +272,14 @@ def become_a_folder(path: Path) -> None:
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
-    "cut in its tensors": written(lambda old: old[:-3]),
+    "cut at its end": written(lambda old: old[:-3]),
+    "empty": written(lambda old: b""),
     "a folder": become_a_folder,
     "another file": written(lambda old: save({"weights": np.zeros(650, np.float32)})),
-    "no document": without("document"),
-    "a document that is no JSON": rewritten(document=np.frombuffer(b"{not", np.uint8)),
-    "too few weights": rewritten(weights=np.zeros(649, np.float32)),
-    "weights NaN": rewritten(weights=np.full(650, np.nan, np.float32)),
-    "an array that is of no state": rewritten(radii=np.zeros(2)),
-    "no round": without("round"),
-    "a round beyond": rewritten({"round": 99, "rounds": []}),
-    "no ledger": without("ledger"),
-    "a ledger of an unknown event": rewritten({"ledger": {"events": [{"event": "x"}], "runs": []}}),
-    "a ledger of other rounds": rewritten({"ledger": {"events": [], "runs": []}}),
-    "another configuration": rewritten({"config": "0" * 64}),
+    **{f"a bit at {place}": changed(place) for place in (0, 0.1, 0.5, 0.9, 1)},
+    "of another version": rewritten(ledger={}),
+    "a ledger of other rounds": rewritten(ledger={"events": [], "runs": []}),
+    "another configuration": rewritten(config="0" * 64),
 }
 
 

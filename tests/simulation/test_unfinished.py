@@ -38,9 +38,9 @@ from fedldp.protocol.wire import (
     Refusal,
     Report,
     RoundRequest,
-    read_arrays,
 )
 from fedldp.reporting import words
+from fedldp.reporting.record import RunFolder
 from fedldp.simulation import participation
 from fedldp.simulation.engine import Result, simulate
 from fedldp.simulation.evaluating import evaluate
@@ -382,8 +382,10 @@ AVERAGED = "composed-balanced"
 STATED = ("ldp_fl-budget", "ldp_fl-budget-own", "person_dp_sgd")
 
 
-def checkpoint_of(folder: Path) -> dict[str, Any]:
-    return dict(read_arrays((folder / "checkpoint").read_bytes()))
+def checkpoint_weights(folder: Path) -> Any:
+    saved = RunFolder(folder).read_checkpoint()
+    assert saved is not None
+    return saved[0].weights
 
 
 @pytest.mark.slow
@@ -406,9 +408,9 @@ def test_the_checkpoint_holds_the_model_of_every_system(tmp_path: Path, name: st
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_a_stopped_run_has_the_model_of_its_checkpoint(tmp_path: Path, rounds: int) -> None:
     cut(quick(), tmp_path / "run", rounds)
-    state, found = checkpoint_of(tmp_path / "run"), weights_of(tmp_path / "run")
+    saved, found = checkpoint_weights(tmp_path / "run"), weights_of(tmp_path / "run")
     vector = np.concatenate([each.ravel() for each in found.values()])
-    assert vector.tobytes() == state["weights"].tobytes()
+    assert vector.tobytes() == saved.tobytes()
     line = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1]
     scores = evaluate(tmp_path / "run")
     assert scores["accuracy"] == pytest.approx(json.loads(line)["accuracy"])
@@ -422,7 +424,7 @@ def test_the_model_of_a_stopped_run_is_averaged_as_it_was_tested(tmp_path: Path)
     recipe, settings = RUNS[AVERAGED]
     cut(resolve(recipe, [*settings, "average=1.0"]), tmp_path / "run", 2)
     vector = np.concatenate([each.ravel() for each in weights_of(tmp_path / "run").values()])
-    assert not np.array_equal(vector, checkpoint_of(tmp_path / "run")["weights"])
+    assert not np.array_equal(vector, checkpoint_weights(tmp_path / "run"))
     line = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1]
     assert evaluate(tmp_path / "run")["accuracy"] == pytest.approx(json.loads(line)["accuracy"])
 

@@ -498,7 +498,8 @@ def unfolded(history: Counter[Event]) -> Counter[Event]:
     return counts
 
 
-def drawn_once(event: Event) -> dict[tuple[Side, str], Event]:
+@lru_cache(maxsize=1024)
+def drawn_once(event: Event) -> Mapping[tuple[Side, str], Event]:
     """Return the parts of ``event`` that are drawn once, keyed by side and identity."""
     seen = [(side, on_side(event, side)) for side in SIDES]
     contents = [(side, each, content_of(each)) for side, each in seen]

@@ -29,7 +29,6 @@ from fedldp.core.errors import AskedOtherwise, ConfigError, NoLongerKept, Privac
 from fedldp.core.numbers import check_count
 from fedldp.ledgers.budget import Budget, admit_by_all, each_of
 from fedldp.ledgers.protocol import (
-    DIGEST_BYTES,
     Clients,
     Holds,
     Place,
@@ -55,14 +54,6 @@ LARGEST_CLIENT = 10**8 - 1
 
 _FEW_HISTORIES = 1000
 """How many histories may be stored before unused ones are dropped."""
-
-_PART = 2**16
-"""How many clients of a record are checked at once."""
-
-_DAMAGE = (ConfigError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError)
-
-History = tuple[tuple[Event, int], ...]
-"""What a client released in a run: events, each with its number of releases."""
 
 
 class MemoryLedger:
@@ -158,16 +149,15 @@ class MemoryLedger:
         Without ``keeps_answers`` there are no bytes to return.
         """
         places = _checked(place, clients)
-        if self._all_may(place, event, places, max_rounds, holds):
-            return [None] * places.size
+        first, groups = self._alike(place, event, places, max_rounds, holds)
         found: list[Verdict] = []
-        for client in places.tolist():
+        for client in places[first].tolist():
             try:
                 known = self._admit(place, event, client, max_rounds, holds)
                 found.append(self._kept(place, client) if known else None)
             except PrivacyError as error:
                 found.append(error)
-        return found
+        return [found[group] for group in groups]
 
     def release(
         self,
@@ -188,12 +178,11 @@ class MemoryLedger:
                 released.
         """
         places = _checked(place, clients)
-        before: list[bool] = []  # which clients released this before
-        if not self._all_may(place, event, places, max_rounds, always):
-            before = [
-                self._admit(place, event, client, max_rounds, always, anew=event)
-                for client in places.tolist()
-            ]
+        first, groups = self._alike(place, event, places, max_rounds, always)
+        released = [  # whether a group's clients released this before
+            self._admit(place, event, client, max_rounds, always, anew=event)
+            for client in places[first].tolist()
+        ]
         made = make()
         _check_rows(made, places.size)
         flat = np.ascontiguousarray(made) if isinstance(made, np.ndarray) else made
@@ -202,11 +191,11 @@ class MemoryLedger:
             return made
         kept = self._run(place.run)
         answer = AnswerRecord(place.round, place.phase, place.request, event)
-        if not any(before):
+        if not any(released):
             kept.count(places, answer, digests)
             self._keep(place, places, made)
             return made
-        known = np.array(before)
+        known = np.array(released)[groups]
         kept.count(places[~known], answer, np.array(digests, np.uint64)[~known].tolist())
         new = np.flatnonzero(~known)
         self._keep(place, places[new], (made[at] for at in new.tolist()))
@@ -223,11 +212,11 @@ class MemoryLedger:
         return small
 
     def absorb(self, other: MemoryLedger) -> None:
-        """Add everything that another ledger has counted; a release that is in both counts once.
+        """Take over what another process has counted in a ledger that ``extract`` has returned.
 
         Raises:
-            AskedOtherwise: a client's releases differ between the ledgers. This ledger then holds
-                at least what it held before.
+            AskedOtherwise: the other ledger lacks a release of one of its clients. This ledger then
+                holds at least what it held before.
         """
         for name, run in other._runs.items():
             self._run(name).absorb(run)
@@ -245,45 +234,44 @@ class MemoryLedger:
         """Return the ledger that a record describes, under ``budget``.
 
         The ledger refuses to repeat earlier answers, because it can no longer check that the
-        repeated bytes would be the same.
-
-        Raises:
-            ConfigError: the record is damaged.
+        repeated bytes would be the same. Whoever stores the record must detect damage to it.
         """
-        ledger = cls(budget)
-        try:
-            events = dict(enumerate(map(from_record, record["events"])))
-            ledger._runs = {each["run"]: run_from_record(each, events) for each in record["runs"]}
-            if len(ledger._runs) < len(record["runs"]):
-                raise ConfigError("a run appears twice")
-        except _DAMAGE as error:
-            raise ConfigError(f"the ledgers' record is damaged: {error}") from error
+        ledger, events = cls(budget), [from_record(event) for event in record["events"]]
+        ledger._runs = {each["run"]: run_from_record(each, events) for each in record["runs"]}
         return ledger
 
-    def _all_may(
+    def _alike(
         self,
         place: Place,
         event: Event,
         clients: Places,
         max_rounds: int | None,
         holds: Holds,
-    ) -> bool:
-        """Return whether every client may release ``event`` now, and none has released it yet."""
-        if clients.size == 1:
-            return False  # checking a single client with ``_admit`` is quicker
+    ) -> tuple[list[int], list[int]]:
+        """Group clients that get the same verdict, because they have released the same.
+
+        Returns:
+            The place in ``clients`` of the first client of each group, and each client's group.
+        """
+        each_alone = list(range(clients.size))
+        if clients.size <= 1:
+            return each_alone, each_alone
         known = self._runs.get(place.run) or RunHistory()
         rows = known.rows(clients)
         if not known.await_answers(rows, place.round, place.phase):
-            return False
-        once = holds is not always and draws_once(event)
-        if once or max_rounds is not None:
+            return each_alone, each_alone
+        # Without a budget, only this run's events matter, not how often each was released.
+        columns = known.told_apart(rows, times=bool(self.budgets))
+        if self.budgets:
+            for run in self._runs.values():
+                if run is not known:
+                    columns += run.told_apart(run.rows(clients), times=True)
+        if max_rounds is not None:
             done = known.rounds_before(rows, place.round)
-            if max_rounds is not None and done.max(initial=0) >= max_rounds:
-                return False
-            if once and not all(map(holds, clients[done > 0].tolist())):
-                return False
-        others = [each for name, each in self._runs.items() if name != place.run]
-        return all_covered(self.budgets, event, clients, known, others)
+            columns.append(np.where(done < max_rounds, 0, done))
+        if holds is not always and draws_once(event):
+            columns.append(np.array([holds(client) for client in clients.tolist()]))
+        return _groups(columns)
 
     def _admit(
         self,
@@ -460,27 +448,11 @@ class ClientHistory(NamedTuple):
             kinds = (*kinds, (event, phase))
         return ClientHistory(round, answered, kinds), kinds.index((event, phase))
 
-    def merged(self, other: ClientHistory) -> tuple[ClientHistory, list[int]]:
-        """Return the joint history of a client that two ledgers know, and the indices of its kinds.
-
-        Returns:
-            The joint history, which lists this history's kinds first, and the index in it of each
-            kind in ``other``.
-
-        Raises:
-            AskedOtherwise: the two histories answer a phase of their latest round differently.
-        """
-        kinds = (*self.kinds, *(kind for kind in other.kinds if kind not in self.kinds))
-        latest = max(self, other, key=lambda history: history.round)
-        answered = {each[0]: each for each in latest.answered}
-        if self.round == other.round:
-            for each in (*self.answered, *other.answered):
-                if answered.setdefault(each[0], each) != each:
-                    raise AskedOtherwise(f"round {self.round} was released for two requests")
-        in_order = tuple(answered[phase] for phase in sorted(answered))
-        return ClientHistory(latest.round, in_order, kinds), [
-            kinds.index(kind) for kind in other.kinds
-        ]
+    def continues(self, other: ClientHistory) -> bool:
+        """Return whether a client with the history ``other`` may have this one later."""
+        if self.kinds[: len(other.kinds)] != other.kinds or self.round < other.round:
+            return False
+        return self.round > other.round or set(self.answered) >= set(other.answered)
 
 
 NOTHING = ClientHistory(-1, (), ())
@@ -605,8 +577,14 @@ class RunHistory:
             times: whether histories that differ only in the number of releases count as different.
         """
         found, place = np.unique(self.history_of[rows], return_inverse=True)
-        # Histories that are derived from each other share one ``kinds`` object.
-        kinds = np.array([id(self.histories[number].kinds) for number in found.tolist()], np.int64)
+        numbers: dict[object, int] = {}
+        kinds = np.array(
+            [
+                numbers.setdefault(self.histories[number].kinds, len(numbers))
+                for number in found.tolist()
+            ],
+            np.int64,
+        )
         nothing = np.zeros(rows.size, np.int64)
         counts = (
             sum((np.bitwise_count(word[rows]) for word in words.values()), nothing)
@@ -676,42 +654,52 @@ class RunHistory:
         return small
 
     def absorb(self, other: RunHistory) -> None:
-        """Add everything that ``other`` has counted; a release that is in both counts once.
+        """Take over what was counted in ``other``, which ``extract`` has returned.
 
         Raises:
-            AskedOtherwise: a client's releases differ between the runs. This run then holds what it
+            AskedOtherwise: ``other`` lacks a release that this run has. This run then holds what it
                 held before.
         """
         clients, theirs = other.known()
         mine = self.rows(clients)
+        if not self._is_part_of(other, mine, theirs):
+            raise AskedOtherwise("a client's releases were counted differently in two places")
         self._forget_histories()
-        pairs = list(
-            zip(self.history_of[mine].tolist(), other.history_of[theirs].tolist(), strict=True)
-        )
-        merged = {(a, b): self.histories[a].merged(other.histories[b]) for a, b in set(pairs)}
-        # Group clients by pairs of ``kinds``, because there are few; histories also differ in their
-        # latest rounds.
-        alike = [(id(self.histories[a].kinds), id(other.histories[b].kinds)) for a, b in pairs]
-        parts = []
-        numbers = {pair: number for number, pair in enumerate(dict.fromkeys(alike))}
-        of_client = np.array([numbers[pair] for pair in alike], np.int64)
-        for number in numbers.values():
-            there = np.flatnonzero(of_client == number)
-            a, b = pairs[there[0]]
-            kinds = range(len(other.histories[b].kinds))
-            words = [other.words_of(kind, theirs[there]) for kind in kinds]
-            self._check_rounds(self.histories[a], mine[there], other.histories[b], words)
-            parts.append((mine[there], merged[a, b][1], words))
-        self._check_answers(mine, other, theirs)
-        for rows, to_kinds, words in parts:
-            for kind, of_kind in zip(to_kinds, words, strict=True):
-                for word, bits in of_kind.items():
-                    self.word(kind, word)[rows] |= bits
-        self._take_answers(mine, other, theirs)
-        to = {pair: self.number(history) for pair, (history, _) in merged.items()}
-        self.history_of[mine] = [to[pair] for pair in pairs]
+        to = dict.fromkeys(other.history_of[theirs].tolist(), 0)
+        for number in to:
+            to[number] = self.number(other.histories[number])
+        self.history_of[mine] = [to[number] for number in other.history_of[theirs].tolist()]
+        for kind in range(len(other.words)):
+            for word, bits in other.words_of(kind, theirs).items():
+                self.word(kind, word)[mine] = bits
+        for phase in self.answers.keys() | other.answers.keys():
+            self._answers(phase)[mine] = other._answers(phase)[theirs]
         for event, rounds in other.server.items():
             self.server[event] = self.server.get(event, 0) | rounds
+
+    def _is_part_of(self, other: RunHistory, mine: Places, theirs: Places) -> bool:
+        """Return whether ``other`` has all that clients released here, with the same answers.
+
+        Args:
+            other: the other run.
+            mine: the clients' rows here.
+            theirs: their rows in ``other``.
+        """
+        numbers, later = self.history_of[mine], other.history_of[theirs]
+        pairs = set(zip(numbers.tolist(), later.tolist(), strict=True))
+        if not all(other.histories[b].continues(self.histories[a]) for a, b in pairs):
+            return False
+        for kind in range(len(self.words)):
+            found = other.words_of(kind, theirs)
+            for word, bits in self.words_of(kind, mine).items():
+                if (bits & ~found.get(word, np.uint32(0))).any():
+                    return False
+        same = _rounds(self)[numbers] == _rounds(other)[later]
+        for phase, digests in self.answers.items():
+            kept = digests[mine]
+            if (same & (kept > 0) & (kept != other._answers(phase)[theirs])).any():
+                return False
+        return True
 
     def words_of(self, kind: int, rows: Places) -> RoundWords:
         """Return the rounds in which clients released one kind, given by its index."""
@@ -739,36 +727,6 @@ class RunHistory:
         if phase not in self.answers:
             self.answers[phase] = np.zeros(self.history_of.size, np.uint64)
         return self.answers[phase]
-
-    def _check_rounds(
-        self, mine: ClientHistory, rows: Places, theirs: ClientHistory, words: list[RoundWords]
-    ) -> None:
-        """Raise AskedOtherwise if a client released two events in one phase of a round."""
-        for kind, (event, phase) in enumerate(mine.kinds):
-            for (other, there), of_other in zip(theirs.kinds, words, strict=True):
-                if there == phase and other != event:
-                    done = self.words_of(kind, rows)
-                    if any((done[word] & of_other[word]).any() for word in done.keys() & of_other):
-                        raise AskedOtherwise(f"a round was released as {event}, and as {other}")
-
-    def _check_answers(self, mine: Places, other: RunHistory, theirs: Places) -> None:
-        """Refuse another run in which a request from the latest rounds has a different answer."""
-        same = _rounds(self)[self.history_of[mine]] == _rounds(other)[other.history_of[theirs]]
-        for phase in self.answers.keys() & other.answers.keys():
-            one, two = self.answers[phase][mine], other.answers[phase][theirs]
-            if (same & (one > 0) & (two > 0) & (one != two)).any():
-                raise AskedOtherwise(f"phase {phase} of a round has two different answers")
-
-    def _take_answers(self, mine: Places, other: RunHistory, theirs: Places) -> None:
-        """Take over another run's latest answers; call this before histories change."""
-        ours = _rounds(self)[self.history_of[mine]]
-        latest = _rounds(other)[other.history_of[theirs]]
-        for answers in self.answers.values():
-            answers[mine[latest > ours]] = 0
-        for phase, digests in other.answers.items():
-            there = (latest >= ours) & (digests[theirs] > 0)
-            if there.any():
-                self._answers(phase)[mine[there]] = digests[theirs[there]]
 
     def _forget_histories(self) -> None:
         """Drop histories that no client has, once there are many."""
@@ -805,65 +763,22 @@ def _longer(column: NDArray[Any], size: int) -> NDArray[Any]:
     return grown
 
 
-# Whether clients may release an event
+def _groups(columns: Sequence[NDArray[np.integer]]) -> tuple[list[int], list[int]]:
+    """Group rows that are equal in each column.
 
-
-def all_covered(
-    budgets: tuple[Budget, ...],
-    event: Event,
-    clients: Places,
-    run: RunHistory,
-    others: Sequence[RunHistory],
-) -> bool:
-    """Return whether each client may release ``event`` in ``run``, given its earlier releases.
-
-    Clients with equal histories are checked once.
-
-    Args:
-        budgets: the budgets of each client, which cover all runs.
-        event: the event to release.
-        clients: their indices.
-        run: the run of the release.
-        others: all other runs.
+    Returns:
+        The first row of each group, ascending, and the group of each row.
     """
-    # Without a budget, only this run's events matter, not how often each was released.
-    counting = bool(budgets)
-    runs = [(each, each.rows(clients)) for each in ((run, *others) if counting else (run,))]
-    columns = [column for each, rows in runs for column in each.told_apart(rows, times=counting)]
-    return all(
-        _covered(budgets, event, *(each.history(int(rows[place])) for each, rows in runs))
-        for place in _unlike(columns)
-    )
-
-
-@functools.lru_cache(maxsize=2**12)
-def _covered(
-    budgets: tuple[Budget, ...], event: Event, this_run: History, *other_runs: History
-) -> bool:
-    """Return whether a client with these histories may release ``event``."""
-    before = [event for event, _ in this_run]
-    try:
-        price(event, "pure", before)
-        runs = (this_run, *other_runs)
-        spent = [sum(map(budget.price_of_run, runs), Fraction(0)) for budget in budgets]
-        admit_by_all(budgets, event, spent, before)
-    except PrivacyError:
-        return False
-    return True
-
-
-def _unlike(columns: Sequence[NDArray[np.integer]]) -> list[int]:
-    """Return the index of one row for each combination of column values."""
     code = np.zeros(columns[0].size, np.int64)
-    first = code[:1]
     for column in columns:
         if column.size and (column != column[0]).any():
             found, place = np.unique(column, return_inverse=True)
-            _, first, code = np.unique(
-                code * found.size + place, return_index=True, return_inverse=True
-            )
-    places: list[int] = first.tolist()
-    return places
+            _, code = np.unique(code * found.size + place, return_inverse=True)
+    if code.size and not code.any():
+        return [0], code.tolist()
+    _, first, code = np.unique(code, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return first[order].tolist(), np.argsort(order)[code].tolist()
 
 
 def indices_of(clients: NDArray[np.integer] | Sequence[int]) -> Places:
@@ -906,14 +821,10 @@ def run_to_record(run: RunHistory, events: dict[Event, int]) -> dict[str, Any]:
         return events.setdefault(event, len(events))
 
     clients, rows = run.known()
-    numbers = run.history_of[rows]
-    first = np.full(len(run.histories), numbers.size, np.int32)
-    first[numbers[::-1]] = np.arange(numbers.size, dtype=np.int32)[::-1]  # the last write wins
-    order = np.argsort(first, kind="stable")[: np.count_nonzero(first < numbers.size)]
-    histories = [run.histories[number] for number in order.tolist()]
-    to = np.zeros(len(run.histories), np.int32)
-    to[order] = np.arange(order.size)
-    kinds = np.array([len(history.kinds) for history in run.histories], np.int32)
+    first, shape_of = _groups([run.history_of[rows]])
+    histories = [run.client_history(row) for row in rows[first].tolist()]
+    there = np.zeros(clients.max(initial=-1) + 1, np.bool_)
+    there[clients] = True
     return {
         "shapes": [
             {
@@ -923,157 +834,42 @@ def run_to_record(run: RunHistory, events: dict[Event, int]) -> dict[str, Any]:
             }
             for history in histories
         ],
-        "clients": pack_indices(clients),
-        "shape_of": _pack(to[numbers]),
+        "clients": _text(np.packbits(there)),
+        "shape_of": _text(np.array(shape_of, np.uint32)),
         "rounds": [
-            [
-                [word, *_pack(bits)]
-                for word, bits in run.words_of(kind, rows[kinds[numbers] > kind]).items()
-            ]
-            for kind in range(kinds[order].max(initial=0))
+            [[word, _text(bits)] for word, bits in run.words_of(kind, rows).items()]
+            for kind in range(max((len(history.kinds) for history in histories), default=0))
         ],
         "server": [[place(event), f"{rounds:x}"] for event, rounds in run.server.items()],
     }
 
 
-def run_from_record(record: Mapping[str, Any], events: Mapping[int, Event]) -> RunHistory:
-    """Return the run that a record describes, with the answered requests but not the answers.
-
-    Raises:
-        ConfigError, LookupError, ValueError, TypeError: the record is damaged.
-    """
+def run_from_record(record: Mapping[str, Any], events: Sequence[Event]) -> RunHistory:
+    """Return the run that a record describes, with the answered requests but not the answers."""
     run = RunHistory()
     run.server = {events[place]: int(rounds, 16) for place, rounds in record["server"]}
-    numbers = [run.number(_history_from_record(each, events)) for each in record["shapes"]]
-    if len(set(numbers)) < len(numbers):
-        raise ConfigError("a history appears twice")
-    rows = run.rows(unpack_indices(record["clients"]))
-    of_client = _unpack(record["shape_of"], rows.size)
-    if of_client.max(initial=0) >= max(1, len(numbers)):
-        raise ConfigError("a client has no history")
-    run.history_of[rows] = np.array(numbers, np.int32)[of_client]
-    counts = np.array([len(history.kinds) for history in run.histories], np.int32)
-    kinds = counts[run.history_of[rows]]
-    if kinds.max(initial=0) != len(record["rounds"]):
-        raise ConfigError("it has rounds of an unknown kind")
+    numbers = [
+        run.number(
+            ClientHistory(
+                shape["round"],
+                tuple((x, bytes.fromhex(asked), events[e]) for x, asked, e in shape["answered"]),
+                tuple((events[event], phase) for event, phase in shape["kinds"]),
+            )
+        )
+        for shape in record["shapes"]
+    ]
+    rows = run.rows(np.flatnonzero(np.unpackbits(_column(record["clients"], "u1"))))
+    run.history_of[rows] = np.array(numbers, np.int32)[_column(record["shape_of"], "<u4")]
     for kind, words in enumerate(record["rounds"]):
-        there = rows[kinds > kind]
-        for word, *packed in words:
-            check_count("word", word)
-            bits = _unpack(packed, there.size)
-            if word > LARGEST_ROUND // WORD or bits.max() >= 1 << WORD:
-                raise ConfigError("a word of rounds is damaged")
-            run.word(kind, word)[there] = bits
-    _check_rounds(run, rows)
+        for word, bits in words:
+            run.word(kind, word)[rows] = _column(bits, "<u4")
     return run
 
 
-def _history_from_record(record: Mapping[str, Any], events: Mapping[int, Event]) -> ClientHistory:
-    answered = tuple((x, bytes.fromhex(asked), events[e]) for x, asked, e in record["answered"])
-    kinds = tuple((events[event], phase) for event, phase in record["kinds"])
-    for phase in (*(x for x, _, _ in answered), *(x for _, x in kinds)):
-        check_count("phase", phase)
-    check_count("round", record["round"])
-    if record["round"] > LARGEST_ROUND:
-        raise ConfigError("a round's number is too large")
-    if any(len(request) != DIGEST_BYTES for _, request, _ in answered):
-        raise ConfigError("a request's digest is truncated")
-    once = len({x for x, _, _ in answered}) == len(answered) and len(set(kinds)) == len(kinds)
-    if not (answered and once and {(event, x) for x, _, event in answered} <= set(kinds)):
-        raise ConfigError("the latest answers are damaged")
-    return ClientHistory(record["round"], answered, kinds)
+def _text(column: NDArray[np.uint8] | NDArray[np.uint32]) -> str:
+    little_endian = column.astype(column.dtype.newbyteorder("<"), copy=False)
+    return base64.b64encode(little_endian.tobytes()).decode()
 
 
-def _check_rounds(run: RunHistory, rows: Places) -> None:
-    """Raise ConfigError unless clients' latest releases match their histories.
-
-    No release may be later than its client's latest round. The last release of each kind must be in
-    the latest round if that round has an answer of this kind, and in an earlier round otherwise.
-    """
-    rounds = np.array([history.round for history in run.histories])
-    counts = np.array([len(history.kinds) for history in run.histories])
-    for kind in range(counts.max()):
-        is_last = np.array([_is_last(history, kind) for history in run.histories])
-        for part in np.array_split(rows, 1 + rows.size // _PART):  # to save memory
-            numbers = run.history_of[part]
-            latest, last, has = rounds[numbers], is_last[numbers], counts[numbers] > kind
-            found = np.full(part.size, -1, np.int64)
-            for word, bits in run.words_of(kind, part).items():
-                _, width = np.frexp(bits.astype(np.float64))  # a word without bits has width 0
-                found = np.where(width > 0, word * WORD + width - 1, found)
-            sound = np.where(last, found == latest, (found >= 0) & (found < latest))
-            if not np.where(has, sound, found < 0).all():
-                raise ConfigError("a latest round is damaged")
-
-
-def _is_last(history: ClientHistory, kind: int) -> bool:
-    return history.kinds[kind : kind + 1] in [((event, x),) for x, _, event in history.answered]
-
-
-def pack_indices(indices: Places) -> list[int] | dict[str, Any]:
-    """Return ascending indices as the ends of their ranges, or as bits, whichever is shorter.
-
-    >>> pack_indices(np.array([0, 1, 2, 7]))
-    [0, 2, 7, 7]
-    """
-    if not indices.size:
-        return []
-    if indices[-1] - indices[0] == indices.size - 1:
-        return [int(indices[0]), int(indices[-1])]
-    ends = np.flatnonzero(np.diff(indices) != 1)
-    first, last = indices[np.append(0, ends + 1)], indices[np.append(ends, indices.size - 1)]
-    span = int(indices[-1] - indices[0]) + 1
-    if 16 * first.size <= span / 6:  # estimates how many characters each form takes
-        return np.stack([first, last], axis=1).ravel().tolist()
-    there = np.zeros(span, np.bool_)
-    there[indices - indices[0]] = True
-    return {"first": int(indices[0]), "bits": _text(np.packbits(there))}
-
-
-def unpack_indices(packed: list[int] | Mapping[str, Any]) -> Places:
-    """Return the indices that ``pack_indices`` has packed.
-
-    Raises:
-        ConfigError, LookupError, ValueError, TypeError: the packed indices are damaged.
-    """
-    if isinstance(packed, Mapping):
-        first = packed["first"]
-        check_count("client", first)
-        bits = np.unpackbits(_bytes(packed["bits"]))
-        found: Places = np.flatnonzero(bits) + min(first, LARGEST_CLIENT)
-    else:
-        for index in packed:
-            check_count("client", index)
-        pairs = list(zip(packed[::2], packed[1::2], strict=True))
-        ascending = all(a <= b <= LARGEST_CLIENT for a, b in pairs)
-        if not ascending or any(b >= a for (_, b), (a, _) in itertools.pairwise(pairs)):
-            raise ConfigError("ranges of clients are damaged")
-        found = np.concatenate([np.zeros(0, np.int64), *(np.arange(a, b + 1) for a, b in pairs)])
-    if found.max(initial=0) > LARGEST_CLIENT:
-        raise ConfigError("a client's number is too large")
-    return found
-
-
-def _pack(column: NDArray[Any]) -> list[int | str]:
-    """Return the bytes per integer and the integers as a string; one integer if all are equal."""
-    width = next(n for n in (1, 2, 4, 8) if int(column.max(initial=0)) < 256**n)
-    alike = column.size > 0 and bool((column == column[0]).all())
-    return [width, _text((column[:1] if alike else column).astype(f"<u{width}"))]
-
-
-def _unpack(packed: Sequence[Any], count: int) -> NDArray[Any]:
-    width, text = packed
-    if width not in (1, 2, 4, 8):
-        raise ConfigError(f"a column cannot have {width!a:.20} bytes per integer")
-    values = _bytes(text).view(f"<u{width}")
-    if values.size not in (1, count) or (values.size and not count):
-        raise ConfigError("a column is truncated")
-    return np.broadcast_to(values, count)
-
-
-def _text(column: NDArray[Any]) -> str:
-    return base64.b64encode(column.tobytes()).decode()
-
-
-def _bytes(text: str) -> NDArray[np.uint8]:
-    return np.frombuffer(base64.b64decode(text, validate=True), np.uint8)
+def _column(text: str, dtype: str) -> NDArray[Any]:
+    return np.frombuffer(base64.b64decode(text, validate=True), dtype)

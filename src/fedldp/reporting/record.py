@@ -26,6 +26,7 @@ import os
 import platform
 import shlex
 import shutil
+import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -44,6 +45,7 @@ from fedldp.core.errors import FedldpError, RunError
 from fedldp.core.locks import LOCK, missing_folders, remove_empty, sync
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
+from fedldp.ledgers.protocol import DIGEST_BYTES
 from fedldp.protocol.roles import State
 from fedldp.protocol.server_loop import Round
 from fedldp.protocol.wire import pack_arrays, read_arrays
@@ -186,13 +188,14 @@ class RunFolder:
         new = rounds[self._metrics.count :]
         document = {
             "config": self.digest,
-            "round": state.round,
             "earlier": self._metrics.noted(),
             "rounds": [asdict(r) for r in new],
             "ledger": ledger.to_record(),
         }
-        arrays[_DOCUMENT] = np.frombuffer(json.dumps(document).encode(), np.uint8)
-        replace_file(self.path / "checkpoint", pack_arrays(arrays))
+        packed = zlib.compress(json.dumps(document).encode(), level=1)
+        arrays[_DOCUMENT] = np.frombuffer(packed, np.uint8)
+        content = pack_arrays(arrays)
+        replace_file(self.path / "checkpoint", content + hashlib.sha256(content).digest())
         self.write_metrics(rounds, synced=len(new) >= together)
 
     @cached_property
@@ -233,9 +236,12 @@ class RunFolder:
         if not path.exists():
             return None
         try:
-            arrays = dict(read_arrays(path.read_bytes()))
-            document = json.loads(arrays.pop(_DOCUMENT).tobytes())
-            config, round = document["config"], document["round"]
+            whole = path.read_bytes()
+            content, digest = whole[:-DIGEST_BYTES], whole[-DIGEST_BYTES:]
+            if hashlib.sha256(content).digest() != digest:
+                raise RunError("its bytes have changed")
+            arrays = dict(read_arrays(content))
+            document = json.loads(zlib.decompress(arrays.pop(_DOCUMENT).tobytes()))
             earlier = map(json.loads, self._metrics.restore(document["earlier"]))
             rounds = [Round(**r) for r in (*earlier, *document["rounds"])]
             state = State(
@@ -245,19 +251,14 @@ class RunFolder:
             )
             ledger = MemoryLedger.from_record(document["ledger"], budgets)
         except (
-            KeyError, ValueError, TypeError, AttributeError, RecursionError, OSError, FedldpError
+            KeyError, ValueError, TypeError, AttributeError, OSError, zlib.error, FedldpError
         ) as error:  # fmt: skip
             raise RunError(f"{path} is damaged ({error}): start the run again") from error
-        if config != self.digest:
+        if document["config"] != self.digest:
             raise RunError(
                 f"{path}: it belongs to another configuration, so config.json has been "
                 "changed; restore that file, or start the run again"
             )
-        weights = state.weights
-        sound = weights.dtype == np.float32 and weights.ndim == 1 and np.isfinite(weights).all()
-        known = all(name.startswith(_STATE) for name in arrays)
-        if not sound or not known or round != state.round:
-            raise RunError(f"{path} is damaged: start the run again")
         return state, rounds, ledger
 
     def write_model(self, weights: Mapping[str, NDArray[Any]]) -> None:
