@@ -230,6 +230,22 @@ def test_a_table_in_a_pipe_has_one_line_a_row(
             assert line.endswith(row["description"])
 
 
+@pytest.mark.parametrize(
+    "command", [("account",), ("account", "ldpfl-digits"), ("show", "quickstart"), ("run", *SHORT)]
+)
+def test_what_goes_into_a_pipe_is_not_broken_into_lines(
+    fedldp_command: Any, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nothing depends on the width of a terminal, and a cell's text is not cut."""
+    told = []
+    for columns in ("40", "400"):
+        monkeypatch.setenv("COLUMNS", columns)
+        more = ("--out", str(tmp_path / columns)) if command[0] == "run" else ()
+        printed = fedldp_command(*command, *more).out.replace(str(tmp_path / columns), "FOLDER")
+        told.append(re.sub(r"\d", "#", printed))  # a run's seconds differ
+    assert told[0] == told[1] != ""
+
+
 def test_a_list_of_no_kind_is_a_summary(fedldp_command: Any) -> None:
     told = fedldp_command("list").out
     everything = document(fedldp_command("list", "--json").out)

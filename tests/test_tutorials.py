@@ -70,10 +70,9 @@ def blocks(page: str) -> list[Block]:
 
 
 def shows(wanted: str, printed: str) -> bool:
-    """Return whether ``printed`` holds the lines that a block shows, in their order."""
-    pattern = ".*".join(re.escape(part.strip()) for part in wanted.split("..."))
-    plain = "\n".join(line.rstrip() for line in printed.splitlines())
-    return re.search(pattern, plain, re.S) is not None
+    """Return whether ``printed`` holds the words that a block shows, in their order."""
+    pattern = ".*".join(re.escape(" ".join(part.split())) for part in wanted.split("..."))
+    return re.search(pattern, " ".join(printed.split())) is not None
 
 
 @dataclass

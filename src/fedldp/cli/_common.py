@@ -192,12 +192,12 @@ def say_missing(missing: Sequence[str], place: object) -> None:
         say(Console(stderr=True), "missing", f"{len(missing)} rows; {again}")
 
 
-def table_console() -> Console:
-    """Return a console for tables on stdout; if stdout is no terminal, each row is one line."""
+def table_console(*, stderr: bool = False) -> Console:
+    """Return a console on stdout, or stderr; into a file or pipe no row or sentence is broken."""
     from rich.console import Console
 
-    console = Console()
-    return console if console.is_terminal else Console(width=_UNBROKEN)
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=_UNBROKEN)
 
 
 def print_rows(result: Sweep | Compared, folder: str) -> None:

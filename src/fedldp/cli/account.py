@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fedldp.cli._common import print_json
+from fedldp.cli._common import print_json, table_console
 from fedldp.cli.options import DataDir, Json, Settings, recipe_names
 from fedldp.core.errors import ConfigError
 
@@ -32,8 +32,6 @@ def account(
 ) -> None:
     """Report what a run would protect, without training or reading built-in data sets."""
     from dataclasses import replace
-
-    from rich.console import Console
 
     from fedldp.core.kinds import SIMULATED
     from fedldp.core.numbers import SMALLEST_DELTA
@@ -63,4 +61,4 @@ def account(
         told = replace(privacy, warnings=warnings)  # this command simulates nothing
         setting = config.epsilon_in_words(privacy.guarantees)
         asked = lines.asked_for(config.model_dump())
-        text.print_statement(Console(), lines.asked_first(told, asked), setting)
+        text.print_statement(table_console(), lines.asked_first(told, asked), setting)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedldp.cli._common import print_json
+from fedldp.cli._common import print_json, table_console
 from fedldp.cli.options import DataDir, Json, Settings, file, folder
 
 
@@ -34,8 +34,6 @@ def ask(
     as_json: Json = False,
 ) -> None:
     """Ask the people of a table privately: class shares, columns, or how good a model is."""
-    from rich.console import Console
-
     from fedldp.reporting import text, words
     from fedldp.reporting.scores import answers_of
     from fedldp.simulation.asking import config_to_ask, lines_of, settings_from
@@ -59,7 +57,7 @@ def ask(
         }
         print_json(found)
         return
-    console = Console()
+    console = table_console()
     text.say_answers(console, words.asked(metrics, classes), words.unit_asked(config.model_dump()))
     if settings:
         text.say(console, "settings", "a file of settings may have these lines:")

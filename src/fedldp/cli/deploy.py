@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fedldp.cli._common import confirmed, one_place, print_json
+from fedldp.cli._common import confirmed, one_place, print_json, table_console
 from fedldp.cli.deploy_status import (
     Log,
     Metrics,
@@ -249,8 +249,6 @@ def invite(
     ],
 ) -> None:
     """Write a file that invites sites to a run, and the server's keys if it has none."""
-    from rich.console import Console
-
     from fedldp.deployment.certificates import check_host, write_server_keys
     from fedldp.deployment.identity import new_file
     from fedldp.deployment.joining import Invite, host_of
@@ -271,7 +269,7 @@ def invite(
         )
     planned.keep_initial(out)
     new_file(out, found.vouched(folder / "ca.pem").to_bytes(), 0o644)
-    _show(Console(), expected, found)
+    _show(table_console(), expected, found)
     typer.echo(f"wrote      {out}; send it to each site, which answers with: fedldp deploy join")
 
 
@@ -325,8 +323,6 @@ def join(
     yes: Yes = False,
 ) -> None:
     """Make a site's keys and policy, or add to them, and the file that answers an invite."""
-    from rich.console import Console
-
     from fedldp.deployment.acceptance import payable
     from fedldp.deployment.joining import POLICY, Terms, invite_for
     from fedldp.deployment.joining import join as join_run
@@ -341,7 +337,7 @@ def join(
     terms = Terms(data, budget, label_column, person_column, people, epsilon)
     invited = invite_for(terms, invite, place)
     joined = join_run(invited, site, terms, place, second_ledger=second_ledger, confirm=confirm)
-    console = Console()
+    console = table_console()
     _show(console, joined.expected, invited)
     _show_cost(
         console,
@@ -398,8 +394,6 @@ def admit(
     Changed keys take effect in all runs in this server's folder, including unfinished runs. If only
     changed keys are given, no agreement is written.
     """
-    from rich.console import Console
-
     from fedldp.deployment.identity import new_file, read_public
     from fedldp.deployment.initial import agreed_initial, beside
     from fedldp.deployment.joining import Invite
@@ -443,7 +437,7 @@ def admit(
     if as_json:
         print_json({"digest": agreement.digest.hex(), "words": words, **agreement.document})
         return
-    _show(Console(), agreement)
+    _show(table_console(), agreement)
     typer.echo(
         f"wrote      {out}; start `fedldp deploy server` and read the words to each site, which "
         f"accepts the agreement with: fedldp deploy accept {words}"
@@ -512,8 +506,6 @@ def accept(
     ] = None,
 ) -> None:
     """Show what an agreement protects and what it costs this site; accept it."""
-    from rich.console import Console
-
     from fedldp.deployment import acceptance
     from fedldp.deployment.agreement import Agreement
     from fedldp.deployment.checks import check_data, check_replaced
@@ -546,7 +538,7 @@ def accept(
     changed = check_replaced(terms, found, data)
     can_pay = acceptance.payable(terms, found)
     acceptance.check_can_pay(can_pay, rounds)
-    console = Console()
+    console = table_console()
     _show(console, found)
     if found.budgets or stay_at_sites(found.config):
         _show_own(console, found, terms, place)
@@ -700,7 +692,7 @@ def server(
     else:
         stated = not json_log and one_place() and served.privacy == served.agreement.planned
         text.print_result(
-            Console(),
+            table_console(),
             served.summary(),
             "the server's test set",
             asked_of(served.rounds),
@@ -765,8 +757,6 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Run a server and sites on this machine, and compare with the simulation."""
-    from rich.console import Console
-
     from fedldp.core.formatting import number
     from fedldp.deployment.demo import ROUNDING, run_demo
     from fedldp.reporting.text import print_statement, say, score_lines
@@ -782,7 +772,7 @@ def demo(
     if as_json:
         print_json(found.document())
         return
-    console = Console()
+    console = table_console()
     print_statement(console, found.privacy)
     for ledger in found.ledgers:
         spent = number(ledger.spent)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedldp.cli._common import print_json
+from fedldp.cli._common import print_json, table_console
 from fedldp.cli.options import DataDir, Json, file_option, folder_argument
 
 RunDir = Annotated[
@@ -48,7 +48,6 @@ def evaluate(
 
 
 def _print(found: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from fedldp.algorithms.answers import TWO_SIDED
@@ -56,7 +55,7 @@ def _print(found: dict[str, Any]) -> None:
     from fedldp.reporting.text import say, say_answers, score_lines
     from fedldp.reporting.words import answer
 
-    console = Console()
+    console = table_console()
     say(console, "tested on", f"{found['data']}, {found['examples']:,} examples")
     if found.get("threshold") is not None:
         least = f"its probability is at least {found['threshold']}"

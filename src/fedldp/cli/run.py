@@ -16,6 +16,7 @@ from fedldp.cli._common import (
     one_place,
     print_json,
     results_folder,
+    table_console,
 )
 from fedldp.cli.options import DataDir, Json, Settings, folder_option, recipe_names
 from fedldp.core.errors import ConfigError
@@ -67,8 +68,6 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train a model over simulated clients, and report what the run protected."""
-    from rich.console import Console
-
     from fedldp.reporting import text
     from fedldp.simulation.settings import to_toml
 
@@ -112,7 +111,7 @@ def run(
     else:
         config = result.config
         text.print_result(
-            Console(),
+            table_console(),
             result.summary(),
             config.composition.local.tested_on,
             result.metrics,
@@ -121,7 +120,7 @@ def run(
             stated=bool(shown) and shown[-1] == result.privacy and one_place(),
             told=begun is None and one_place() and not sys.stdout.isatty(),
         )
-        text.print_signal(Console(), result.rounds)
+        text.print_signal(table_console(), result.rounds)
 
 
 @contextmanager
@@ -169,12 +168,10 @@ def _simulate(
 
     In a terminal where a table of the rounds follows, the progress is removed at the end.
     """
-    from rich.console import Console
-
     from fedldp.reporting import lines, text
     from fedldp.reporting.progress import RunProgress
 
-    stderr = Console(stderr=True)
+    stderr = table_console(stderr=True)
     workers = at_most_cores(workers, stderr)
     notice_without_charts(stderr, f"fedldp report {folder.path if folder else out}")
 
