@@ -1,16 +1,20 @@
-"""Events whose author proves a curve of Renyi differential privacy."""
+"""Events whose author proves a curve of Renyi differential privacy, or a privacy profile."""
 
+import itertools
 import json
 import math
 from collections import Counter
 from fractions import Fraction
 
+import numpy as np
 import pytest
+from scipy.stats import norm
 
 from fedldp.accounting.accountants import loss_of
 from fedldp.accounting.events import (
     GaussianReport,
     PerPerson,
+    ProfileReport,
     PureReport,
     RenyiReport,
 )
@@ -20,13 +24,25 @@ from fedldp.accounting.prices import cost
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import statement
 from fedldp.core.errors import ConfigError
-from fedldp.core.kinds import RENYI_NOT_PURE, RENYI_OF_ONE
+from fedldp.core.kinds import PROFILE_OF_ONE, RENYI_NOT_PURE, RENYI_OF_ONE
+from fedldp.mechanisms import mechanisms
 
 ORDERS = [1 + each / 20 for each in range(1, 2000)]
 
 
 def gaussian_curve(rho, orders=ORDERS):
     return RenyiReport(curve=tuple((order, rho * order) for order in orders[:1000]))
+
+
+def gaussian_profile(mu, largest, points=1000, **more):
+    """Return the profile of Balle, Wang 2018, as scipy computes it, rounded up."""
+    found = []
+    for epsilon in np.linspace(0, largest, points):
+        a, b = norm.cdf(mu / 2 - epsilon / mu), norm.cdf(-mu / 2 - epsilon / mu)
+        found.append((float(epsilon), float(a - math.exp(epsilon) * b) * (1 + 1e-9) + 1e-17))
+    least = np.minimum.accumulate([delta for _, delta in found])
+    pairs = zip((epsilon for epsilon, _ in found), map(float, least), strict=True)
+    return ProfileReport(points=tuple(pairs), **more)
 
 
 def epsilon_of(history, delta=1e-5, **how):
@@ -82,24 +98,118 @@ def test_sums_of_divergences_are_rounded_up():
     assert gain == pytest.approx(math.log(2) - 2 * math.log(2), abs=1e-5)
 
 
-def test_nothing_is_proven_that_does_not_follow_from_a_curve():
-    event = gaussian_curve(0.1)
+@pytest.mark.parametrize(
+    ("mu", "times", "largest"), [(1.0, 1, 12), (1.0, 20, 12), (0.1, 100, 2), (3.0, 1, 30)]
+)
+def test_a_gaussians_profile_gives_the_gaussians_epsilon_from_above(mu, times, largest):
+    found = epsilon_of({gaussian_profile(mu, largest): times})
+    exact = gaussian_epsilon(mu * math.sqrt(times), 1e-5)
+    assert exact < found < 1.001 * exact
+
+
+def largest_epsilon(pairs, delta):
+    """Return the epsilon of independent releases with laws (p, q), outcome by outcome."""
+    p, q = (
+        np.array([*map(math.prod, itertools.product(*laws))]) for laws in zip(*pairs, strict=True)
+    )
+    low, high = 0.0, 60.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        above = np.maximum(p - math.exp(middle) * q, 0).sum() > delta
+        low, high = (middle, high) if above else (low, middle)
+    return low
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_order_of_any_two_inputs_costs_more_than_their_profile(seed):
+    generator = np.random.default_rng(seed)
+    laws = [tuple(generator.dirichlet(np.full(4, 0.7)).tolist()) for _ in range(2)]
+    points = [
+        (float(e), max(sum(max(a - math.exp(e) * b, 0) for a, b in zip(p, q, strict=True))
+                       for p, q in (laws, laws[::-1])))
+        for e in np.linspace(0, 8, 60)
+    ]  # fmt: skip
+    event = ProfileReport(points=tuple(points), error=1e-15)
+    for delta in (0.3, 0.02):
+        found = epsilon_of({event: 3}, delta)
+        worst = [
+            largest_epsilon([laws[::order] for order in orders], delta)
+            for orders in itertools.product((1, -1), repeat=3)
+        ]
+        assert max(worst) <= found < max(worst) + 3
+
+
+def test_a_profile_of_two_points_is_randomised_response():
+    """The hull of delta at 0 and at epsilon is attained, and composes as pure reports do."""
+    event = ProfileReport(points=((0.0, math.tanh(0.25) + 1e-16), (0.5, 0.0)))
+    of_pure = Counter({PureReport(epsilon=0.5): 30})
+    pure, least = local_guarantees(of_pure, "client-run", 1e-5)
+    assert epsilon_of({event: 30}) == pytest.approx(least.epsilon, rel=1e-4)
+    assert least.epsilon <= epsilon_of({event: 30}) < pure.epsilon
+    both = epsilon_of({event: 10, PureReport(epsilon=0.5): 20})
+    assert both == pytest.approx(least.epsilon, rel=1e-4)
+
+
+def test_an_error_is_added_and_points_above_the_hull_change_nothing():
+    exact = epsilon_of({gaussian_profile(0.5, 6): 10})
+    assert exact < epsilon_of({gaussian_profile(0.5, 6, error=1e-7): 10}) < exact + 0.2
+    (line,) = local_guarantees(
+        Counter({gaussian_profile(0.5, 6, error=1e-6): 10}), "client-run", 1e-5
+    )
+    assert (line.epsilon, line.reason) == (None, PROFILE_OF_ONE)
+    few = ProfileReport(points=((0.0, 0.4), (1.0, 0.1), (2.0, 0.0)))
+    more = ProfileReport(points=((0.0, 0.4), (0.5, 0.39), (1.0, 0.1), (1.5, 0.09), (2.0, 0.0)))
+    assert epsilon_of({few: 3}) == epsilon_of({more: 3})
+
+
+CURVE = gaussian_curve(0.1)
+PROFILE = gaussian_profile(0.5, 6, 200)
+
+
+@pytest.mark.parametrize(("event", "reason"), [(CURVE, RENYI_OF_ONE), (PROFILE, PROFILE_OF_ONE)])
+def test_nothing_is_proven_that_does_not_follow_from_what_is_stated(event, reason):
     (pure,) = local_guarantees(Counter({event: 1}), "client-run", 0.0)
     assert (pure.epsilon, pure.reason) == (None, RENYI_NOT_PURE)
     (further,) = local_guarantees(Counter({event: 1}), "client-run", 1e-5, shift=2)
-    assert (further.epsilon, further.reason) == (None, RENYI_OF_ONE)
+    assert (further.epsilon, further.reason) == (None, reason)
     assert proven_epsilon(event, "weight", 1e-5) is None
     assert {cost(event, kind) for kind in ("pure", "zcdp", "gdp")} == {math.inf}
     person = PerPerson(person=event, client=PureReport(epsilon=1.0))
     assert cost(person, "zcdp", "person") == math.inf
 
 
-def test_a_statement_names_its_author_and_has_no_lower_bound():
-    releases = ReleaseHistory.planned({gaussian_curve(0.05): range(4)}, {1: range(4)}, None)
+def test_a_profile_does_not_compose_with_what_has_no_dominating_pair_here():
+    for other in (CURVE, GaussianReport(mu=0.2, rho=0.02)):
+        (line,) = local_guarantees(Counter({PROFILE: 1, other: 1}), "client-run", 1e-5)
+        assert (line.epsilon, line.reason) == (None, PROFILE_OF_ONE)
+
+
+@pytest.mark.parametrize("event", [CURVE, PROFILE], ids=["curve", "profile"])
+def test_a_statement_names_its_author_and_has_no_lower_bound(event):
+    releases = ReleaseHistory.planned({event: range(4)}, {1: range(4)}, None)
     found = statement(releases, claim=None, shuffler=None, delta=1e-5, own_code=("mine:Skellam",))
     lines = [line for line in found.guarantees if line.epsilon is not None]
     assert {line.unit for line in lines} >= {"client-round", "client-run"}
     assert {(line.stated_by, line.lower) for line in lines} == {("mine:Skellam", None)}
+
+
+def test_no_mechanism_of_fedldp_states_either():
+    stated = {type(each.event(8)) for kind in mechanisms().values() for each in kind.examples()}
+    assert stated
+    assert not stated & {RenyiReport, ProfileReport}
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        (), ((-0.1, 0.1),), ((0.0, 0.1), (0.0, 0.1)), ((1.0, 0.1), (0.5, 0.05)), ((0.0, 0.0),),
+        ((0.0, 0.1), (1.0, 0.2)), ((0.0, 1.0),), ((0.0, -0.1),), ((701.0, 0.1),),
+        ((0.0, math.nan),), ((0.0,),), "2", tuple((k / 2000, 0.5) for k in range(1001)),
+    ],
+)  # fmt: skip
+def test_other_profiles_are_refused(points):
+    with pytest.raises(ConfigError):
+        ProfileReport(points=points)
 
 
 @pytest.mark.parametrize(

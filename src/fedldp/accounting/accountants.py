@@ -3,8 +3,9 @@
 Budgets, ledgers, statements, clients, deployments and the audit look events up here and nowhere
 else. A new event needs a class (in ``events``) and an entry here. The table knows exact classes,
 not their subclasses; an event that is missing from the table is an error, never a free release. The
-code that computes an epsilon sees losses (``Pure``, ``Normal``, ``Renyi``, ``Sampled``, ``Clear``,
-and ``CountedBits`` or ``Subset`` for shuffled or summed reports), never an event.
+code that computes an epsilon sees losses (``Pure``, ``Normal``, ``Renyi``, ``Profile``,
+``Sampled``, ``Clear``, and ``CountedBits`` or ``Subset`` for shuffled or summed reports), never an
+event.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from fedldp.accounting.events import (
     NoRelease,
     PerPerson,
     PerRecord,
+    Points,
+    ProfileReport,
     PureCoordinates,
     PureReport,
     RenyiReport,
@@ -149,7 +152,20 @@ class Renyi:
         return next((divergence for known, divergence in self.curve if known >= order), None)
 
 
-Loss = Pure | Normal | Renyi | Sampled | Clear
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """A report with a privacy profile.
+
+    Attributes:
+        points: see ``ProfileReport``.
+        error: see ``ProfileReport``.
+    """
+
+    points: Points
+    error: float
+
+
+Loss = Pure | Normal | Renyi | Profile | Sampled | Clear
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,6 +368,11 @@ ACCOUNTANTS: dict[type[Event], Accountant[Any]] = {
     # A curve at some orders bounds neither a pure epsilon nor a rho, so no budget covers it.
     RenyiReport: Accountant(
         loss=lambda event: Renyi(curve=event.curve),
+        real_arithmetic_only=lambda event: event.idealised,
+        by_mechanism=True,
+    ),
+    ProfileReport: Accountant(
+        loss=lambda event: Profile(points=event.points, error=event.error),
         real_arithmetic_only=lambda event: event.idealised,
         by_mechanism=True,
     ),

@@ -7,9 +7,11 @@ Neighbours differ in one client's whole input.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any, ClassVar, cast
 
 from fedldp.accounting.numerics.blanket import Subset
@@ -146,6 +148,34 @@ class RenyiReport(Event):
 
     wire: ClassVar[str] = "RenyiReport"
     curve: tuple[tuple[float, float], ...]
+    idealised: bool = False
+
+
+Points = tuple[tuple[float, float], ...]
+"""Pairs (epsilon, delta) of a privacy profile."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileReport(Event):
+    """A report whose author proves its privacy profile: an upper bound on delta for each epsilon.
+
+    As with ``RenyiReport``, no mechanism of fedldp states it, and no kind of budget covers it.
+
+    Attributes:
+        points: pairs (epsilon, delta): for each epsilon of at least 0, the report is
+            (epsilon, delta)-private for any two inputs of a client, in both directions, for every
+            broadcast. Epsilons ascend, and deltas do not increase.
+        error: a bound on the errors of the deltas, such as those of their computation. It is added
+            to each of them.
+        idealised: see ``PureReport``.
+
+    Raises:
+        ConfigError: the profile is empty or malformed, or says that a report costs nothing.
+    """
+
+    wire: ClassVar[str] = "ProfileReport"
+    points: Points
+    error: float = 0.0
     idealised: bool = False
 
 
@@ -447,42 +477,55 @@ def _check_share(variance: int) -> None:
         )
 
 
-def _groups(name: str, value: object) -> tuple[tuple[float, int], ...]:
-    wrong = ConfigError(f"{name}: give pairs (epsilon, count) above 0, each epsilon once")
-    if not isinstance(value, list | tuple):
-        raise wrong
-    groups = []
-    for pair in value:
-        if not isinstance(pair, list | tuple) or len(pair) != 2:
+_MOST_PAIRS = 1000
+
+
+def _pairs(
+    said: str,
+    fits: Callable[[Sequence[Any], Sequence[Any]], bool],
+    second: Callable[[str, object], Any] = numbers.strict_number,
+) -> Callable[[str, object], tuple[tuple[float, Any], ...]]:
+    """Return a check of pairs of numbers, whose first and whose second numbers ``fits`` takes."""
+
+    def check(name: str, value: object) -> tuple[tuple[float, Any], ...]:
+        wrong = ConfigError(f"{name}: give {said}")
+        if not isinstance(value, list | tuple) or not 0 < len(value) <= _MOST_PAIRS:
             raise wrong
-        groups.append(
-            (numbers.strict_number("epsilon", pair[0]), numbers.strict_count("count", pair[1]))
-        )
-    if not groups or len(dict(groups)) < len(groups) or any(0 in pair for pair in groups):
-        raise wrong
-    return tuple(groups)
-
-
-_MOST_ORDERS = 1000
-
-
-def _curve(name: str, value: object) -> tuple[tuple[float, float], ...]:
-    wrong = ConfigError(
-        f"{name}: give 1 to {_MOST_ORDERS} pairs (order, divergence), with ascending orders above "
-        "1, and divergences above 0 that do not decrease"
-    )
-    if not isinstance(value, list | tuple) or not 0 < len(value) <= _MOST_ORDERS:
-        raise wrong
-    curve: list[tuple[float, float]] = []
-    for pair in value:
-        if not isinstance(pair, list | tuple) or len(pair) != 2:
+        if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value):
             raise wrong
-        order, divergence = (numbers.strict_number(name, each) for each in pair)
-        before = curve[-1] if curve else (1.0, 0.0)
-        if not (order > before[0] and divergence >= before[1] and divergence > 0):
+        found = [(numbers.strict_number(name, one), second(name, two)) for one, two in value]
+        if not fits(*zip(*found, strict=True)):
             raise wrong
-        curve.append((order, divergence))
-    return tuple(curve)
+        return tuple(found)
+
+    return check
+
+
+def _ascend(values: Sequence[float], least: float) -> bool:
+    return values[0] >= least and all(one < two for one, two in pairwise(values))
+
+
+_groups = _pairs(
+    "pairs (epsilon, count) above 0, each epsilon once",
+    lambda epsilons, counts: len({*epsilons}) == len(epsilons) and 0 not in (*epsilons, *counts),
+    numbers.strict_count,
+)
+_curve = _pairs(
+    f"1 to {_MOST_PAIRS} pairs (order, divergence), with ascending orders above 1, and divergences "
+    "above 0 that do not decrease",
+    lambda orders, divergences: (
+        _ascend(orders, math.nextafter(1, 2)) and divergences[0] > 0
+        and sorted(divergences) == [*divergences]
+    ),
+)  # fmt: skip
+_points = _pairs(
+    f"1 to {_MOST_PAIRS} pairs (epsilon, delta), with ascending epsilons from 0 to 700, and deltas "
+    "below 1 that do not increase; the delta of an epsilon of 0 is above 0",
+    lambda epsilons, deltas: (
+        _ascend(epsilons, 0) and epsilons[-1] <= 700 and (epsilons[0], deltas[0]) != (0, 0)
+        and 0 <= deltas[-1] < 1 and sorted(deltas, reverse=True) == [*deltas]
+    ),
+)  # fmt: skip
 
 
 def _event(name: str, value: object) -> Event:
@@ -518,6 +561,7 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "Event": _event,
     "tuple[tuple[float, int], ...]": _groups,
     "tuple[tuple[float, float], ...]": _curve,
+    "Points": _points,
     "tuple[Unprotected, ...] | str": _sent,
 }
 """The check for each type of field, keyed by the type's name as it is written above."""

@@ -18,6 +18,7 @@ from fedldp.accounting.accountants import (
     CountedBits,
     Loss,
     Normal,
+    Profile,
     Pure,
     Renyi,
     Sampled,
@@ -33,6 +34,8 @@ from fedldp.accounting.accountants import (
 )
 from fedldp.accounting.events import Event, GaussianReport, SampledGaussian
 from fedldp.accounting.numerics import blanket, compose, gaussian, shuffle, shuffle_one, subsampled
+from fedldp.accounting.numerics.losses import Losses, profile_losses, two_valued_losses
+from fedldp.accounting.numerics.pld_fft import compose_upper
 from fedldp.accounting.prices import cost
 from fedldp.core import kinds
 from fedldp.core.errors import ConfigError
@@ -306,10 +309,13 @@ def _lines(
         return list(
             _pure_reports(pure, unit, delta, frozenset({kinds.FRESH, *idealised}), attained)
         )
+    own: tuple[type[Loss], ...] = (Renyi, Profile)
     if delta < SMALLEST_DELTA:
-        renyi = any(isinstance(loss, Renyi) for loss, _ in losses)
-        reason = kinds.RENYI_NOT_PURE if renyi else kinds.NOT_PURE
+        curved = any(isinstance(loss, own) for loss, _ in losses)
+        reason = kinds.RENYI_NOT_PURE if curved else kinds.NOT_PURE
         return [_nothing_proven(unit, "server", reason)]
+    if any(isinstance(loss, Profile) for loss, _ in losses):
+        return [_by_profiles(losses, unit, delta, shift, frozenset({kinds.FRESH, *idealised}))]
     if any(isinstance(loss, Renyi) for loss, _ in losses):
         if shift != 1:
             return [_nothing_proven(unit, "server", kinds.RENYI_OF_ONE)]
@@ -372,6 +378,43 @@ def _by_divergences(
         assumptions=assumptions | ({kinds.DISCRETE} if discrete else set()),
         method=kinds.RENYI(order=order),
     )
+
+
+def _by_profiles(
+    losses: list[tuple[Loss, int]],
+    unit: Unit,
+    delta: float,
+    shift: int,
+    assumptions: frozenset[Assumption],
+) -> Guarantee:
+    """Return the guarantee of reports of which some have a privacy profile; all others are pure.
+
+    The pairs that dominate the reports are composed, even if releases are adaptive.
+    """
+    parts: list[tuple[Losses, int]] = []
+    for loss, times in losses:
+        if isinstance(loss, Profile) and shift == 1:
+            parts.append((_dominating(loss), times))
+        elif isinstance(loss, Pure) and loss.whole <= compose.LARGEST_EPSILON:
+            parts.append((two_valued_losses(loss.whole, times), 1))
+        else:
+            return _nothing_proven(unit, "server", kinds.PROFILE_OF_ONE)
+    epsilon = compose_upper(parts, delta)
+    if math.isinf(epsilon):
+        return _nothing_proven(unit, "server", kinds.PROFILE_OF_ONE)
+    return Guarantee(
+        unit=unit,
+        adversary="server",
+        epsilon=epsilon,
+        delta=delta,
+        assumptions=assumptions,
+        method=kinds.PROFILES,
+    )
+
+
+@lru_cache(maxsize=64)
+def _dominating(loss: Profile) -> Losses:
+    return profile_losses(loss.points, loss.error)
 
 
 def _moved(loss: Loss, shift: int) -> Loss:

@@ -63,6 +63,7 @@ OPTIMAL = Kind("optimal-composition", Method, {"tight": str})
 GAUSSIAN = Kind("gaussian", Method, {})()
 ZCDP = Kind("zcdp", Method, {})()
 RENYI = Kind("renyi", Method, {"order": float})
+PROFILES = Kind("privacy-profiles", Method, {})()
 ONE_COORDINATE = Kind("one-coordinate", Method, {"tight": str})
 SHUFFLED_COORDINATE = Kind("shuffled-coordinate", Method, {"tight": str})
 SHUFFLED_MESSAGES = Kind(
@@ -83,6 +84,7 @@ NOT_PURE = Kind("gaussian-is-not-pure", NoGuarantee, {})()
 
 RENYI_NOT_PURE = Kind("renyi-is-not-pure", NoGuarantee, {})()
 RENYI_OF_ONE = Kind("renyi-of-one", NoGuarantee, {})()
+PROFILE_OF_ONE = Kind("profile-of-one", NoGuarantee, {})()
 
 # What is sent in clear
 

@@ -9,9 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fedldp.core.numbers import exp_below, log_up, round_up
 
 Floats = NDArray[np.float64]
 
@@ -97,6 +101,52 @@ def revealing_losses(epsilon: float, revealing: float) -> Losses:
     log_masses = math.log(revealing) + np.array([of_truth, 0.0, of_truth - epsilon])
     log_masses[1] = math.log1p(-revealing)
     return Losses(values, log_masses, 1e-15 * (1 + np.abs(log_masses)))
+
+
+def profile_losses(points: Sequence[tuple[float, float]], error: float) -> Losses:
+    """Return the losses of a pair that dominates all pairs of laws with a privacy profile.
+
+    For x = e^epsilon, let h(x) be the largest delta of any two inputs, in either order. It is
+    convex in x and does not increase; and for x below 1, it is at most 1 - x + x h(1/x), by
+    exchanging the inputs. So it is below the lower convex hull of (0, 1), of the points (x, delta),
+    and of the points (1/x, 1 - (1 - delta)/x). The hull is the profile of a pair (P, Q): at each
+    corner x, Q has the mass by which the slope changes, P has x times that mass, and the hull's
+    last value is P's mass where Q has none. Composing such pairs bounds the adaptive composition of
+    the releases.
+
+    Args:
+        points: pairs (epsilon, delta), with ascending epsilons of at least 0 and up to 700, and
+            deltas below 1 that do not increase.
+        error: a bound on the errors of the deltas, which is added to them.
+
+    Source: Zhu, Dong, Wang 2022, "Optimal Accounting of Differential Privacy via Characteristic
+    Function", Proposition 9 and Theorem 10.
+    """
+    above = [
+        (1 / exp_below(Fraction(-epsilon)), min(Fraction(delta) + Fraction(error), Fraction(1)))
+        for epsilon, delta in points
+    ]
+    corners: list[tuple[Fraction, Fraction]] = [(Fraction(0), Fraction(1))]
+    for x, h in [*((1 / x, 1 - (1 - h) / x) for x, h in reversed(above)), *above]:
+        while len(corners) > 1 and _slope(corners[-2], corners[-1]) >= _slope(corners[-1], (x, h)):
+            corners.pop()
+        corners.append((x, h))
+    slopes = [*(_slope(*pair) for pair in pairwise(corners)), Fraction(0)]
+    masses = [  # exact numbers, which cancel nothing
+        (x, x * (after - before))
+        for (x, _), (before, after) in zip(corners[1:], pairwise(slopes), strict=True)
+        if after > before
+    ]
+    values, log_masses = (np.array([*map(_log, each)]) for each in zip(*masses, strict=True))
+    return Losses(values, log_masses, 1e-15 * (1 + np.abs(log_masses)), round_up(corners[-1][1]))
+
+
+def _slope(one: tuple[Fraction, Fraction], other: tuple[Fraction, Fraction]) -> Fraction:
+    return (other[1] - one[1]) / (other[0] - one[0])
+
+
+def _log(exact: Fraction) -> float:
+    return log_up(exact) if exact >= 1 else -log_up(1 / exact)
 
 
 def product(parts: Sequence[Losses]) -> Losses:
