@@ -30,7 +30,6 @@ PAGES = (
     "README.md",
     "docs/study.md",
     "docs/people.md",
-    "docs/tutorials/choosing_a_system.md",
 )
 
 CLIENTS = (1_000, 10_000, 100)
@@ -94,6 +93,16 @@ CONCLUSION = """# Study: the conclusion in figures
 
 Accuracies on the test set, at δ = $10^{-5}$; [the study](../study.md) has the rule, and the tables
 from which these sentences are made.
+
+"""
+
+CHOICE = """# Study: which system
+
+For each question, the system with the best accuracy on MNIST at ε = 4, among those that can be
+deployed. The two numbers are its accuracies at ε = 1 and 4, in percent; a dash marks what has not
+been measured, and a star a figure that holds in simulation only. [Choosing a
+system](../tutorials/choosing_a_system.md) asks the questions, and [the study](../study.md) has the
+rule.
 
 """
 
@@ -613,7 +622,6 @@ def made() -> dict[str, str]:
         **{data: others(data) for data in ("covertype", "fmnist")},
         "unlike": unlike(),
         "in-short": in_short(),
-        "advice": advice(),
         "people-in-short": people_in_short(),
         "headlines": headlines(),
     }
@@ -622,7 +630,11 @@ def made() -> dict[str, str]:
 def result_pages() -> dict[str, str]:
     """Return the text of the page of each table, by file name."""
     names = {"unlike": "unlike"} | {name: name.replace("-", "_") for name in TITLES}
-    return {"study_conclusion.md": CONCLUSION + conclusion()} | {
+    made_of_all = {
+        "study_conclusion.md": CONCLUSION + conclusion(),
+        "study_choice.md": CHOICE + advice(),
+    }
+    return made_of_all | {
         f"study_{file}.md": TEMPLATE.format(
             title=TITLES[name], unit=_unit(name), table=made()[name], note=_note(name)
         ).rstrip("\n")

@@ -307,15 +307,3 @@ def test_the_alerts_watch_only_what_a_run_exposes(served: tuple[Environment, Ser
         assert names_in(rule["expr"]) <= exposed(served).keys()
         assert rule["expr"].count("(") == rule["expr"].count(")")
         assert rule["annotations"].keys() == {"summary", "description"}
-
-
-def test_the_page_names_every_metric(served: tuple[Environment, Server]) -> None:
-    page = (CONTAINERS.parent / "deployment_status.md").read_text()
-    part = page.partition("numbers for Prometheus")[2].partition("## The log")[0]
-    known = exposed(served)
-    rows = [line.split("|")[1:3] for line in part.splitlines() if line.startswith("| `")]
-    told = {name: more for names, more in rows for name in re.findall(r"`(\w+)`", names)}
-    assert {f"fedldp_{name}" for name in told} == known.keys()
-    for name, more in told.items():
-        if not name.startswith(("figure_", "site_refusals", "refusals")):  # none in this run
-            assert set(re.findall(r"`(\w+)`", more)) == known[f"fedldp_{name}"] - {"run"}, name
