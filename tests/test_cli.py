@@ -3,6 +3,7 @@ tests/refusals."""
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -12,11 +13,15 @@ from typing import Any
 
 import pytest
 import torch
+import typer
 from documents import SHORT, check_run, check_statement, document, run_folders
 
 import fedldp
 from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.systems import systems
+from fedldp.cli import app
+from fedldp.cli.options import described, parameters
+from fedldp.core.registry import modules
 from fedldp.data.sources import SOURCES
 from fedldp.mechanisms import mechanisms
 from fedldp.simulation.settings import read_toml, resolve, to_toml
@@ -217,6 +222,19 @@ def test_help_cuts_no_sentence(
     told = fedldp_command(*group, "--help").out
     assert "..." not in told.partition("Commands:")[2]
     assert max(map(len, told.splitlines())) <= 80
+
+
+def test_help_says_what_every_argument_and_option_is() -> None:
+    def check(command: Any) -> None:
+        for each in getattr(command, "commands", {}).values():
+            check(each)
+        assert [each.name for each in command.params if not (each.help or each.hidden)] == []
+
+    check(typer.main.get_command(app))
+    for module in modules("fedldp.cli"):
+        for each in filter(inspect.isfunction, vars(module).values()):
+            if told := described(each, "Help"):
+                assert told.keys() <= {one.name for one in parameters(each, {})}, each
 
 
 def test_a_table_in_a_pipe_has_one_line_a_row(

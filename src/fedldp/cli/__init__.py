@@ -36,7 +36,7 @@ from fedldp.cli import (
     show,
     sweep,
 )
-from fedldp.cli.options import Commands
+from fedldp.cli.options import Group
 from fedldp.core.errors import FedldpError, SeveralErrors
 from fedldp.core.registry import naming_own_code
 
@@ -56,9 +56,7 @@ UsageError = cast(
 # 1058).
 typer.core.HAS_RICH = False
 
-app = typer.Typer(
-    cls=Commands,
-    rich_markup_mode=None,
+app = Group(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -82,21 +80,24 @@ def fedldp(
     """Federated learning under local differential privacy."""
 
 
-app.command()(run.run)
-app.command()(account.account)
-app.command()(advise.advise)
-app.command()(ask.ask)
-app.command()(check.check)
-app.command()(audit.audit)
-app.command()(reproduce.reproduce)
-app.command()(sweep.sweep)
-app.command()(compare.compare)
-app.command()(report.report)
-app.command()(card.card)
-app.command("list")(list_.list_)
-app.command()(show.show)
-app.command()(evaluate.evaluate)
-app.command()(evaluate.predict)
+for _command in (
+    run.run,
+    account.account,
+    advise.advise,
+    ask.ask,
+    check.check,
+    audit.audit,
+    reproduce.reproduce,
+    sweep.sweep,
+    compare.compare,
+    report.report,
+    card.card,
+    list_.list_,
+    show.show,
+    evaluate.evaluate,
+    evaluate.predict,
+):
+    app.command()(_command)
 app.add_typer(data.data_app, name="data")
 app.add_typer(ledger.ledger_app, name="ledger")
 app.add_typer(deploy.deploy_app, name="deploy")

@@ -12,25 +12,22 @@ from fedldp.core.errors import ConfigError
 
 
 def account(
-    recipe: Annotated[
-        str, typer.Argument(autocompletion=recipe_names, help="a recipe's name or a .toml file")
-    ] = "quickstart",
+    recipe: Annotated[str, typer.Argument(autocompletion=recipe_names)] = "quickstart",
+    *,
     set_: Settings = None,
-    delta: Annotated[
-        float | None, typer.Option(help="delta for the lines with approximate guarantees")
-    ] = None,
-    size: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="state what a node of your own loop (Flower) releases that sends this many "
-            "weights; the file has the settings of PrivateMod, without data and model",
-        ),
-    ] = None,
+    delta: float | None = None,
+    size: Annotated[int | None, typer.Option(min=1)] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Report what a run would protect, without training or reading built-in data sets."""
+    """Report what a run would protect, without training or reading built-in data sets.
+
+    Help:
+        recipe: a recipe's name or a .toml file
+        delta: delta for the lines with approximate guarantees
+        size: state what a node of your own loop (Flower) releases that sends this many weights; the
+            file has the settings of PrivateMod, without data and model
+    """
     from dataclasses import replace
 
     from fedldp.core.kinds import SIMULATED

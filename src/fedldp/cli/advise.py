@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from fedldp.cli import options
 from fedldp.cli._common import (
@@ -22,52 +20,18 @@ if TYPE_CHECKING:
     from fedldp.experiments.advising import Advice
 
 
-@options.taking(options.Runs)
 def advise(
-    how: options.Runs,
-    table: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="TABLE",
-            help="a .csv or .parquet file; or a .toml file that names one and declares its columns",
-        ),
-    ] = None,
-    client: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="the column that names each row's client (or site)"),
-    ] = None,
-    person: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="the column that names each row's person")
-    ] = None,
-    label: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="the column with the class labels [default: label]"),
-    ] = None,
-    by: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMNS",
-            help="score groups too, by the values of these columns, such as sex,ward; these scores "
-            "are exact and not charged",
-        ),
-    ] = None,
-    fleet: Annotated[
-        str | None,
-        typer.Option(
-            metavar="n=N,per=M",
-            help="make no runs: show what did best in the study, for many clients: N with about M "
-            "examples each",
-        ),
-    ] = None,
+    table: str | None = None,
+    *,
+    client: str | None = None,
+    person: str | None = None,
+    label: str | None = None,
+    by: str | None = None,
+    fleet: str | None = None,
     set_: options.Settings = None,
     budget: options.Budget = None,
-    draft: Annotated[
-        Path | None,
-        options.file_option(
-            "make no runs: write the questions that only the table's owner can answer",
-            metavar="FILE.toml",
-        ),
-    ] = None,
+    draft: Path | None = None,
+    how: options.Runs,
 ) -> None:
     """Report who can be protected with a table, under which trust model, and at what cost.
 
@@ -75,6 +39,18 @@ def advise(
     Gives a verdict for each trust model, and a page for a data-protection officer. All results are
     computed from private rows and are not protected. To continue after an interruption, give the
     same command with the same --out.
+
+    Help:
+        table (TABLE): a .csv or .parquet file; or a .toml file that names one and declares its
+            columns
+        client (COLUMN): the column that names each row's client (or site)
+        person (COLUMN): the column that names each row's person
+        label (COLUMN): the column with the class labels [default: label]
+        by (COLUMNS): score groups too, by the values of these columns, such as sex,ward; these
+            scores are exact and not charged
+        fleet (n=N,per=M): make no runs: show what did best in the study, for many clients: N with
+            about M examples each
+        draft (FILE.toml): make no runs: write the questions that only the table's owner can answer
     """
     from fedldp.experiments.advising.asking import read_request
     from fedldp.experiments.advising.running import AdviseExperiment, advice_in

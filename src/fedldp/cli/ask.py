@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from fedldp.cli._common import print_json, table_console
-from fedldp.cli.options import DataDir, Json, Settings, file, folder
+from fedldp.cli.options import DataDir, Json, Settings
 
 
 def ask(
-    questions: Annotated[
-        Path, typer.Argument(parser=file, metavar="FILE.toml", help="the questions, as settings")
-    ],
-    table: Annotated[
-        Path | None,
-        typer.Argument(parser=file, metavar="TABLE", help="the table [default: dataset in FILE]"),
-    ] = None,
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            parser=folder, metavar="RUN_DIR", help="the run whose model an evaluation is about"
-        ),
-    ] = None,
+    questions: Path,
+    table: Path | None = None,
+    *,
+    model: Path | None = None,
     set_: Settings = None,
-    account: Annotated[
-        bool,
-        typer.Option("--account", help="say how wide the intervals will be, and ask nobody"),
-    ] = False,
+    account: bool = False,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Ask the people of a table privately: class shares, columns, or how good a model is."""
+    """Ask the people of a table privately: class shares, columns, or how good a model is.
+
+    Help:
+        questions (FILE.toml): the questions, as settings
+        table (TABLE): the table [default: dataset in FILE]
+        model (RUN_DIR): the run whose model an evaluation is about
+        account: say how wide the intervals will be, and ask nobody
+    """
     from fedldp.reporting import text, words
     from fedldp.reporting.scores import answers_of
     from fedldp.simulation.asking import config_to_ask, lines_of, settings_from

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedldp.cli._common import at_most_cores, print_json
-from fedldp.cli.options import Json, file_option, recipe_names
+from fedldp.cli.options import Json, recipe_names
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,74 +28,44 @@ _COLOURS = {
 
 
 def audit(
-    recipe: Annotated[
-        str | None,
-        typer.Argument(
-            autocompletion=recipe_names,
-            metavar="[RECIPE|SYSTEM]",
-            help="a recipe, a .toml file, a system, or your own MODULE:CLASS [default: everything]",
-        ),
-    ] = None,
-    mechanism: Annotated[
-        str | None,
-        typer.Option(metavar="NAME|MODULE:CLASS", help="audit one mechanism instead of a system"),
-    ] = None,
-    client: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:FUNCTION",
-            help="an external client: a function that takes a list of arrays; state its claim "
-            "with --epsilon, --delta and --unit",
-        ),
-    ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="the client's claimed epsilon")] = None,
-    delta: Annotated[float, typer.Option(help="the client's claimed delta")] = 0.0,
-    unit: Annotated[
-        str | None,
-        typer.Option(
-            help="the unit of the claim: client-round (all arrays) or weight (one number)"
-        ),
-    ] = None,
-    shape: Annotated[
-        list[str] | None,
-        typer.Option(metavar="AxB", help="the shape of an array to pass to the client; repeatable"),
-    ] = None,
-    quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick", help="try few settings with few trials: at most two CPU minutes a subject"
-        ),
-    ] = False,
-    brief: Annotated[
-        bool,
-        typer.Option(
-            "--brief",
-            help="of the quick games, play only the few that find most: seconds a subject",
-        ),
-    ] = False,
-    trials: Annotated[
-        int | None,
-        typer.Option(help="number of trials per input [default: as many as are worthwhile]"),
-    ] = None,
-    confidence: Annotated[
-        float, typer.Option(help="the probability that all bounds hold simultaneously")
-    ] = 0.999,
-    seed: Annotated[
-        int,
-        typer.Option(help="the seed for all random numbers; the same seed gives the same result"),
-    ] = 0,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="number of processes [default: the number of cores]")
-    ] = None,
-    page: Annotated[
-        Path | None,
-        file_option(
-            "the HTML page to write; for a single system, it also shows attacks that give no bound"
-        ),
-    ] = None,
+    recipe: Annotated[str | None, typer.Argument(autocompletion=recipe_names)] = None,
+    *,
+    mechanism: str | None = None,
+    client: str | None = None,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    unit: str | None = None,
+    shape: list[str] | None = None,
+    quick: bool = False,
+    brief: bool = False,
+    trials: int | None = None,
+    confidence: float = 0.999,
+    seed: int = 0,
+    workers: Annotated[int | None, typer.Option(min=1)] = None,
+    page: Path | None = None,
     as_json: Json = False,
 ) -> None:
-    """Attack mechanisms and systems; show lower bounds on epsilon next to claims and proofs."""
+    """Attack mechanisms and systems; show lower bounds on epsilon next to claims and proofs.
+
+    Help:
+        recipe ([RECIPE|SYSTEM]): a recipe, a .toml file, a system, or your own MODULE:CLASS
+            [default: everything]
+        mechanism (NAME|MODULE:CLASS): audit one mechanism instead of a system
+        client (MODULE:FUNCTION): an external client: a function that takes a list of arrays; state
+            its claim with --epsilon, --delta and --unit
+        epsilon: the client's claimed epsilon
+        delta: the client's claimed delta
+        unit: the unit of the claim: client-round (all arrays) or weight (one number)
+        shape (AxB): the shape of an array to pass to the client; repeatable
+        quick: try few settings with few trials: at most two CPU minutes a subject
+        brief: of the quick games, play only the few that find most: seconds a subject
+        trials: number of trials per input [default: as many as are worthwhile]
+        confidence: the probability that all bounds hold simultaneously
+        seed: the seed for all random numbers; the same seed gives the same result
+        workers: number of processes [default: the number of cores]
+        page (FILE): the HTML page to write; for a single system, it also shows attacks that give no
+            bound
+    """
     from rich.console import Console
 
     from fedldp.audit.playing import check_arguments, cover, play

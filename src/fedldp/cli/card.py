@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from fedldp.cli._common import print_json
-from fedldp.cli.options import Json, folder_argument, folder_option
+from fedldp.cli.options import Json
 from fedldp.core.errors import ConfigError
 
 
 def card(
-    run_dir: Annotated[
-        Path | None,
-        folder_argument("the folder of a simulated or deployed run", "[DIR]"),
-    ] = None,
-    out: Annotated[Path | None, folder_option("the folder to write [default: DIR/card]")] = None,
-    scores: Annotated[
-        bool,
-        typer.Option(
-            "--scores", help="also publish scores on the clients' own rows, which is a release"
-        ),
-    ] = False,
-    schema: Annotated[
-        bool, typer.Option("--schema", help="print the JSON Schema of privacy.json, and stop")
-    ] = False,
+    run_dir: Path | None = None,
+    *,
+    out: Path | None = None,
+    scores: bool = False,
+    schema: bool = False,
     as_json: Json = False,
 ) -> None:
     """Write the two documents to publish with a model: a privacy document and a model card.
@@ -34,6 +24,12 @@ def card(
     privacy.json says what the run protects. It has the fields of the registry of deployments, and
     covers the hazards that NIST SP 800-226 lists. README.md is a model card for Hugging Face. The
     command lists the fields that cannot be derived from the run, for the publisher to fill in.
+
+    Help:
+        run_dir ([DIR]): the folder of a simulated or deployed run
+        out (FOLDER): the folder to write [default: DIR/card]
+        scores: also publish scores on the clients' own rows, which is a release
+        schema: print the JSON Schema of privacy.json, and stop
     """
     from fedldp.reporting import card as cards
     from fedldp.reporting.record import MODEL

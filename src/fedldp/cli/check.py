@@ -19,22 +19,18 @@ _DATA = "digits"
 
 
 def check(
-    subject: Annotated[
-        str,
-        typer.Argument(
-            autocompletion=recipe_names,
-            metavar="MODULE:NAME",
-            help="your own mechanism, part, system, event or attack; or a mechanism, system, "
-            "recipe or .toml file",
-        ),
-    ],
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="leave out what counts or attacks many reports"),
-    ] = False,
+    subject: Annotated[str, typer.Argument(autocompletion=recipe_names)],
+    *,
+    quick: bool = False,
     as_json: Json = False,
 ) -> None:
-    """Check that a mechanism, part, system, event or attack keeps its contract, line by line."""
+    """Check that a mechanism, part, system, event or attack keeps its contract, line by line.
+
+    Help:
+        subject (MODULE:NAME): your own mechanism, part, system, event or attack; or a mechanism,
+            system, recipe or .toml file
+        quick: leave out what counts or attacks many reports
+    """
     found = list(_outcomes(subject, quick=quick))
     if as_json:
         rows = [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from fedldp.cli import options
@@ -19,61 +17,20 @@ from fedldp.cli._common import (
 from fedldp.core.errors import ConfigError
 
 
-@options.taking(options.Runs)
 def compare(
-    how: options.Runs,
-    recipes: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="RECIPE...", help="names of recipes or .toml files, or one compare file"
-        ),
-    ] = None,
-    guarantee: Annotated[
-        str | None,
-        typer.Option(
-            metavar="UNIT:ADVERSARY",
-            help="the guarantee that all recipes must meet, such as client-run:server [default: "
-            "their target's guarantee]",
-        ),
-    ] = None,
-    epsilon: Annotated[
-        str | None,
-        typer.Option(metavar="E1,E2,...", help="the guarantee's epsilons, such as 1,4,16"),
-    ] = None,
-    delta: Annotated[
-        float | None, typer.Option(help="the guarantee's delta [default: 1e-5]")
-    ] = None,
-    metric: Annotated[
-        str | None,
-        typer.Option(
-            help="the score for comparing recipes and choosing the best try: accuracy, loss, auc, "
-            "average_precision, balanced_accuracy or brier; r2 or loss for numbers"
-        ),
-    ] = None,
+    recipes: list[str] | None = None,
+    *,
+    guarantee: str | None = None,
+    epsilon: str | None = None,
+    delta: float | None = None,
+    metric: str | None = None,
     budget: options.Budget = None,
-    tries: Annotated[
-        int | None, typer.Option(help="number of tries per recipe; 1: as it is [default: 8]")
-    ] = None,
-    seeds: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SEEDS",
-            help="seeds, such as 0-4 or 0,2,5 [default: 0-2, and 0-9 for epsilons up to 1]",
-        ),
-    ] = None,
+    tries: int | None = None,
+    seeds: str | None = None,
     set_: options.Settings = None,
-    mean: Annotated[
-        str | None,
-        typer.Option(
-            metavar="d=D,n=N",
-            help="instead of training, estimate the mean of N vectors with D coordinates (or as "
-            "many as in a recipe), by all mechanisms, or those named; MODULE:CLASS adds your own",
-        ),
-    ] = None,
-    frequencies: Annotated[
-        str | None,
-        typer.Option(metavar="k=K,n=N", help="the same for the frequencies of K categories"),
-    ] = None,
+    mean: str | None = None,
+    frequencies: str | None = None,
+    how: options.Runs,
 ) -> None:
     """Compare recipes under the same guarantee, with the same number of tries for each.
 
@@ -82,6 +39,20 @@ def compare(
     measurements; the best try is then measured on the test set. The folder gets tables (text, CSV,
     LaTeX, JSON) and a chart (PDF, SVG). To continue after an interruption, give the same command
     with the same --out. The exit status is 2 if any recipe was refused or failed.
+
+    Help:
+        recipes (RECIPE...): names of recipes or .toml files, or one compare file
+        guarantee (UNIT:ADVERSARY): the guarantee that all recipes must meet, such as
+            client-run:server [default: their target's guarantee]
+        epsilon (E1,E2,...): the guarantee's epsilons, such as 1,4,16
+        delta: the guarantee's delta [default: 1e-5]
+        metric: the score for comparing recipes and choosing the best try: accuracy, loss, auc,
+            average_precision, balanced_accuracy or brier; r2 or loss for numbers
+        tries: number of tries per recipe; 1: as it is [default: 8]
+        seeds (SEEDS): seeds, such as 0-4 or 0,2,5 [default: 0-2, and 0-9 for epsilons up to 1]
+        mean (d=D,n=N): instead of training, estimate the mean of N vectors with D coordinates (or
+            as many as in a recipe), by all mechanisms, or those named; MODULE:CLASS adds your own
+        frequencies (k=K,n=N): the same for the frequencies of K categories
     """
     from fedldp.experiments.comparing.design import design_of
     from fedldp.experiments.comparing.running import (

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from fedldp.cli._common import print_json, table_console
 from fedldp.cli.list_ import dataset_rows
-from fedldp.cli.options import Commands, DataDir, Json
+from fedldp.cli.options import DataDir, Group, Json
 from fedldp.core.errors import RunError
 
-data_app = typer.Typer(cls=Commands, rich_markup_mode=None, help="The data folder.")
+data_app = Group(help="The data folder.")
 
 
-@data_app.command("list")
-def list_(data_dir: DataDir = None, as_json: Json = False) -> None:
+@data_app.command()
+def list_(*, data_dir: DataDir = None, as_json: Json = False) -> None:
     """Show the data sets, their sources, and which have been fetched."""
     from fedldp.reporting.text import print_table
 
@@ -32,22 +32,24 @@ def list_(data_dir: DataDir = None, as_json: Json = False) -> None:
 
 
 @data_app.command()
-def fetch(
-    name: Annotated[str, typer.Argument(help="a data set's name")], data_dir: DataDir = None
-) -> None:
-    """Download a data set from its official source, and check it."""
+def fetch(name: str, *, data_dir: DataDir = None) -> None:
+    """Download a data set from its official source, and check it.
+
+    Help:
+        name: a data set's name
+    """
     from fedldp.data.download import fetch as download
 
     typer.echo(download(name, data_dir))
 
 
 @data_app.command()
-def verify(
-    name: Annotated[str | None, typer.Argument(help="a data set's name [default: all]")] = None,
-    data_dir: DataDir = None,
-    as_json: Json = False,
-) -> None:
-    """Compare the files with their published checksums."""
+def verify(name: str | None = None, *, data_dir: DataDir = None, as_json: Json = False) -> None:
+    """Compare the files with their published checksums.
+
+    Help:
+        name: a data set's name [default: all]
+    """
     from fedldp.data import resolve_data_dir
     from fedldp.data import verify as compare
 

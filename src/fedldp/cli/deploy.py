@@ -16,7 +16,7 @@ from fedldp.cli.deploy_status import (
     Log,
     Metrics,
     finish,
-    list_runs,
+    list_,
     logged,
     queue,
     restored,
@@ -24,7 +24,7 @@ from fedldp.cli.deploy_status import (
     status,
     stop,
 )
-from fedldp.cli.options import Commands, DataDir, Json, Settings, Yes, taking
+from fedldp.cli.options import DataDir, Group, Json, Settings, Yes
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from fedldp.deployment.joining import Invite
     from fedldp.deployment.policy import SitePolicy
 
-deploy_app = typer.Typer(
-    cls=Commands,
-    rich_markup_mode=None,
+deploy_app = Group(
     help="Train across real sites, with a server that is not trusted.",
 )
 
@@ -51,47 +49,32 @@ Check = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class _Planned:
-    """The plan of a run; each field is a command-line option."""
+    """The plan of a run; each field is a command-line option.
 
-    recipe: Annotated[str, typer.Argument(help="a recipe's name or a .toml file")]
-    channel: Annotated[str, typer.Option(help="the channel of reports: named or sum")]
-    quorum: Annotated[
-        int | None,
-        typer.Option(
-            help="number of sites that must take part in a round [default: the smallest number "
-            "that the sum and its noise allow]"
-        ),
-    ] = None
-    deadline: Annotated[
-        float, typer.Option(help="how long to wait at most in each phase of a round, in seconds")
-    ] = 600.0
-    input_shape: Annotated[
-        str | None,
-        typer.Option(
-            help="the shape of one example, such as 1x8x8; for tables, the names of their "
-            "features in order, such as age,sex=f,sex=m [default: those of the data set]"
-        ),
-    ] = None
-    classes: Annotated[
-        int | None, typer.Option(help="number of classes; labels are 0 to CLASSES - 1")
-    ] = None
-    examples: Annotated[
-        int | None,
-        typer.Option(help="approximate total number of examples across all sites; public"),
-    ] = None
-    people: Annotated[
-        int | None,
-        typer.Option(
-            help="approximate total number of people across all sites, needed if a person may "
-            "have several rows; public"
-        ),
-    ] = None
-    initial: Annotated[
-        Path | None,
-        typer.Option(
-            help="start from public weights: a run folder, or the model.safetensors in one"
-        ),
-    ] = None
+    Help:
+        recipe: a recipe's name or a .toml file
+        channel: the channel of reports: named or sum
+        quorum: number of sites that must take part in a round [default: the smallest number that
+            the sum and its noise allow]
+        deadline: how long to wait at most in each phase of a round, in seconds
+        input_shape: the shape of one example, such as 1x8x8; for tables, the names of their
+            features in order, such as age,sex=f,sex=m [default: those of the data set]
+        classes: number of classes; labels are 0 to CLASSES - 1
+        examples: approximate total number of examples across all sites; public
+        people: approximate total number of people across all sites, needed if a person may have
+            several rows; public
+        initial: start from public weights: a run folder, or the model.safetensors in one
+    """
+
+    recipe: Annotated[str, typer.Argument()]
+    channel: str
+    quorum: int | None = None
+    deadline: float = 600.0
+    input_shape: str | None = None
+    classes: int | None = None
+    examples: int | None = None
+    people: int | None = None
+    initial: Path | None = None
     set_: Settings = None
     data_dir: DataDir = None
 
@@ -169,37 +152,26 @@ class _Planned:
 
 @deploy_app.command()
 def keys(
-    folder: Annotated[Path, typer.Argument(help="the folder to write")],
-    site: Annotated[
-        str | None,
-        typer.Option(
-            help="make an identity key for a site with this name, or for a network that vouches "
-            "for sites"
-        ),
-    ] = None,
-    server: Annotated[
-        list[str] | None,
-        typer.Option(help="make a server's certificate for this name or address; repeatable"),
-    ] = None,
-    renew: Annotated[
-        bool,
-        typer.Option(
-            "--renew",
-            help="make a new key and certificate for the server in this folder, signed by the "
-            "same authority",
-        ),
-    ] = False,
-    rotate: Annotated[
-        bool,
-        typer.Option(
-            "--rotate",
-            help="replace the key of the site in this folder; the site keeps its ledger and "
-            "leaves its runs",
-        ),
-    ] = False,
+    folder: Path,
+    *,
+    site: str | None = None,
+    server: list[str] | None = None,
+    renew: bool = False,
+    rotate: bool = False,
     yes: Yes = False,
 ) -> None:
-    """Make the keys for a site, or the certificates for a server."""
+    """Make the keys for a site, or the certificates for a server.
+
+    Help:
+        folder: the folder to write
+        site: make an identity key for a site with this name, or for a network that vouches for
+            sites
+        server: make a server's certificate for this name or address; repeatable
+        renew: make a new key and certificate for the server in this folder, signed by the same
+            authority
+        rotate: replace the key of the site in this folder; the site keeps its ledger and leaves its
+            runs
+    """
     from fedldp.deployment import certificates
     from fedldp.deployment.identity import make_identity
 
@@ -235,20 +207,13 @@ def keys(
 
 
 @deploy_app.command()
-@taking(_Planned)
-def invite(
-    planned: _Planned,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "-o", "--out", help="the invite to write; the server's keys go into the same folder"
-        ),
-    ],
-    url: Annotated[
-        str, typer.Option(metavar="https://HOST:PORT", help="the server's address for sites")
-    ],
-) -> None:
-    """Write a file that invites sites to a run, and the server's keys if it has none."""
+def invite(*, out: Path, url: str, planned: _Planned) -> None:
+    """Write a file that invites sites to a run, and the server's keys if it has none.
+
+    Help:
+        out (-o --out): the invite to write; the server's keys go into the same folder
+        url (https://HOST:PORT): the server's address for sites
+    """
     from fedldp.deployment.certificates import check_host, write_server_keys
     from fedldp.deployment.identity import new_file
     from fedldp.deployment.joining import Invite, host_of
@@ -275,54 +240,36 @@ def invite(
 
 @deploy_app.command()
 def join(
-    invite: Annotated[Path, typer.Argument(help="the invite's file")],
-    site: Annotated[str, typer.Option(help="this site's name")],
-    data: Annotated[
-        Path | None, typer.Option(help="this site's examples: a .csv, .parquet or .npz file")
-    ] = None,
-    budget: Annotated[
-        float | None,
-        typer.Option(
-            metavar="LIMIT",
-            help="the limit on everything that the site ever releases about this data, or about "
-            "each person if the run protects people; without this option, the command says "
-            "what such a run costs",
-        ),
-    ] = None,
-    label_column: Annotated[
-        str | None, typer.Option(help="the column with the labels [default: the invite's]")
-    ] = None,
-    person_column: Annotated[
-        str | None,
-        typer.Option(help="the column that names each row's person [default: the invite's]"),
-    ] = None,
-    people: Annotated[
-        int | None,
-        typer.Option(min=1, help="a lower bound on the number of people at the site; public"),
-    ] = None,
-    epsilon: Annotated[
-        float | None,
-        typer.Option(
-            help="the site's own epsilon for a run; the invite says whether all sites are "
-            "told, or nobody is"
-        ),
-    ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            help="the site's folder for keys, policy and ledger [default: the site's name]"
-        ),
-    ] = None,
-    second_ledger: Annotated[
-        bool,
-        typer.Option(
-            "--second-ledger",
-            help="declare another ledger, with a budget of its own, for data that have one",
-        ),
-    ] = False,
+    invite: Path,
+    *,
+    site: str,
+    data: Path | None = None,
+    budget: float | None = None,
+    label_column: str | None = None,
+    person_column: str | None = None,
+    people: Annotated[int | None, typer.Option(min=1)] = None,
+    epsilon: float | None = None,
+    folder: Path | None = None,
+    second_ledger: bool = False,
     yes: Yes = False,
 ) -> None:
-    """Make a site's keys and policy, or add to them, and the file that answers an invite."""
+    """Make a site's keys and policy, or add to them, and the file that answers an invite.
+
+    Help:
+        invite: the invite's file
+        site: this site's name
+        data: this site's examples: a .csv, .parquet or .npz file
+        budget (LIMIT): the limit on everything that the site ever releases about this data, or
+            about each person if the run protects people; without this option, the command says what
+            such a run costs
+        label_column: the column with the labels [default: the invite's]
+        person_column: the column that names each row's person [default: the invite's]
+        people: a lower bound on the number of people at the site; public
+        epsilon: the site's own epsilon for a run; the invite says whether all sites are told, or
+            nobody is
+        folder: the site's folder for keys, policy and ledger [default: the site's name]
+        second_ledger: declare another ledger, with a budget of its own, for data that have one
+    """
     from fedldp.deployment.acceptance import payable
     from fedldp.deployment.joining import POLICY, Terms, invite_for
     from fedldp.deployment.joining import join as join_run
@@ -370,22 +317,10 @@ def join(
 
 @deploy_app.command()
 def admit(
-    invite: Annotated[Path, typer.Argument(help="the invite's file")],
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="NAME.join... NAME.changed...",
-            help="the sites' answers and changed keys, or folders of them",
-        ),
-    ],
-    signed_by: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="NETWORK.pub",
-            help="the public key of a network that signed the answers (fedldp deploy vouch), in "
-            "place of words by telephone",
-        ),
-    ] = None,
+    invite: Path,
+    files: list[Path],
+    *,
+    signed_by: Path | None = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -393,6 +328,13 @@ def admit(
 
     Changed keys take effect in all runs in this server's folder, including unfinished runs. If only
     changed keys are given, no agreement is written.
+
+    Help:
+        invite: the invite's file
+        files (NAME.join... NAME.changed...): the sites' answers and changed keys, or folders of
+            them
+        signed_by (NETWORK.pub): the public key of a network that signed the answers (fedldp deploy
+            vouch), in place of words by telephone
     """
     from fedldp.deployment.identity import new_file, read_public
     from fedldp.deployment.initial import agreed_initial, beside
@@ -445,15 +387,14 @@ def admit(
 
 
 @deploy_app.command()
-def vouch(
-    key: Annotated[Path, typer.Argument(metavar="NETWORK.key", help="the network's secret key")],
-    files: Annotated[
-        list[Path], typer.Argument(metavar="NAME.join...", help="the sites' answers, or folders")
-    ],
-    out: Annotated[Path, typer.Option("-o", "--out", help="the folder for the signed answers")],
-    yes: Yes = False,
-) -> None:
-    """Sign sites' answers to an invite with the key of a network that knows the sites."""
+def vouch(key: Path, files: list[Path], *, out: Path, yes: Yes = False) -> None:
+    """Sign sites' answers to an invite with the key of a network that knows the sites.
+
+    Help:
+        key (NETWORK.key): the network's secret key
+        files (NAME.join...): the sites' answers, or folders
+        out (-o --out): the folder for the signed answers
+    """
     from fedldp.deployment.identity import read_private
     from fedldp.deployment.joining import Joining
     from fedldp.deployment.joining import vouch as vouch_for
@@ -471,41 +412,26 @@ def vouch(
 
 @deploy_app.command()
 def accept(
-    agreement: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE | WORDS | DIGEST",
-            help="the agreement's file; or, to fetch it from the server, its ten words or its "
-            "digest, as read out by the server's operator",
-        ),
-    ],
-    policy: Annotated[Path, typer.Option(help="this site's policy")] = Path("site.toml"),
+    agreement: list[str],
+    *,
+    policy: Path = Path("site.toml"),
     yes: Yes = False,
-    new: Annotated[
-        bool,
-        typer.Option(
-            "--new",
-            help="after a restore: state that this agreement has never been accepted here before",
-        ),
-    ] = False,
-    rounds: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="how many rounds are enough, if the budget cannot pay for all [default: all in "
-            "which this site takes part]",
-        ),
-    ] = None,
-    server: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="the run's server, a [[server]] of the policy [default: the one that the "
-            "agreement was fetched from, or whose authorities it names]",
-        ),
-    ] = None,
+    new: bool = False,
+    rounds: int | None = None,
+    server: str | None = None,
 ) -> None:
-    """Show what an agreement protects and what it costs this site; accept it."""
+    """Show what an agreement protects and what it costs this site; accept it.
+
+    Help:
+        agreement (FILE | WORDS | DIGEST): the agreement's file; or, to fetch it from the server,
+            its ten words or its digest, as read out by the server's operator
+        policy: this site's policy
+        new: after a restore: state that this agreement has never been accepted here before
+        rounds (N): how many rounds are enough, if the budget cannot pay for all [default: all in
+            which this site takes part]
+        server (URL): the run's server, a [[server]] of the policy [default: the one that the
+            agreement was fetched from, or whose authorities it names]
+    """
     from fedldp.deployment import acceptance
     from fedldp.deployment.agreement import Agreement
     from fedldp.deployment.checks import check_data, check_replaced
@@ -573,13 +499,18 @@ def accept(
 
 @deploy_app.command()
 def site(
-    policy: Annotated[Path, typer.Argument(help="this site's policy")],
+    policy: Path,
+    *,
     check: Check = False,
     metrics: Metrics = None,
     log: Log = "text",
     test_keys: Annotated[bool, typer.Option("--test-keys", hidden=True)] = False,
 ) -> None:
-    """Run the site agent, which answers only what accepted agreements allow."""
+    """Run the site agent, which answers only what accepted agreements allow.
+
+    Help:
+        policy: this site's policy
+    """
     from fedldp.deployment.policy import read_policy
 
     terms = read_policy(policy)
@@ -595,7 +526,7 @@ def site(
 
 
 deploy_app.command()(queue)
-deploy_app.command("list")(list_runs)
+deploy_app.command()(list_)
 deploy_app.command()(stop)
 deploy_app.command()(finish)
 deploy_app.command()(restored)
@@ -605,47 +536,16 @@ deploy_app.command()(status)
 
 @deploy_app.command()
 def server(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            help="the run's folder, in which an unfinished run is continued; without an agreement: "
-            "the folder of a server of several runs"
-        ),
-    ],
-    agreement: Annotated[
-        Path | None, typer.Argument(help="the agreement's file [default: what is queued]")
-    ] = None,
-    listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="the address to listen on")
-    ] = "0.0.0.0:8443",
-    certificate: Annotated[
-        Path | None,
-        typer.Option(
-            help="this server's certificate (PEM) [default: server.pem next to the agreement]"
-        ),
-    ] = None,
-    key: Annotated[
-        Path | None,
-        typer.Option(
-            help="the certificate's key (PEM) [default: server.key next to the agreement]"
-        ),
-    ] = None,
-    test: Annotated[
-        str | None,
-        typer.Option(help="examples to test the model on: .npz, .csv, or a data set's name"),
-    ] = None,
+    folder: Path,
+    agreement: Path | None = None,
+    *,
+    listen: str = "0.0.0.0:8443",
+    certificate: Path | None = None,
+    key: Path | None = None,
+    test: str | None = None,
     data_dir: DataDir = None,
-    tries: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="stop after this many attempts at a round with too few sites [default: retry "
-            "until enough sites answer]",
-        ),
-    ] = None,
-    runs: Annotated[
-        int, typer.Option(min=1, help="without an agreement: serve this many runs at once")
-    ] = 8,
+    tries: Annotated[int | None, typer.Option(min=1)] = None,
+    runs: Annotated[int, typer.Option(min=1)] = 8,
     metrics: Metrics = None,
     log: Log = "text",
     check: Check = False,
@@ -655,6 +555,18 @@ def server(
 
     Without an agreement, serve the runs that `fedldp deploy queue` queued in the folder, until the
     process is stopped.
+
+    Help:
+        folder: the run's folder, in which an unfinished run is continued; without an agreement: the
+            folder of a server of several runs
+        agreement: the agreement's file [default: what is queued]
+        listen (HOST:PORT): the address to listen on
+        certificate: this server's certificate (PEM) [default: server.pem next to the agreement]
+        key: the certificate's key (PEM) [default: server.key next to the agreement]
+        test: examples to test the model on: .npz, .csv, or a data set's name
+        tries: stop after this many attempts at a round with too few sites [default: retry until
+            enough sites answer]
+        runs: without an agreement: serve this many runs at once
     """
     if agreement is None:
         from fedldp.deployment.running import OverHttps, run_servers
@@ -703,24 +615,15 @@ def server(
 
 
 @deploy_app.command()
-def enable(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            help="a site's policy, a server's agreement, or the folder of a server of several runs"
-        ),
-    ],
-    listen: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="the address of a server [default: 0.0.0.0:8443]"),
-    ] = None,
-    test: Annotated[
-        str | None, typer.Option(help="the server's option --test: see `fedldp deploy server`")
-    ] = None,
-) -> None:
+def enable(file: Path, *, listen: str | None = None, test: str | None = None) -> None:
     """Print a systemd unit that runs a site's agent or a server, and restarts it if it stops.
 
     The command changes nothing. Its line on stderr says how to install the unit.
+
+    Help:
+        file: a site's policy, a server's agreement, or the folder of a server of several runs
+        listen (HOST:PORT): the address of a server [default: 0.0.0.0:8443]
+        test: the server's option --test: see `fedldp deploy server`
     """
     from fedldp.deployment.units import unit_of_server, unit_of_site
 
@@ -747,16 +650,25 @@ def enable(
 
 @deploy_app.command()
 def demo(
-    recipe: Annotated[str, typer.Argument(help="a recipe's name or a .toml file")] = "quickstart",
-    sites: Annotated[int, typer.Option(help="number of sites")] = 3,
-    channel: Annotated[str, typer.Option(help="the channel of reports: named or sum")] = "named",
-    rounds: Annotated[int, typer.Option(help="number of rounds")] = 3,
-    kill: Annotated[bool, typer.Option("--kill", help="kill processes during the run")] = False,
+    recipe: str = "quickstart",
+    *,
+    sites: int = 3,
+    channel: str = "named",
+    rounds: int = 3,
+    kill: bool = False,
     set_: Settings = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Run a server and sites on this machine, and compare with the simulation."""
+    """Run a server and sites on this machine, and compare with the simulation.
+
+    Help:
+        recipe: a recipe's name or a .toml file
+        sites: number of sites
+        channel: the channel of reports: named or sum
+        rounds: number of rounds
+        kill: kill processes during the run
+    """
     from fedldp.core.formatting import number
     from fedldp.deployment.demo import ROUNDING, run_demo
     from fedldp.reporting.text import print_statement, say, score_lines

@@ -41,11 +41,12 @@ def logged(form: str) -> Iterator[bool]:
         raise typer.Exit(error.exit_status) from error
 
 
-def status(
-    place: Annotated[Path, typer.Argument(help="a server's folder, or a site's policy")],
-    as_json: Json = False,
-) -> None:
-    """Show the state of a run at its server or at a site, even while it is not running."""
+def status(place: Path, *, as_json: Json = False) -> None:
+    """Show the state of a run at its server or at a site, even while it is not running.
+
+    Help:
+        place: a server's folder, or a site's policy
+    """
     from fedldp.deployment.policy import read_policy
     from fedldp.deployment.status import status_of_server, status_of_site
 
@@ -125,14 +126,13 @@ def _budget(budget: dict[str, Any]) -> str:
     return f"{own}: {number(spent)} spent{since}, {number(left, up=False)} left{more}"
 
 
-def retire(
-    digest: Annotated[
-        str,
-        typer.Argument(help="the digest of an accepted agreement or its run, or the first digits"),
-    ],
-    policy: Annotated[Path, typer.Option(help="this site's policy")] = Path("site.toml"),
-) -> None:
-    """Stop loading an agreement whose run is over; to undo this, accept the agreement again."""
+def retire(digest: str, *, policy: Path = Path("site.toml")) -> None:
+    """Stop loading an agreement whose run is over; to undo this, accept the agreement again.
+
+    Help:
+        digest: the digest of an accepted agreement or its run, or the first digits
+        policy: this site's policy
+    """
     from fedldp.deployment.acceptance import Acceptances
     from fedldp.deployment.policy import read_policy
 
@@ -150,20 +150,16 @@ def retire(
     typer.echo(f"retired: {meant[0]}")
 
 
-def finish(
-    folder: Annotated[Path, typer.Argument(help="the folder of a server's run")],
-    now: Annotated[
-        bool,
-        typer.Option(
-            "--now", help="wait for nothing, and leave out what would be asked after training"
-        ),
-    ] = False,
-) -> None:
+def finish(folder: Path, *, now: bool = False) -> None:
     """End a run where it is, and tell its sites.
 
     The server completes the round under way. Rounds that come after training and are paid for (the
     intercept, and the private evaluation) are still made, unless --now is given. The model and the
     statement are then those of the completed rounds.
+
+    Help:
+        folder: the folder of a server's run
+        now: wait for nothing, and leave out what would be asked after training
     """
     from fedldp.deployment.runs import ask_to_finish
     from fedldp.deployment.status import Process
@@ -177,36 +173,39 @@ def finish(
     typer.echo(f"the run in {folder} ends{when}; its sites are told")
 
 
-Home = Annotated[Path, typer.Argument(help="the folder of a server of several runs")]
+def queue(home: Path, agreement: Path, *, test: str | None = None) -> None:
+    """Queue a run at a server of several runs, or continue a stopped one.
 
-
-def queue(
-    home: Home,
-    agreement: Annotated[Path, typer.Argument(help="the agreement of the run")],
-    test: Annotated[
-        str | None,
-        typer.Option(help="examples to test the model on: .npz, .csv, or a data set's name"),
-    ] = None,
-) -> None:
-    """Queue a run at a server of several runs, or continue a stopped one."""
+    Help:
+        home: the folder of a server of several runs
+        agreement: the agreement of the run
+        test: examples to test the model on: .npz, .csv, or a data set's name
+    """
     from fedldp.deployment.runs import Queue
 
     run = Queue(home).add(agreement, test)
     typer.echo(f"queued     run {run}; fedldp deploy server {home} serves it")
 
 
-def stop(
-    home: Home, run: Annotated[str, typer.Argument(help="the run, or its first digits")]
-) -> None:
-    """Stop a run of a server of several runs; queue it again to continue it."""
+def stop(home: Path, run: str) -> None:
+    """Stop a run of a server of several runs; queue it again to continue it.
+
+    Help:
+        home: the folder of a server of several runs
+        run: the run, or its first digits
+    """
     from fedldp.deployment.runs import Queue
 
     Queue(home).stop(run)
     typer.echo("stopped    the run; nothing is lost: queue it again to continue it")
 
 
-def list_runs(home: Home, as_json: Json = False) -> None:
-    """List the runs of a server of several runs, in the order in which they were queued."""
+def list_(home: Path, *, as_json: Json = False) -> None:
+    """List the runs of a server of several runs, in the order in which they were queued.
+
+    Help:
+        home: the folder of a server of several runs
+    """
     from fedldp.deployment.runs import Queue
 
     found = Queue(home).all()
@@ -226,41 +225,28 @@ def list_runs(home: Home, as_json: Json = False) -> None:
 
 
 def restored(
-    policy: Annotated[Path, typer.Argument(help="this site's policy")],
-    since: Annotated[
-        list[Path] | None,
-        typer.Option(help="an agreement that was accepted since the copy was made; repeatable"),
-    ] = None,
-    none_since: Annotated[
-        bool, typer.Option("--none-since", help="no agreement has been accepted since the copy")
-    ] = False,
-    restores: Annotated[
-        int,
-        typer.Option(
-            min=1, help="how often the site was restored from this copy, including this restore"
-        ),
-    ] = 1,
-    anew: Annotated[
-        bool,
-        typer.Option(
-            "--anew",
-            help="there is no copy: begin a new ledger; give --since for every agreement that was "
-            "ever accepted",
-        ),
-    ] = False,
-    moved: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HASH",
-            help="the site was moved and lost nothing; HASH is the hash of its last release, as "
-            "noted before the move, or none if nothing was released",
-        ),
-    ] = None,
+    policy: Path,
+    *,
+    since: list[Path] | None = None,
+    none_since: bool = False,
+    restores: Annotated[int, typer.Option(min=1)] = 1,
+    anew: bool = False,
+    moved: str | None = None,
     yes: Yes = False,
 ) -> None:
     """Declare that the ledger was restored from an older copy; charge all that may be lost.
 
     With --moved: declare that the ledger was moved here and is complete.
+
+    Help:
+        policy: this site's policy
+        since: an agreement that was accepted since the copy was made; repeatable
+        none_since: no agreement has been accepted since the copy
+        restores: how often the site was restored from this copy, including this restore
+        anew: there is no copy: begin a new ledger; give --since for every agreement that was ever
+            accepted
+        moved (HASH): the site was moved and lost nothing; HASH is the hash of its last release, as
+            noted before the move, or none if nothing was released
     """
     from fedldp.core.locks import alone
     from fedldp.deployment.agreement import Agreement

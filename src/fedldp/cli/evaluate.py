@@ -10,12 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fedldp.cli._common import print_json, table_console
-from fedldp.cli.options import DataDir, Json, file_option, folder_argument
-
-RunDir = Annotated[
-    Path,
-    folder_argument("the folder of a simulated or deployed run", "RUN_DIR"),
-]
+from fedldp.cli.options import DataDir, Json
 
 Threshold = Annotated[
     float | None,
@@ -28,16 +23,19 @@ Threshold = Annotated[
 
 
 def evaluate(
-    run_dir: RunDir,
-    data: Annotated[
-        Path | None,
-        file_option("labelled examples (.npz, .csv or .parquet) [default: the run's test set]"),
-    ] = None,
+    run_dir: Path,
+    *,
+    data: Path | None = None,
     threshold: Threshold = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Measure how good a run's model is: accuracy, F1, AUC and scores per class, or R2."""
+    """Measure how good a run's model is: accuracy, F1, AUC and scores per class, or R2.
+
+    Help:
+        run_dir (RUN_DIR): the folder of a simulated or deployed run
+        data (FILE): labelled examples (.npz, .csv or .parquet) [default: the run's test set]
+    """
     from fedldp.simulation.evaluating import evaluate as measure
 
     found = measure(run_dir, data, data_dir, threshold)
@@ -80,29 +78,25 @@ def _print(found: dict[str, Any]) -> None:
 
 
 def predict(
-    run_dir: RunDir,
-    data: Annotated[Path, file_option("examples (.npz, .csv or .parquet); labels are not needed")],
-    out: Annotated[
-        Path | None,
-        file_option("the .csv file to write, with a probability for each class, or the number"),
-    ] = None,
+    run_dir: Path,
+    *,
+    data: Path,
+    out: Path | None = None,
     threshold: Threshold = None,
-    shift: Annotated[
-        float | None,
-        typer.Option(
-            metavar="S",
-            help="with two classes: a public number to add to the log odds of class 1",
-        ),
-    ] = None,
-    id_column: Annotated[
-        str | None,
-        typer.Option("--id", metavar="COLUMN", help="a column that names the rows, to be kept"),
-    ] = None,
+    shift: float | None = None,
+    id_column: str | None = None,
     as_json: Json = False,
 ) -> None:
     """Predict the class, or the number, of each example with a run's model.
 
     A row that the model cannot read is marked with what is wrong with it.
+
+    Help:
+        run_dir (RUN_DIR): the folder of a simulated or deployed run
+        data (FILE): examples (.npz, .csv or .parquet); labels are not needed
+        out (FILE): the .csv file to write, with a probability for each class, or the number
+        shift (S): with two classes: a public number to add to the log odds of class 1
+        id_column (--id COLUMN): a column that names the rows, to be kept
     """
     from fedldp.reporting import words
     from fedldp.simulation.evaluating import predict as classify

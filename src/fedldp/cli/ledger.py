@@ -5,28 +5,28 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from fedldp.cli._common import print_json, table_console
-from fedldp.cli.options import Commands, Json, Yes
+from fedldp.cli.options import Group, Json, Yes
 from fedldp.core.errors import ConfigError, LedgerUnusable
 
 if TYPE_CHECKING:
     from fedldp.ledgers.budget import Budget
     from fedldp.ledgers.sqlite import Release, SqliteLedger
 
-ledger_app = typer.Typer(
-    cls=Commands, rich_markup_mode=None, help="Show, check or renew a client's privacy ledger."
-)
-
-LedgerFile = Annotated[Path, typer.Argument(help="the ledger's file")]
+ledger_app = Group(help="Show, check or renew a client's privacy ledger.")
 
 
 @ledger_app.command()
-def show(path: LedgerFile, as_json: Json = False) -> None:
-    """Show the budget, how much of it is left, and what was released."""
+def show(path: Path, *, as_json: Json = False) -> None:
+    """Show the budget, how much of it is left, and what was released.
+
+    Help:
+        path: the ledger's file
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -63,18 +63,13 @@ def show(path: LedgerFile, as_json: Json = False) -> None:
 
 
 @ledger_app.command()
-def verify(
-    path: LedgerFile,
-    has: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HASH",
-            help="require a release with this hash, or its first 16 digits, as noted elsewhere",
-        ),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Check the file, the hashes and costs of its entries, and the total."""
+def verify(path: Path, *, has: str | None = None, as_json: Json = False) -> None:
+    """Check the file, the hashes and costs of its entries, and the total.
+
+    Help:
+        path: the ledger's file
+        has (HASH): require a release with this hash, or its first 16 digits, as noted elsewhere
+    """
     from fedldp.ledgers.sqlite import SqliteLedger, renewals, times
 
     ledger = SqliteLedger(path)
@@ -98,11 +93,12 @@ def verify(
 
 
 @ledger_app.command()
-def renew(
-    path: LedgerFile,
-    yes: Yes = False,
-) -> None:
-    """Let the whole budget be spent once more; only the owner of the data may decide this."""
+def renew(path: Path, *, yes: Yes = False) -> None:
+    """Let the whole budget be spent once more; only the owner of the data may decide this.
+
+    Help:
+        path: the ledger's file
+    """
     from fedldp.ledgers.sqlite import SqliteLedger, renewals
 
     ledger = SqliteLedger(path)
@@ -139,8 +135,12 @@ def _states(
 
 
 @ledger_app.command()
-def export(path: LedgerFile, as_json: Json = False) -> None:
-    """Print what was released and decided, by date, as CSV; for a data-protection officer."""
+def export(path: Path, *, as_json: Json = False) -> None:
+    """Print what was released and decided, by date, as CSV; for a data-protection officer.
+
+    Help:
+        path: the ledger's file
+    """
     import csv
     import sys
 

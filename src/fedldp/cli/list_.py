@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -176,18 +176,18 @@ def _print_summary(found: dict[str, Rows]) -> None:
 
 
 def list_(
-    kind: Annotated[str | None, typer.Argument(help="one of: " + ", ".join(_KINDS))] = None,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="list only entries that have all of these words in their name, system or "
-            "description"
-        ),
-    ] = None,
+    kind: str | None = None,
+    words: list[str] | None = None,
+    *,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """List recipes, systems, mechanisms, data sets or models; without a kind, a summary."""
+    """List recipes, systems, mechanisms, data sets or models; without a kind, a summary.
+
+    Help:
+        kind: one of: recipes, systems, mechanisms, datasets, models
+        words: list only entries that have all of these words in their name, system or description
+    """
     from rich.markup import escape
     from rich.table import Column, Table
 

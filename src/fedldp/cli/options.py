@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 import typer.core
@@ -14,7 +16,7 @@ import typer.core
 from fedldp.core.errors import ConfigError
 
 
-class Commands(typer.core.TyperGroup):
+class _Commands(typer.core.TyperGroup):
     """A group whose help has the whole first sentence of each command, on several lines."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -28,33 +30,104 @@ class Commands(typer.core.TyperGroup):
             formatter.write_dl(rows)
 
 
-def folder(text: str) -> Path:
-    """Return the path of a folder; refuse an empty string, which would be the working folder."""
-    if not text.strip():
-        raise ConfigError(f"folder {text!r}: give the path of a folder, or leave the option out")
+class Group(typer.Typer):
+    """A group of commands, each of which has its help in its docstring, in a section Help.
+
+    A command's parameters before the * are arguments, those after it options; a bool is a flag. A
+    line of the section is ``name (KIND): text``. KIND, which may be left out, is an option's own
+    spelling ("--json"), what the help shows for its value ("FILE"), or both. A parameter whose type
+    is a dataclass stands for the fields of that class, which has such a section too.
+    """
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(cls=_Commands, rich_markup_mode=None, **more)
+
+    def command(self, name: str | None = None, **more: Any) -> Callable[[Any], Any]:
+        """Return a decorator that adds a function as a command; the function stays as it is."""
+
+        def added(function: Callable[..., None]) -> Callable[..., None]:
+            own = function.__name__.strip("_").replace("_", "-")  # list_ is called list
+            super(Group, self).command(name or own, **more)(_called(function))
+            return function
+
+        return added
+
+
+def _called(function: Callable[..., None]) -> Callable[..., None]:
+    """Return what typer calls for a command; see ``Group``."""
+    own = inspect.signature(function, eval_str=True).parameters.values()
+    groups = {each.name: each.annotation for each in own if _is_group(each.annotation)}
+
+    def call(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{each.name: given.pop(each.name) for each in fields(group)})
+        function(**given)
+
+    call.__signature__ = inspect.Signature(list(parameters(function, {})))  # type: ignore[attr-defined]
+    call.__name__ = function.__name__
+    call.__doc__ = (inspect.getdoc(function) or "").partition("\nHelp:\n")[0]
+    return call
+
+
+def _is_group(hint: Any) -> bool:
+    return is_dataclass(hint)
+
+
+def parameters(
+    of: Callable[..., object], more: Mapping[str, tuple[str, str]]
+) -> Iterator[inspect.Parameter]:
+    """Yield the parameters of a command or a dataclass as typer reads them.
+
+    Args:
+        of: the command or the class.
+        more: what the help of a command says of such a class's fields, in place of the class.
+    """
+    texts = described(of, "Help") | dict(more)
+    for each in inspect.signature(of, eval_str=True).parameters.values():
+        if _is_group(each.annotation):
+            yield from parameters(each.annotation, texts)
+            continue
+        hint = _annotated(each, *texts[each.name]) if each.name in texts else each.annotation
+        yield each.replace(kind=each.KEYWORD_ONLY, annotation=hint)
+
+
+def _annotated(parameter: inspect.Parameter, kind: str, text: str) -> Any:
+    hint, *given = [parameter.annotation]
+    if get_origin(hint) is Annotated:
+        hint, *given = get_args(hint)
+    names = [word for word in kind.split() if word.startswith("-")]
+    if hint is bool:  # typer would add --no-NAME
+        names = names or [f"--{parameter.name.replace('_', '-')}"]
+    is_option = parameter.kind is parameter.KEYWORD_ONLY
+    info = copy(given[0]) if given else typer.Option(*names) if is_option else typer.Argument()
+    info.help = text
+    info.metavar = " ".join(word for word in kind.split() if word not in names) or None
+    if hint in (Path, Path | None, list[Path], list[Path] | None):
+        info.parser = path
+    return Annotated[hint, info]
+
+
+_ENTRY = re.compile(r"^ {4}(\w+)(?: \(([^)]*)\))?: (.*(?:\n {8}.*)*)", re.M)
+
+
+def described(documented: object, section: str) -> dict[str, tuple[str, str]]:
+    """Return what a section of a docstring says of each name: the text in brackets, and the rest.
+
+    Args:
+        documented: what has the docstring.
+        section: the section's title, as a regular expression.
+    """
+    text = inspect.getdoc(documented) or ""
+    found = re.search(rf"^(?:{section}):\n((?:[ \t]+.*\n?|\n)+)", text, re.M)
+    entries = _ENTRY.findall(found[1]) if found else []
+    return {name: (kind, " ".join(rest.split())) for name, kind, rest in entries}
+
+
+def path(text: str | Path) -> Path:
+    """Return the path of a file or folder; refuse an empty one, which is the working folder."""
+    if not str(text).strip():
+        raise ConfigError(f"path {text!r}: give the path of a file or a folder, or leave it out")
     return Path(text)
-
-
-def file(text: str) -> Path:
-    """Return the path of a file; refuse an empty string."""
-    if not text.strip():
-        raise ConfigError(f"file {text!r}: give the path of a file, or leave the option out")
-    return Path(text)
-
-
-def folder_option(help: str) -> Any:
-    """Return the option for the path of a folder."""
-    return typer.Option(parser=folder, metavar="FOLDER", help=help)
-
-
-def file_option(help: str, metavar: str = "FILE") -> Any:
-    """Return the option for the path of a file."""
-    return typer.Option(parser=file, metavar=metavar, help=help)
-
-
-def folder_argument(help: str, metavar: str) -> Any:
-    """Return the argument for the path of a folder."""
-    return typer.Argument(parser=folder, metavar=metavar, help=help)
 
 
 def recipe_names(incomplete: str) -> list[str]:
@@ -66,7 +139,11 @@ def recipe_names(incomplete: str) -> list[str]:
 
 DataDir = Annotated[
     Path | None,
-    folder_option("the data folder [default: $FEDLDP_DATA, or else the user's cache folder]"),
+    typer.Option(
+        parser=path,
+        metavar="FOLDER",
+        help="the data folder [default: $FEDLDP_DATA, or else the user's cache folder]",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document on stdout")]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")]
@@ -84,65 +161,24 @@ Budget = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    """How the runs of an experiment are made, kept and shown; each field is an option."""
+    """How the runs of an experiment are made, kept and shown; each field is an option.
 
-    out: Annotated[
-        Path | None, folder_option("the folder for the results; an unfinished one is continued")
-    ] = None
-    workers: Annotated[
-        int | None, typer.Option(help="number of runs at a time [default: one per core]")
-    ] = None
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            help="use a Ray cluster (auto or HOST:PORT) instead of --workers, with one run per CPU"
-        ),
-    ] = None
-    resume: Annotated[
-        Path | None, folder_option("continue what is in this folder, with its own settings")
-    ] = None
-    same_data: Annotated[
-        bool,
-        typer.Option(
-            "--same-data",
-            help="with a folder whose key is missing here: confirm that private data are the same",
-        ),
-    ] = False
-    verify: Annotated[
-        Path | None,
-        folder_option("train nothing: say what is missing or differs in this folder"),
-    ] = None
-    again: Annotated[
-        int | None,
-        typer.Option(help="with --verify: make this many runs again, and compare them"),
-    ] = None
+    Help:
+        out (FOLDER): the folder for the results; an unfinished one is continued
+        workers: number of runs at a time [default: one per core]
+        cluster: use a Ray cluster (auto or HOST:PORT) instead of --workers, with one run per CPU
+        resume (FOLDER): continue what is in this folder, with its own settings
+        same_data: with a folder whose key is missing here: confirm that private data are the same
+        verify (FOLDER): train nothing: say what is missing or differs in this folder
+        again: with --verify: make this many runs again, and compare them
+    """
+
+    out: Path | None = None
+    workers: int | None = None
+    cluster: str | None = None
+    resume: Path | None = None
+    same_data: bool = False
+    verify: Path | None = None
+    again: int | None = None
     data_dir: DataDir = None
     as_json: Json = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunsOfSweep(Runs):
-    """The same for a sweep, which other options extend."""
-
-    resume: Annotated[
-        Path | None, folder_option("continue the sweep in this folder; other options extend it")
-    ] = None
-
-
-def taking(group: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the fields of ``group`` as options to a command that takes such a group first."""
-    fields = inspect.signature(group, eval_str=True).parameters
-
-    def added(command: Callable[..., None]) -> Callable[..., None]:
-        def call(**given: Any) -> None:
-            command(group(**{name: given.pop(name) for name in fields}), **given)
-
-        own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-        needed = [each for each in fields.values() if each.default is each.empty]
-        every = [*needed, *own, *(each for each in fields.values() if each not in needed)]
-        every = [each.replace(kind=each.KEYWORD_ONLY) for each in every]
-        call.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-        call.__name__, call.__doc__ = command.__name__, command.__doc__
-        return call
-
-    return added

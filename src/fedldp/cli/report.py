@@ -3,39 +3,35 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from fedldp.cli._common import notice_without_charts, print_json
-from fedldp.cli.options import Json, file_option, folder, folder_argument
+from fedldp.cli.options import Json
 
 if TYPE_CHECKING:
     from fedldp.reporting.runs import FinishedRun
 
 
 def report(
-    folders: Annotated[
-        list[Path],
-        folder_argument("folders of runs", "DIR..."),
-    ],
-    out: Annotated[Path | None, file_option("the page to write [default: report.html]")] = None,
-    tensorboard: Annotated[
-        Path | None,
-        typer.Option(
-            parser=folder, metavar="LOGDIR", help="write the runs into this folder for TensorBoard"
-        ),
-    ] = None,
-    mlflow: Annotated[
-        str | None, typer.Option(metavar="URI", help="send the runs to this MLflow tracking store")
-    ] = None,
-    wandb: Annotated[
-        str | None,
-        typer.Option(metavar="PROJECT", help="send the runs to this project of Weights & Biases"),
-    ] = None,
+    folders: list[Path],
+    *,
+    out: Path | None = None,
+    tensorboard: Path | None = None,
+    mlflow: str | None = None,
+    wandb: str | None = None,
     as_json: Json = False,
 ) -> None:
-    """Make one HTML page about a run, or about several runs side by side."""
+    """Make one HTML page about a run, or about several runs side by side.
+
+    Help:
+        folders (DIR...): folders of runs
+        out (FILE): the page to write [default: report.html]
+        tensorboard (LOGDIR): write the runs into this folder for TensorBoard
+        mlflow (URI): send the runs to this MLflow tracking store
+        wandb (PROJECT): send the runs to this project of Weights & Biases
+    """
     from rich.console import Console
 
     from fedldp.simulation.recorded import read_run

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from fedldp.cli._common import at_most_cores, print_json, shown_progress, table_console
-from fedldp.cli.options import DataDir, Json, file_option
+from fedldp.cli.options import DataDir, Json
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,48 +22,34 @@ _DAYS = 2 * 86400
 
 
 def reproduce(
-    target: Annotated[
-        str | None,
-        typer.Argument(help="a table or figure, by its name; without one, all of them"),
-    ] = None,
-    run: Annotated[bool, typer.Option("--run", help="measure what is missing")] = False,
-    seeds: Annotated[
-        int | None, typer.Option(help="with --run: number of seeds, from 0 [default: 3]")
-    ] = None,
-    only: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CELL", help="only cells whose recipe or row name contains this string"
-        ),
-    ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="with --run: stop after this much time, such as 90s, 30m or 2h"
-        ),
-    ] = None,
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="with --run: two rounds and one seed, as a quick test"),
-    ] = False,
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check", help="exit with status 1 if a measured cell differs and no reason is noted"
-        ),
-    ] = False,
-    svg: Annotated[Path | None, file_option("the .svg file for a chart of the target")] = None,
-    device: Annotated[
-        str, typer.Option(help="cpu or cuda: where the measurements that count were made")
-    ] = "cpu",
-    workers: Annotated[
-        int | None,
-        typer.Option(help="with --run: number of processes [default: one per core]"),
-    ] = None,
+    target: str | None = None,
+    *,
+    run: bool = False,
+    seeds: int | None = None,
+    only: str | None = None,
+    budget: str | None = None,
+    quick: bool = False,
+    check: bool = False,
+    svg: Path | None = None,
+    device: str = "cpu",
+    workers: int | None = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
-    """Show the papers' tables and figures next to ours; only --run starts runs."""
+    """Show the papers' tables and figures next to ours; only --run starts runs.
+
+    Help:
+        target: a table or figure, by its name; without one, all of them
+        run: measure what is missing
+        seeds: with --run: number of seeds, from 0 [default: 3]
+        only (CELL): only cells whose recipe or row name contains this string
+        budget (TIME): with --run: stop after this much time, such as 90s, 30m or 2h
+        quick: with --run: two rounds and one seed, as a quick test
+        check: exit with status 1 if a measured cell differs and no reason is noted
+        svg (FILE): the .svg file for a chart of the target
+        device: cpu or cuda: where the measurements that count were made
+        workers: with --run: number of processes [default: one per core]
+    """
     from fedldp.data import resolve_data_dir
     from fedldp.experiments.reproduction.comparison import compare
     from fedldp.experiments.reproduction.results import Measurements, default_cache

@@ -18,7 +18,7 @@ from fedldp.cli._common import (
     results_folder,
     table_console,
 )
-from fedldp.cli.options import DataDir, Json, Settings, folder_option, recipe_names
+from fedldp.cli.options import DataDir, Json, Settings, recipe_names
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,43 +31,37 @@ if TYPE_CHECKING:
 
 
 def run(
-    recipe: Annotated[
-        str | None,
-        typer.Argument(
-            autocompletion=recipe_names,
-            help="a recipe's name or a .toml file [default: quickstart]",
-        ),
-    ] = None,
+    recipe: Annotated[str | None, typer.Argument(autocompletion=recipe_names)] = None,
+    *,
     set_: Settings = None,
-    rounds: Annotated[int | None, typer.Option(help="number of rounds")] = None,
-    seed: Annotated[int | None, typer.Option(help="the simulation's seed")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
-    workers: Annotated[
-        int | None,
-        typer.Option(help="number of processes [default: one per core, or one for a small run]"),
-    ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(help="use a Ray cluster (auto or HOST:PORT) instead of --workers"),
-    ] = None,
-    out: Annotated[Path | None, folder_option("the run folder to create")] = None,
-    resume: Annotated[Path | None, folder_option("continue the run in this folder")] = None,
+    rounds: int | None = None,
+    seed: int | None = None,
+    device: str = "auto",
+    workers: int | None = None,
+    cluster: str | None = None,
+    out: Path | None = None,
+    resume: Path | None = None,
     data_dir: DataDir = None,
-    evaluate_every: Annotated[
-        int, typer.Option(min=1, help="test the model after every so many rounds and the last")
-    ] = 1,
-    signal: Annotated[
-        bool,
-        typer.Option(
-            "--signal", help="measure each round's signal and noise, from private rows; 1 process"
-        ),
-    ] = False,
-    print_config: Annotated[
-        bool, typer.Option("--print-config", help="print the configuration as TOML, and stop")
-    ] = False,
+    evaluate_every: Annotated[int, typer.Option(min=1)] = 1,
+    signal: bool = False,
+    print_config: bool = False,
     as_json: Json = False,
 ) -> None:
-    """Train a model over simulated clients, and report what the run protected."""
+    """Train a model over simulated clients, and report what the run protected.
+
+    Help:
+        recipe: a recipe's name or a .toml file [default: quickstart]
+        rounds: number of rounds
+        seed: the simulation's seed
+        device: auto, cpu or cuda
+        workers: number of processes [default: one per core, or one for a small run]
+        cluster: use a Ray cluster (auto or HOST:PORT) instead of --workers
+        out (FOLDER): the run folder to create
+        resume (FOLDER): continue the run in this folder
+        evaluate_every: test the model after every so many rounds and the last
+        signal: measure each round's signal and noise, from private rows; 1 process
+        print_config: print the configuration as TOML, and stop
+    """
     from fedldp.reporting import text
     from fedldp.simulation.settings import to_toml
 

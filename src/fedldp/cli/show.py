@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import re
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from fedldp.cli._common import print_json, summary_of, table_console
-from fedldp.cli.options import Json
+from fedldp.cli.options import Json, described
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,16 +17,12 @@ if TYPE_CHECKING:
 _SHAPES = {"digits": (1, 8, 8), "MNIST": (1, 28, 28), "CIFAR-10": (3, 32, 32)}
 
 
-def show(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="a system, recipe, mechanism or model; a .toml file; or module:Class",
-        ),
-    ],
-    as_json: Json = False,
-) -> None:
-    """Show each setting's meaning, type, limits, unit and default."""
+def show(name: str, *, as_json: Json = False) -> None:
+    """Show each setting's meaning, type, limits, unit and default.
+
+    Help:
+        name: a system, recipe, mechanism or model; a .toml file; or module:Class
+    """
     found = _found(name)
     if as_json:
         print_json(found)
@@ -139,7 +132,7 @@ def _facts(name: str) -> dict[str, Any]:
 def _of_mechanism(mechanism: type[Mechanism], name: str) -> dict[str, Any]:
     from fedldp.mechanisms import BitMechanism
 
-    meanings = _attributes(inspect.getdoc(mechanism) or "")
+    meanings = described(mechanism, "Attributes|Args")
     bits = issubclass(mechanism, BitMechanism)
     return {
         "kind": "mechanism",
@@ -150,7 +143,7 @@ def _of_mechanism(mechanism: type[Mechanism], name: str) -> dict[str, Any]:
         "settings": [
             {
                 "name": each.name,
-                "meaning": meanings.get(each.name, ""),
+                "meaning": meanings.get(each.name, ("", ""))[1],
                 "type": each.type
                 if isinstance(each.type, str)
                 else inspect.formatannotation(each.type),
@@ -181,13 +174,6 @@ def _of_model(name: str) -> dict[str, Any]:
         "weights": sizes,
         "settings": [],
     }
-
-
-def _attributes(text: str) -> dict[str, str]:
-    """Return a docstring's description of each attribute or argument, by name."""
-    section = re.search(r"^(?:Attributes|Args):\n((?:[ \t]+.*\n?|\n)+)", text, re.M)
-    found = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", section[1], re.M) if section else []
-    return {name: " ".join(meaning.split()) for name, meaning in found}
 
 
 def _print(found: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -15,58 +15,39 @@ if TYPE_CHECKING:
     from fedldp.experiments.sweeping.grid import Design
 
 
-@options.taking(options.RunsOfSweep)
 def sweep(
-    how: options.RunsOfSweep,
-    recipes: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[RECIPE]...", help="names of recipes or .toml files [default: quickstart]"
-        ),
-    ] = None,
-    grid: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--grid",
-            metavar="KEY=V1,V2,...",
-            help="values of a setting, in the syntax of --set; repeat for other settings. "
-            "recipe=A,B is the same as giving recipes as arguments. A recipe that lacks KEY "
-            "runs once, without it",
-        ),
-    ] = None,
-    seeds: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SEEDS", help="seeds, such as 0-4 or 0,2,5 [default: the recipe's own]"
-        ),
-    ] = None,
+    recipes: list[str] | None = None,
+    *,
+    grid: list[str] | None = None,
+    seeds: str | None = None,
     set_: options.Settings = None,
-    rounds: Annotated[int | None, typer.Option(help="number of rounds in every run")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or auto [default: cpu]")] = None,
-    guarantee: Annotated[
-        str | None,
-        typer.Option(
-            metavar="UNIT:ADVERSARY",
-            help="the guarantee whose epsilon is shown, such as person:server [default: the "
-            "target's guarantee]",
-        ),
-    ] = None,
-    metric: Annotated[
-        str | None,
-        typer.Option(
-            help="the score that is shown first and plotted: accuracy, loss, auc, "
-            "average_precision, balanced_accuracy or brier; r2 or loss for numbers [default: the "
-            "one that fits the labels]"
-        ),
-    ] = None,
-    csv: Annotated[
-        Path | None, options.file_option("also write the runs into this CSV file")
-    ] = None,
+    rounds: int | None = None,
+    device: str | None = None,
+    guarantee: str | None = None,
+    metric: str | None = None,
+    csv: Path | None = None,
+    how: options.Runs,
 ) -> None:
     """Run every combination of settings, recipes and seeds; write a table and a chart.
 
     Finished runs are kept: to continue after an interruption, give the same --out, or --resume DIR.
     The exit status is 2 if any run was refused or failed.
+
+    Help:
+        recipes ([RECIPE]...): names of recipes or .toml files [default: quickstart]
+        grid (KEY=V1,V2,...): values of a setting, in the syntax of --set; repeat for other
+            settings. recipe=A,B is the same as giving recipes as arguments. A recipe that lacks KEY
+            runs once, without it
+        seeds (SEEDS): seeds, such as 0-4 or 0,2,5 [default: the recipe's own]
+        rounds: number of rounds in every run
+        device: cpu, cuda or auto [default: cpu]
+        guarantee (UNIT:ADVERSARY): the guarantee whose epsilon is shown, such as person:server
+            [default: the target's guarantee]
+        metric: the score that is shown first and plotted: accuracy, loss, auc, average_precision,
+            balanced_accuracy or brier; r2 or loss for numbers [default: the one that fits the
+            labels]
+        csv (FILE): also write the runs into this CSV file
+        resume (FOLDER): continue the sweep in this folder; other options extend it
     """
     from rich.console import Console
 
