@@ -253,7 +253,6 @@ def test_a_transport_is_one_class(folder: Path) -> None:
         device=torch.device("cpu"),
         folder=folder,
         run="run",
-        lasting=False,
     )
     ledger, draws, found = MemoryLedger(), draws_of_seed(0), list[Round]()
     server = config.algorithm(inputs.problem).server()

@@ -1,4 +1,4 @@
-"""A client's store returns what it kept, makes it once, and syncs it before it is used."""
+"""A client's store returns what it kept, and makes it once."""
 
 from __future__ import annotations
 
@@ -139,81 +139,24 @@ def test_a_failure_in_a_later_round_deletes_nothing_of_an_earlier_one(
     assert store.arrays("kept", never, round=1)["x"][0] == 1
 
 
-# Power cuts
-
-
-class Disk:
-    """Records what reaches the disk: every sync of a file or folder, and every rename."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.events: list[tuple[str, int]] = []
-        fsync, link = os.fsync, os.link
-
-        def synced(handle: int) -> None:
-            fsync(handle)
-            self.events.append(("sync", os.fstat(handle).st_ino))
-
-        def linked(source: Path, target: Path) -> None:
-            link(source, target)
-            self.events.append(("link", target.stat().st_ino))
-
-        monkeypatch.setattr(os, "fsync", synced)
-        monkeypatch.setattr(os, "link", linked)
-
-    def place(self, what: str, path: Path) -> int:
-        return self.events.index((what, path.stat().st_ino))
-
-
-def test_a_file_is_synced_before_it_has_its_name_and_its_folder_after_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk, store = Disk(monkeypatch), FolderStore(tmp_path, "run")
-    store.arrays("kept", ones)
-    file = store.folder / "kept.safetensors"
-    assert disk.place("sync", file) < disk.place("link", file) < disk.place("sync", store.folder)
-
-
-def test_new_folders_are_synced_in_those_that_hold_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise a power cut could erase a whole folder with the once-only choices in it."""
-    disk, store = Disk(monkeypatch), FolderStore(tmp_path / "clients" / "one", "run")
-    store.arrays("kept", ones)
-    for folder in (tmp_path, tmp_path / "clients", tmp_path / "clients" / "one", store.folder):
-        assert ("sync", folder.stat().st_ino) in disk.events, folder
-
-
-def test_a_file_left_unsynced_by_a_crash_is_synced_before_it_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise a value could be released, lost in a power cut, and drawn again."""
-    store, fsync = FolderStore(tmp_path, "run"), os.fsync
-
-    def crash_at_a_folder(handle: int) -> None:
-        if stat.S_ISDIR(os.fstat(handle).st_mode) and (store.folder / "kept.safetensors").exists():
-            raise Crash
-        fsync(handle)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", crash_at_a_folder)
-        with pytest.raises(Crash):
-            store.arrays("kept", ones)
-    assert (store.folder / "kept.safetensors").exists()
-    disk = Disk(monkeypatch)
-    assert kept(FolderStore(tmp_path, "run")) == 1
-    assert ("sync", store.folder.stat().st_ino) in disk.events
-
-
-@pytest.mark.parametrize("stage", ["fsync", "link"])
+@pytest.mark.parametrize("stage", ["write", "link"])
 def test_an_incomplete_file_is_made_again_and_never_read(
     stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def cut(path: Path, content: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(content[:9])
+        raise Crash
+
     def crash(*_: object) -> None:
         raise Crash
 
     store = FolderStore(tmp_path, "run")
     with monkeypatch.context() as patch:
-        patch.setattr(os, stage, crash)
+        if stage == "write":
+            patch.setattr(Path, "write_bytes", cut)
+        else:
+            patch.setattr(os, "link", crash)
         with pytest.raises(Crash):
             store.arrays("kept", ones)
     assert FolderStore(tmp_path, "run").arrays("kept", twos)["x"][0] == 2
@@ -275,11 +218,11 @@ def test_a_ledger_keeps_arrays_of_any_layout_once_for_each_run(tmp_path: Path) -
     for name, value in strided.items():
         assert found[name].dtype == value.dtype
         np.testing.assert_array_equal(found[name], value)
-    assert store.holds("kept")
-    assert not other.holds("kept")
+    assert other.known("kept") is None
     other.arrays("kept", ones)
     store.forget()
-    assert (store.known("kept"), other.holds("kept")) == (None, True)
+    assert store.known("kept") is None
+    assert other.known("kept") is not None
     store.arrays("of a round", ones, round=1)
     assert store.known("of a round", 1) is not None
     assert store.known("of a round") is None
@@ -296,6 +239,6 @@ def test_what_a_ledger_cannot_keep_or_read_is_refused_as_that(tmp_path: Path) ->
     with pytest.raises(StoreUnusable, match="run run: what the client keeps for it cannot be used"):
         store.known("kept")
     path.write_bytes(b"no database, for a hundred bytes and more" * 9)
-    for use in (lambda: store.holds("kept"), lambda: store.arrays("more", ones), store.forget):
+    for use in (lambda: store.known("kept"), lambda: store.arrays("more", ones), store.forget):
         with pytest.raises(StoreUnusable, match="this is not a ledger"):
             use()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -206,7 +207,6 @@ def population_of(name: str, folder: Path, **settings: Any) -> Population:
         members=inputs.members,
         device=torch.device("cpu"),
         folder=folder,
-        lasting=False,
         run="run",
     )
 
@@ -366,7 +366,7 @@ def test_a_lost_draw_is_refused_to_that_client_alone(tmp_path: Path) -> None:
     step, ledger = counted(population), MemoryLedger()
     first, _ = request(population, 1)
     assert len(packed(population, first, [0, 1, 2], ledger)) == 3
-    population.store(1).forget()
+    shutil.rmtree(population.store(1).folder)
     second, _ = request(population, 2)
     answers = [read_reply(one)[2] for one in packed(population, second, [0, 1, 2, 3], ledger)]
     assert answers[1] == Refusal(2, Reason.NOT_KEPT)

@@ -96,7 +96,6 @@ class Clients:
             members=Shares.of(members),
             device=torch.device("cpu"),
             folder=folder,
-            lasting=False,
             run="run",
         )
         self.begin()

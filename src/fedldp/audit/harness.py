@@ -80,7 +80,6 @@ def population_of(config: RunConfig, inputs: Inputs, folder: Path) -> Population
         members=inputs.members,
         device=CPU,
         folder=folder,
-        lasting=False,
         run=RUN,
     )
 

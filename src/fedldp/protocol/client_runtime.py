@@ -436,7 +436,7 @@ class _Asked:
             event,
             self._at(group.places),
             group.max_rounds,
-            lambda client: members.store(client).holds(_DRAWN),
+            lambda client: members.store(client).known(_DRAWN) is not None,
         )
         single = len(members.indices) == 1
         if members.simulated and not single and all(each is None for each in verdicts):

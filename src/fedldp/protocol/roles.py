@@ -39,10 +39,6 @@ Draws = Callable[[int], Draw]
 class Store(Protocol):
     """What a client keeps for the duration of a run."""
 
-    def holds(self, name: str) -> bool:
-        """Return whether arrays are kept as ``name`` for the run."""
-        ...
-
     def known(self, name: str, round: int | None = None) -> Arrays | None:
         """Return the arrays kept as ``name``, if there are any."""
         ...

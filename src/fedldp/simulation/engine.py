@@ -172,7 +172,6 @@ def simulate(
                     folder=stack.enter_context(scratch())
                     if folder is None
                     else folder.path / "clients",
-                    lasting=folder is not None,
                     run=run,
                     signal=seen,
                 )

@@ -40,7 +40,6 @@ class Population:
         members: for each client, the rows of its training examples.
         device: where models are trained and evaluated.
         folder: where clients keep what they need in later rounds.
-        lasting: whether ``folder`` outlives the run.
         run: the run's name.
         signal: measures the round's signal, if that was asked for.
     """
@@ -51,7 +50,6 @@ class Population:
     members: Shares | DrawnShares
     device: torch.device
     folder: Path
-    lasting: bool
     run: str
     signal: Signal | None = None
     layout: Layout = field(init=False)
@@ -219,8 +217,7 @@ class Population:
 
     def store(self, index: int) -> FolderStore:
         """Return the store of client ``index``."""
-        place = self.folder / f"client-{index}"
-        return FolderStore(place, self.run, lasting=self.lasting)
+        return FolderStore(self.folder / f"client-{index}", self.run)
 
 
 @dataclass(frozen=True)

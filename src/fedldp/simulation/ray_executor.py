@@ -54,7 +54,7 @@ class RayExecutor(Executor):
         self._cluster = Cluster(cluster)
         try:
             self._expected = versions()
-            spec = PopulationSpec.of(population, folder=Path(), lasting=False)
+            spec = PopulationSpec.of(population, folder=Path())
             self._sent = self._cluster.put(spec)
             self._task = self._cluster.task(_work)
         except BaseException:

@@ -365,7 +365,6 @@ def population_of(case: Case, folder: Path) -> Population:
         device=CPU,
         folder=folder,
         run=RUN,
-        lasting=False,
     )
 
 
