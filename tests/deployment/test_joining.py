@@ -309,6 +309,43 @@ def test_a_network_signs_the_answers_of_hundreds_of_sites(invited: Callable[...,
     assert [site.name for site in agreement.sites] == [f"site-{i:03d}" for i in range(300)]
 
 
+def test_only_what_was_shown_is_signed_and_admitted(
+    joined: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file may be replaced while the operator reads what it says."""
+    assert joined("keys", "net", "--site", "net").status == 0
+    answer = Path("north/north.join")
+    shown = answer.read_bytes()
+    mallory = joining.Joining.signed(
+        Ed25519PrivateKey.generate(),
+        **{name: json.loads(shown)[name] for name in ("version", "invite", "name")},
+    )
+
+    def replaced(file: Path) -> Callable[..., bool]:
+        def confirm(*given: Any, **more: Any) -> bool:
+            file.write_bytes(mallory.to_bytes())
+            return True
+
+        return confirm
+
+    key = document(shown.decode())["key"]
+    monkeypatch.setattr("typer.confirm", replaced(answer))
+    outcome = joined("vouch", "net/net.key", answer, "south/south.join", "-o", "signed")
+    assert f"key {key[:16]}" in outcome.out
+    signed = Path("signed/north.join")
+    assert joining.Vouched.read(signed).joining.key == key
+    answer.write_bytes(shown)
+    assert admit(joined, yes=False).status == 0
+    assert Agreement.read(Path("server/run.agreement")).sites[0].key == key
+    # A signature is for the invite that the site answered, too.
+    Path("server/run.invite").rename("server/old.invite")
+    Path("server/run.agreement").unlink()
+    assert joined(*INVITE, *URL).status == 0
+    known = ("--signed-by", "net/net.pub")
+    line = joined("admit", "server/run.invite", "signed", *known).assert_refused()
+    assert "join file signed/north.join: site north answers another invite" in line
+
+
 @pytest.mark.parametrize(
     ("file", "change", "part"),
     [

@@ -395,18 +395,19 @@ def vouch(key: Path, files: list[Path], *, out: Path, yes: Yes = False) -> None:
         files (NAME.join...): the sites' answers, or folders
         out (-o --out): the folder for the signed answers
     """
-    from fedldp.deployment.identity import read_private
-    from fedldp.deployment.joining import Joining
-    from fedldp.deployment.joining import vouch as vouch_for
+    from fedldp.deployment.identity import new_file, read_private
+    from fedldp.deployment.joining import Joining, Vouched
 
-    private, files = read_private(key), _in_folders(files)
-    for each in map(Joining.read, files):
+    private = read_private(key)
+    answers = [(file.name, Joining.read(file)) for file in _in_folders(files)]
+    for _, each in answers:
         typer.echo(f"{each.name:<10} key {each.key[:16]}, invite {each.invite[:16]}")
     confirmed(yes, "Did each of these sites send you its file itself?")
-    found = vouch_for(private, files, out)
+    for name, each in answers:
+        new_file(out / name, Vouched.signed(private, joining=each).to_bytes(), 0o644)
     typer.echo(
-        f"wrote      {len(found)} signed answers to {out}; the server's operator admits them with: "
-        f"fedldp deploy admit INVITE {out.name} --signed-by {key.stem}.pub"
+        f"wrote      {len(answers)} signed answers to {out}; the server's operator admits them "
+        f"with: fedldp deploy admit INVITE {out.name} --signed-by {key.stem}.pub"
     )
 
 

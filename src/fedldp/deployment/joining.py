@@ -23,7 +23,6 @@ from typing import Annotated, Any, Literal, get_args
 
 import tomli_w
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 from pydantic import Field, PlainSerializer, PlainValidator, ValidationError
 
@@ -564,23 +563,6 @@ def fetched_agreement(policy: SitePolicy, check: Callable[[bytes], None]) -> tup
                     return found, server.url
     amiss.refuse()
     raise AssertionError("a policy has a server")
-
-
-def vouch(key: Ed25519PrivateKey, files: Sequence[Path], folder: Path) -> list[Joining]:
-    """Sign the answers of sites with a network's key, and return them.
-
-    Args:
-        key: the network's key.
-        files: the sites' answers.
-        folder: where the signed answers are written, under the same names.
-
-    Raises:
-        ConfigError: a file is no site's answer, or the file to write exists already.
-    """
-    found = [Joining.read(file) for file in files]
-    for file, each in zip(files, found, strict=True):
-        new_file(folder / file.name, Vouched.signed(key, joining=each).to_bytes(), 0o644)
-    return found
 
 
 def _answer(file: Path, network: str | None) -> Joining:
