@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fedldp.experiments.comparing import Compared
-    from fedldp.experiments.kept import Means
+    from fedldp.experiments.kept import KeptExperiment, Means
     from fedldp.experiments.sweeping import Sweep
 
 
@@ -31,12 +31,21 @@ _UNBROKEN = 10_000
 """More characters than any row of a table has."""
 
 
-def tell_differences(lines: Iterable[str]) -> typer.Exit:
-    """Print what differs in a folder, and return the exit to raise: status 1 if anything does."""
-    found = list(lines)
-    for line in found or ["nothing is missing, and nothing differs"]:
-        typer.echo(line)
-    return typer.Exit(1 if found else 0)
+def verify(how: Runs, found: Callable[[Path, Path | None], KeptExperiment[Any]]) -> None:
+    """With --verify, print what differs in that folder, and end with status 1 if anything does.
+
+    Args:
+        how: the options of all commands that make many runs.
+        found: returns the experiment in a folder, given the data folder.
+    """
+    from fedldp.experiments.kept import verify as differences
+
+    if how.verify is not None:
+        experiment = found(how.verify, how.data_dir)
+        lines = list(differences(experiment, how.verify, how.again or 0))
+        for line in lines or ["nothing is missing, and nothing differs"]:
+            typer.echo(line)
+        raise typer.Exit(1 if lines else 0)
 
 
 def confirmed(yes: bool, question: str, *, err: bool = False) -> None:

@@ -12,7 +12,7 @@ from fedldp.cli._common import (
     print_json,
     say_missing,
     table_console,
-    tell_differences,
+    verify,
 )
 from fedldp.core.errors import ConfigError
 
@@ -55,7 +55,6 @@ def advise(
     from fedldp.experiments.advising.asking import read_request
     from fedldp.experiments.advising.running import AdviseExperiment, advice_in
     from fedldp.experiments.kept import Means, carried_out
-    from fedldp.experiments.kept import verify as differences
     from fedldp.experiments.scheduling import end_of
     from fedldp.simulation.settings import assignment
 
@@ -70,9 +69,7 @@ def advise(
         _show_fleet(fleet, how.as_json)
         return
     one_source(how, chosen)
-    if how.verify is not None:
-        found = advice_in(how.verify, Means(data_dir=how.data_dir))
-        raise tell_differences(differences(found, how.verify, how.again or 0))
+    verify(how, lambda folder, data_dir: advice_in(folder, Means(data_dir=data_dir)))
     by_columns = [] if by is None else by.split(",")
     if draft is not None:
         if set_:

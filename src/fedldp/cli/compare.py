@@ -12,7 +12,7 @@ from fedldp.cli._common import (
     print_json,
     print_rows,
     say_missing,
-    tell_differences,
+    verify,
 )
 from fedldp.core.errors import ConfigError
 
@@ -61,7 +61,6 @@ def compare(
         design_in,
     )
     from fedldp.experiments.kept import carried_out
-    from fedldp.experiments.kept import verify as differences
     from fedldp.experiments.scheduling import end_of
     from fedldp.simulation.settings import assignment
 
@@ -80,9 +79,7 @@ def compare(
         _estimate(recipes or [], mean, frequencies, epsilon, delta, seeds, how.as_json)
         return
     one_source(how, chosen)
-    if how.verify is not None:
-        found = comparison_in(how.verify, how.data_dir)
-        raise tell_differences(differences(found, how.verify, how.again or 0))
+    verify(how, comparison_in)
     with many_runs("compare", "compare", how, end=end_of(budget)) as means:
         design = (
             design_in(how.resume)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -25,14 +25,13 @@ def reproduce(
     target: str | None = None,
     *,
     run: bool = False,
-    seeds: int | None = None,
+    seeds: Annotated[int | None, typer.Option(min=1)] = None,
     only: str | None = None,
     budget: str | None = None,
-    quick: bool = False,
     check: bool = False,
     svg: Path | None = None,
-    device: str = "cpu",
-    workers: int | None = None,
+    device: Literal["cpu", "cuda"] = "cpu",
+    workers: Annotated[int | None, typer.Option(min=1)] = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
@@ -44,10 +43,9 @@ def reproduce(
         seeds: with --run: number of seeds, from 0 [default: 3]
         only (CELL): only cells whose recipe or row name contains this string
         budget (TIME): with --run: stop after this much time, such as 90s, 30m or 2h
-        quick: with --run: two rounds and one seed, as a quick test
         check: exit with status 1 if a measured cell differs and no reason is noted
         svg (FILE): the .svg file for a chart of the target
-        device: cpu or cuda: where the measurements that count were made
+        device: where the measurements that count were made
         workers: with --run: number of processes [default: one per core]
     """
     from fedldp.data import resolve_data_dir
@@ -55,19 +53,23 @@ def reproduce(
     from fedldp.experiments.reproduction.results import Measurements, default_cache
     from fedldp.experiments.reproduction.targets import find_target, targets
 
-    _refuse_wrong(run, seeds, budget, quick, svg, target, device, workers)
+    for name, given in {"seeds": seeds, "budget": budget}.items():
+        if given is not None and not run:
+            raise ConfigError(
+                f"{name} = {given}: this option has no effect without --run; add --run"
+            )
+    if svg is not None and target is None:
+        raise ConfigError(f"svg = {svg}: a chart shows one target; name the target")
+    if svg is not None and svg.suffix.lower() != ".svg":
+        raise ConfigError(f"svg = {svg}: the file's name must end in .svg")
     found = targets()
     chosen = [find_target(target, found)] if target is not None else list(found.values())
     if only is not None:
         chosen = _only(chosen, only)
-    measurements = Measurements(
-        default_cache(), resolve_data_dir(data_dir), "cuda" if device == "cuda" else "cpu"
-    )
+    measurements = Measurements(default_cache(), resolve_data_dir(data_dir), device)
     if run:
-        if quick:
-            chosen = [_quick_of(each) for each in chosen]
         cells = [recipe for each in chosen for recipe in each.cells]
-        _run(cells, 1 if quick else seeds or 3, budget, measurements, workers)
+        _run(cells, seeds or 3, budget, measurements, workers)
     rows = {each.name: compare(each, measurements, prove=target is not None) for each in chosen}
     if target is None:
         _show_all(chosen, rows, measurements, as_json)
@@ -83,35 +85,6 @@ def reproduce(
         for row in wrong:
             typer.echo(f"differs: {row.row}, {row.column} ({row.recipe})", err=True)
         raise typer.Exit(1)
-
-
-def _refuse_wrong(
-    run: bool,
-    seeds: int | None,
-    budget: str | None,
-    quick: bool,
-    svg: Path | None,
-    target: str | None,
-    device: str,
-    workers: int | None,
-) -> None:
-    for name, given in {"seeds": seeds, "budget": budget, "quick": quick or None}.items():
-        if given is not None and not run:
-            raise ConfigError(
-                f"{name} = {given}: this option has no effect without --run; add --run"
-            )
-    if seeds is not None and seeds < 1:
-        raise ConfigError(f"seeds = {seeds}: give 1 or more")
-    if quick and seeds is not None:
-        raise ConfigError(f"seeds = {seeds}: --quick uses one seed; give only one of these options")
-    if svg is not None and target is None:
-        raise ConfigError(f"svg = {svg}: a chart shows one target; name the target")
-    if svg is not None and svg.suffix.lower() != ".svg":
-        raise ConfigError(f"svg = {svg}: the file's name must end in .svg")
-    if workers is not None and workers < 1:
-        raise ConfigError(f"workers = {workers}: give 1 or more")
-    if device not in ("cpu", "cuda"):
-        raise ConfigError(f"device = {device}: choose cpu or cuda")
 
 
 def _only(chosen: list[PaperTarget], only: str) -> list[PaperTarget]:
@@ -130,17 +103,6 @@ def _only(chosen: list[PaperTarget], only: str) -> list[PaperTarget]:
             "reproduce TARGET` lists all cells"
         )
     return kept
-
-
-def _quick_of(target: PaperTarget) -> PaperTarget:
-    """Return a target whose cells are shortened to two rounds, without the paper's numbers."""
-    from dataclasses import replace
-
-    cells = [
-        replace(each, config=each.config.changed(rounds=min(2, each.config.rounds)), expected=None)
-        for each in target.cells
-    ]
-    return replace(target, cells=tuple(cells), gains=())
 
 
 def _run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,20 +31,44 @@ if TYPE_CHECKING:
     from fedldp.simulation.plan import Plan
 
 
+@dataclass(frozen=True, kw_only=True)
+class _How:
+    """How a run is carried out and looked at, which changes no model.
+
+    Help:
+        device: auto, cpu or cuda
+        workers: number of processes [default: one per core, or one for a small run]
+        cluster: use a Ray cluster (auto or HOST:PORT) instead of --workers
+        evaluate_every: test the model after every so many rounds and the last
+        signal: measure each round's signal and noise, from private rows; 1 process
+    """
+
+    device: str = "auto"
+    workers: int | None = None
+    cluster: str | None = None
+    data_dir: DataDir = None
+    evaluate_every: Annotated[int, typer.Option(min=1)] = 1
+    signal: bool = False
+
+    def planned(self, config: RunConfig) -> Plan | None:
+        """Return the plan, unless a slow check could still refuse the run."""
+        from fedldp.simulation.plan import early_plan
+
+        slow = self.cluster is not None or self.device not in ("auto", "cpu")
+        if slow or (self.workers is not None and self.workers < 1):
+            return None
+        return early_plan(config, self.data_dir)
+
+
 def run(
     recipe: Annotated[str | None, typer.Argument(autocompletion=recipe_names)] = None,
     *,
     set_: Settings = None,
     rounds: int | None = None,
     seed: int | None = None,
-    device: str = "auto",
-    workers: int | None = None,
-    cluster: str | None = None,
     out: Path | None = None,
     resume: Path | None = None,
-    data_dir: DataDir = None,
-    evaluate_every: Annotated[int, typer.Option(min=1)] = 1,
-    signal: bool = False,
+    how: _How,
     print_config: bool = False,
     as_json: Json = False,
 ) -> None:
@@ -53,13 +78,8 @@ def run(
         recipe: a recipe's name or a .toml file [default: quickstart]
         rounds: number of rounds
         seed: the simulation's seed
-        device: auto, cpu or cuda
-        workers: number of processes [default: one per core, or one for a small run]
-        cluster: use a Ray cluster (auto or HOST:PORT) instead of --workers
         out (FOLDER): the run folder to create
         resume (FOLDER): continue the run in this folder
-        evaluate_every: test the model after every so many rounds and the last
-        signal: measure each round's signal and noise, from private rows; 1 process
         print_config: print the configuration as TOML, and stop
     """
     from fedldp.reporting import text
@@ -82,20 +102,7 @@ def run(
     title = f"{Path(name or config.system).stem}-seed{config.seed}"
     with nullcontext() if begun else _new_folder(out, title) as own:
         table = not as_json and one_place()
-        result = _simulate(
-            config,
-            name,
-            device,
-            workers,
-            cluster,
-            own,
-            begun,
-            data_dir,
-            evaluate_every,
-            signal,
-            shown,
-            table,
-        )
+        result = _simulate(config, name, how, own, begun, shown, table)
     if as_json:
         from fedldp.reporting import words
 
@@ -147,14 +154,9 @@ def _configuration(
 def _simulate(
     config: RunConfig,
     name: str | None,
-    device: str,
-    workers: int | None,
-    cluster: str | None,
+    how: _How,
     out: OwnedFolder | None,
     folder: RunFolder | None,
-    data_dir: Path | None,
-    evaluate_every: int,
-    signal: bool,
     shown: list[Statement],
     table: bool,
 ) -> Result:
@@ -164,9 +166,11 @@ def _simulate(
     """
     from fedldp.reporting import lines, text
     from fedldp.reporting.progress import RunProgress
+    from fedldp.simulation.plan import cores
 
     stderr = table_console(stderr=True)
-    workers = at_most_cores(workers, stderr)
+    workers = at_most_cores(how.workers, stderr)
+    several = cores() if how.cluster is None else 1
     notice_without_charts(stderr, f"fedldp report {folder.path if folder else out}")
 
     def show(plan: Plan) -> None:
@@ -177,9 +181,7 @@ def _simulate(
         shown.append(plan.privacy)
 
     try:
-        planned = (
-            None if folder or cluster is not None else _planned(config, device, workers, data_dir)
-        )
+        planned = None if folder else how.planned(config)
         if planned is not None:
             show(planned)
         from fedldp.simulation.engine import simulate  # imports torch, which takes seconds
@@ -189,16 +191,16 @@ def _simulate(
             return simulate(
                 config,
                 recipe=name,
-                device=device,
-                workers=_processes(cluster) if workers is None else workers,
+                device=how.device,
+                workers=several if workers is None else workers,
                 alone_if_small=workers is None,
-                cluster=cluster,
+                cluster=how.cluster,
                 out=out,
                 resume=folder,
-                data_dir=data_dir,
+                data_dir=how.data_dir,
                 planned=planned,
-                evaluate_every=evaluate_every,
-                signal=signal,
+                evaluate_every=how.evaluate_every,
+                signal=how.signal,
                 before=show,
                 after_round=progress.show,
             )
@@ -213,20 +215,3 @@ def _simulate(
             highlight=False,
         )
         raise typer.Exit(130) from None
-
-
-def _planned(
-    config: RunConfig, device: str, workers: int | None, data_dir: Path | None
-) -> Plan | None:
-    """Return the plan, unless a slow check could still refuse the run."""
-    from fedldp.simulation.plan import early_plan
-
-    if device not in ("auto", "cpu") or (workers is not None and workers < 1):
-        return None
-    return early_plan(config, data_dir)
-
-
-def _processes(cluster: str | None) -> int:
-    from fedldp.simulation.plan import cores
-
-    return cores() if cluster is None else 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fedldp.cli import options
-from fedldp.cli._common import draw_charts, many_runs, print_json, print_rows, tell_differences
+from fedldp.cli._common import draw_charts, many_runs, print_json, print_rows, verify
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -52,14 +52,11 @@ def sweep(
     from rich.console import Console
 
     from fedldp.experiments.kept import carried_out
-    from fedldp.experiments.kept import verify as differences
     from fedldp.experiments.sweeping.results import CSV_BEGINS
     from fedldp.experiments.sweeping.sweeps import SweepExperiment, View, sweep_in
     from fedldp.reporting.record import check_replaceable, replace_file
 
-    if how.verify is not None:
-        found = sweep_in(how.verify, how.data_dir)
-        raise tell_differences(differences(found, how.verify, how.again or 0))
+    verify(how, sweep_in)
     shown = View.of(guarantee, metric)
     if how.out is not None and how.resume is not None:
         raise ConfigError(
