@@ -112,6 +112,7 @@ FIRST = {
     "own table": "own_data",
     "opacus": "own_data_in_code",
     "flower": "flower_mod",
+    "nvflare": "nvflare_filter",
     "epsilon which value": "faq",
     "resume": "tutorials/first_run",
     "docker": "real_machines",

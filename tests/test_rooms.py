@@ -111,10 +111,11 @@ def test_a_wrong_import_is_noticed(tmp_path: Path) -> None:
     assert HEIGHT[part("fedldp.simulation.engine")] > HEIGHT["protocol"]
 
 
-def test_only_the_mod_imports_flower() -> None:
+@pytest.mark.parametrize(("package", "module"), [("flwr", "flower"), ("nvflare", "nvflare")])
+def test_one_module_alone_imports_another_framework(package: str, module: str) -> None:
     for path in MODULES:
-        knows = any(name.split(".")[0] == "flwr" for name in imported(path))
-        assert not knows or dotted(path) == "fedldp.integrations.flower", path
+        knows = any(name.split(".")[0] == package for name in imported(path))
+        assert not knows or dotted(path) == f"fedldp.integrations.{module}", path
 
 
 def test_no_file_names_a_machine() -> None:

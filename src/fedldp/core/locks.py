@@ -326,19 +326,15 @@ def _new_scratch() -> tuple[Path, int]:
                 os.close(handle)
 
 
-def _scratch_folders() -> list[Path]:
-    try:
-        return list(Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"))
-    except OSError:  # there is no temporary folder, or it cannot be read
-        return []
-
-
 def _remove_abandoned() -> None:
     """Remove the temporary folders that no process holds any more, if they are this user's."""
-    for place in _scratch_folders():
+    found = list[Path]()
+    with suppress(OSError):  # there may be no temporary folder that can be read
+        found += Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*")
+    for place in found:
         with suppress(OSError):
-            found = place.lstat()
-            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            about = place.lstat()
+            if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
                 continue
             handle = _try(place / LOCK, 0o600)
             if handle is not None:

@@ -12,8 +12,6 @@ from fedldp.core.errors import ConfigError
 SMALLEST_DELTA = 1e-300
 """A smaller positive delta is treated as 0: the result is then the pure epsilon, which is valid."""
 
-LARGEST_COUNT = 2**53
-MOST_WORDS = 2**64
 LARGEST_TEXT = 500
 
 
@@ -27,11 +25,6 @@ def check_at_least(name: str, value: float, least: float) -> None:
     """Raise ConfigError unless ``value`` is a finite number of at least ``least``."""
     if not (math.isfinite(value) and value >= least):
         raise ConfigError(f"{name} = {value}: give a finite number of at least {least:g}")
-
-
-def check_not_negative(name: str, value: float) -> None:
-    """Raise ConfigError unless ``value`` is a finite number of at least 0."""
-    check_at_least(name, value, 0.0)
 
 
 def check_count(name: str, value: int, least: int = 0) -> None:
@@ -73,9 +66,7 @@ def strict_count(name: str, value: object) -> int:
     Raises:
         ConfigError: the value is anything else, such as a bool, a float or a numpy integer.
     """
-    if type(value) is not int or not 0 <= value <= LARGEST_COUNT:
-        raise ConfigError(f"{name} = {_shown(value)}: give a plain integer from 0 to 2^53")
-    return value
+    return _strict_integer(name, value, 0, 53)
 
 
 def strict_weight(name: str, value: object) -> int:
@@ -84,8 +75,14 @@ def strict_weight(name: str, value: object) -> int:
     Raises:
         ConfigError: the value is anything else, such as a bool, a float or a numpy integer.
     """
-    if type(value) is not int or not 1 <= value <= MOST_WORDS:
-        raise ConfigError(f"{name} = {_shown(value)}: give a plain integer from 1 to 2^64")
+    return _strict_integer(name, value, 1, 64)
+
+
+def _strict_integer(name: str, value: object, least: int, power: int) -> int:
+    if type(value) is not int or not least <= value <= 2**power:
+        raise ConfigError(
+            f"{name} = {_shown(value)}: give a plain integer from {least} to 2^{power}"
+        )
     return value
 
 

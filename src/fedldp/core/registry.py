@@ -28,6 +28,7 @@ EXTRAS = {
     "baselines": "opacus",
     "deploy": "uvicorn",
     "flower": "flwr",
+    "nvflare": "nvflare",
     "ray": "ray",
     "report": "matplotlib",
 }

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -135,6 +136,37 @@ class _Node:
 
     ledger: SqliteLedger
     latest: tuple[ClientRuntime, _Training] | None = None
+
+
+class AnswerTime:
+    """When answers leave a node: never before a fixed time after their requests came.
+
+    Args:
+        seconds: the minimum time from the arrival of a request to its answer. If it is longer than
+            any training, it hides how long training took.
+
+    Raises:
+        ConfigError: it is out of range.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        if not 0 <= seconds <= 1e6:
+            raise ConfigError(
+                f"answer_after_seconds = {seconds}: give a number of seconds from 0 to 1000000"
+            )
+        self._seconds = float(seconds)
+
+    def wait(self, came: float) -> None:
+        """Wait until the answer to a request may leave that came at ``came``, monotonic time."""
+        left = came + self._seconds - time.monotonic()
+        if left > 0:
+            time.sleep(left)
+        elif self._seconds:
+            _log.warning(
+                "answer_after_seconds = %g: a reply took longer, and its timing revealed that; "
+                "raise the setting",
+                self._seconds,
+            )
 
 
 class PrivateClient:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, PrivacyError, first_line
 from fedldp.core.registry import check_extra
-from fedldp.integrations.client import PrivateClient, words_of
+from fedldp.integrations.client import AnswerTime, PrivateClient, words_of
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.wire import Layout, Refusal
@@ -79,8 +79,8 @@ class PrivateMod:
             None if ``settings`` has them all.
         folder: the folder for the ledgers.
         budget: the limit on everything that a node will ever release; see ``Budget``.
-        answer_after_seconds: the minimum time from the arrival of a train message to the reply. If
-            it is longer than any training, it hides how long training took.
+        answer_after_seconds: the minimum time from a train message to the reply; see
+            ``AnswerTime``.
         settings: settings by name, which replace those of the file.
 
     Raises:
@@ -97,13 +97,8 @@ class PrivateMod:
         answer_after_seconds: float = 0.0,
         **settings: Any,
     ) -> None:
-        if not 0 <= answer_after_seconds <= 1e6:
-            raise ConfigError(
-                f"answer_after_seconds = {answer_after_seconds}: give a number of seconds from 0 "
-                "to 1000000"
-            )
         self._client = PrivateClient(model, file, folder=folder, budget=budget, **settings)
-        self._fixed = float(answer_after_seconds)
+        self._time = AnswerTime(answer_after_seconds)
 
     def statement(self, node: str | None = None) -> Displayed:
         """Return the guarantee; see ``PrivateClient.statement``."""
@@ -133,7 +128,7 @@ class PrivateMod:
             log.error("no reply: %s", type(error).__name__)
             return _refused(refusal, "the node cannot answer; the node's log says why")
         finally:
-            self._wait(came)
+            self._time.wait(came)
 
     def _trained(
         self,
@@ -168,17 +163,6 @@ class PrivateMod:
             {record: ArrayRecord(arrays), "metrics": MetricRecord({_WEIGHT: 1})}
         )
         return reply
-
-    def _wait(self, came: float) -> None:
-        left = came + self._fixed - time.monotonic()
-        if left > 0:
-            time.sleep(left)
-        elif self._fixed:
-            log.warning(
-                "answer_after_seconds = %g: a reply took longer, and its timing revealed that; "
-                "raise the setting",
-                self._fixed,
-            )
 
 
 def _refused(refusal: Message, why: str) -> Message:

@@ -26,7 +26,7 @@ from fedldp.accounting.events import Event
 from fedldp.accounting.prices import cost, price, price_of_run
 from fedldp.core.errors import ConfigError, OverBudget
 from fedldp.core.formatting import number
-from fedldp.core.numbers import check_not_negative, round_up
+from fedldp.core.numbers import check_at_least, round_up
 
 _OF_ONE: dict[Side, str] = {
     "client": "",
@@ -62,7 +62,7 @@ class Budget:
         if self.kind not in get_args(BudgetKind):
             raise ConfigError(f"kind = {self.kind}: choose {', '.join(get_args(BudgetKind))}")
         if self.limit != math.inf:
-            check_not_negative("limit", self.limit)
+            check_at_least("limit", self.limit, 0)
 
     def __str__(self) -> str:
         if self.limit == math.inf:

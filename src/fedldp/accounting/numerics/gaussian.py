@@ -48,8 +48,8 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     >>> round(gaussian_delta(1.0, 1.0), 8)
     0.12693674
     """
-    numbers.check_not_negative("mu", mu)
-    numbers.check_not_negative("epsilon", epsilon)
+    numbers.check_at_least("mu", mu, 0)
+    numbers.check_at_least("epsilon", epsilon, 0)
     if mu == 0:
         return 0.0
     # Delta decreases in epsilon, so it is safe to lower epsilon by all rounding errors below.
@@ -83,7 +83,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     >>> round(gaussian_epsilon(1.0, 1e-5), 9)
     4.377178096
     """
-    numbers.check_not_negative("mu", mu)
+    numbers.check_at_least("mu", mu, 0)
     numbers.check_delta(delta)
     if mu == 0:
         return 0.0
@@ -146,7 +146,7 @@ def compose_mu(mus: Iterable[tuple[float, int]]) -> float:
     """
     total = Fraction(0)
     for mu, count in mus:
-        numbers.check_not_negative("mu", mu)
+        numbers.check_at_least("mu", mu, 0)
         total += count * Fraction(mu) ** 2
     return _root_up(total)
 
@@ -209,7 +209,7 @@ def compose_rho(rhos: Iterable[tuple[float, int]]) -> float:
     """
     total = Fraction(0)
     for rho, count in rhos:
-        numbers.check_not_negative("rho", rho)
+        numbers.check_at_least("rho", rho, 0)
         total += count * Fraction(rho)
     return numbers.round_up(total)
 
@@ -269,7 +269,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
     Source: Canonne, Kamath, Steinke 2020, section 2.3 (their conversion from Renyi divergences).
     """
-    numbers.check_not_negative("rho", rho)
+    numbers.check_at_least("rho", rho, 0)
     numbers.check_delta(delta)
     if rho == 0:
         return 0.0
@@ -303,7 +303,7 @@ def renyi_epsilon(divergences: Iterable[tuple[float, float]], delta: float) -> t
     numbers.check_delta(delta)
     best = math.inf, 0.0
     for order, divergence in divergences:
-        numbers.check_not_negative("divergence", divergence)
+        numbers.check_at_least("divergence", divergence, 0)
         excess = order - 1
         gain = excess * math.log1p(1 / excess) + math.log1p(excess)
         terms = divergence, -math.log(delta) / excess, gain / excess

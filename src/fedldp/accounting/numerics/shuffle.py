@@ -40,6 +40,7 @@ nothing."""
 _MOST_OUTCOMES = 4_000_000
 
 
+@lru_cache(maxsize=1024)  # searches for several mechanisms' budgets ask for the same
 def clones_epsilon(
     epsilon: float, num_reports: int, delta: float, count: int = 1, *, two_valued: bool = False
 ) -> float:
