@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,9 +42,11 @@ WORDS = 1 << 64
 _TOGETHER = 512
 _MOST_HALVINGS = 100
 """The most words tried for each category; it takes 64 words to find each of its two ends."""
-_RANDOM = 6
-"""The number of random inputs. A choice that depends on the values, such as the better of two
-seeds, may be the same for a few inputs."""
+_RANDOM, _TRIED = 12, 16
+"""The number of random inputs, and of words for each of them but the first: one report with another
+seed is enough. A choice that depends on the values, such as the better of two seeds, may be the
+same for a few inputs."""
+_ELSEWHERE = "some reports come from only one of it and random input 1"
 _AGAIN = b""
 """Stands in for the report of a word that is drawn again."""
 
@@ -70,19 +73,28 @@ class WeightCheck(Planned):
         """Count words, and return one row."""
         (line,) = self.lines
         key = keys.draws(1, self.title, "seed", simulated=False).keys
+        generator = keys.generator(self.title)
+        random = generator.normal(size=(_RANDOM, line.size))
+        ones = np.ones(line.size)
+        inputs = {"random input 1": random[0], "a corner": ones, "zero": 0 * ones}
         laws: list[Law] = []
         wrong = ""
-        for name, values in self._inputs(keys).items():
+        for name, values in inputs.items():
             try:
                 laws.append(law_of(self.mechanism, values, key, self.stated))
             except Exception:  # refusing a finite vector is an outcome that the games observe
                 laws.append(Counter())
             told = unlike(laws[-1], self.stated)
             if not told and laws[-1].keys() != laws[0].keys():
-                told = "some reports come from only one of it and random input 1"
+                told = _ELSEWHERE
             if told:
                 wrong = f"{name}: {told}"
                 break
+        if not wrong and all(laws):
+            wrong = self._elsewhere(laws[0], key, {
+                **{f"random input {at}": each for at, each in enumerate(random[1:], 2)},
+                "the opposite corner": -ones,
+            }, generator)  # fmt: skip
         ratio = _largest_ratio(laws)
         lower, above = 0.0, False
         if ratio is None:
@@ -106,13 +118,15 @@ class WeightCheck(Planned):
         )
         return [counted]
 
-    def _inputs(self, keys: AuditKeys) -> dict[str, NDArray[np.float64]]:
-        """Return the inputs whose laws are compared, by name."""
-        ones, generator = np.ones(self.lines[0].size), keys.generator(self.title)
-        random = generator.normal(size=(_RANDOM, len(ones)))
-        # First what suits different seeds, which opposite corners do not.
-        found = {f"random input {at}": each for at, each in enumerate(random, 1)}
-        return found | {"a corner": ones, "the opposite corner": -ones, "zero": 0 * ones}
+    def _elsewhere(
+        self, law: Law, key: bytes, inputs: dict[str, NDArray[Any]], generator: np.random.Generator
+    ) -> str:
+        """Describe an input with a report that is not in a law; return "" if there is none."""
+        for name, values in inputs.items():
+            words = generator.integers(0, WORDS - 1, _TRIED, np.uint64, endpoint=True).tolist()
+            if not {*_reports(self.mechanism, values, key, words)} <= {*law, _AGAIN}:
+                return f"{name}: {_ELSEWHERE}"
+        return ""
 
 
 def law_of(
