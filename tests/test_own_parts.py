@@ -54,7 +54,6 @@ SHARED = {
     "dataset": "digits", "model": "logistic", "num_clients": 6, "rounds": 3, "learning_rate": 0.1,
 }  # fmt: skip
 SYSTEMS: dict[str, dict[str, Any]] = {
-    "own_features:coarse": {},
     "own_update:few": {},
     "own_bound:halves": {"epsilon": 2.0},
     "own_calibration:even": {"epsilon": 300.0, "clip": 0.5},
@@ -86,8 +85,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def config_of(address: str) -> RunConfig:
     if address == PRESET:
-        page = guides.ROOT / "docs" / "adding_a_system.md"
-        given = tomllib.loads(guides.own_files(page)["mine.toml"])
+        recipe = tomllib.loads(guides.files()["algorithms/recipes", "ldp_update.toml"])
+        given = {**recipe["recipe"][0]["settings"], "system": PRESET}
         return find_system(address).model_validate({**given, **SHARED})
     return find_system(address).model_validate({**SHARED, **SYSTEMS[address]})
 
