@@ -57,28 +57,21 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Advice": "fedldp.experiments.advising",
-    "Compared": "fedldp.experiments.comparing",
-    "Dataset": "fedldp.data",
-    "DoubtWarning": "fedldp.estimator",
-    "Draft": "fedldp.experiments.advising",
-    "FederatedClassifier": "fedldp.estimator",
-    "FederatedRegressor": "fedldp.estimator",
-    "ReleaseWarning": "fedldp.estimator",
-    "Result": "fedldp.simulation.engine",
-    "Statement": "fedldp.accounting.statement",
-    "account": "fedldp.api",
-    "advise": "fedldp.experiments.advising",
-    "compare": "fedldp.experiments.comparing",
-    "draft": "fedldp.experiments.advising",
-    "evaluate": "fedldp.api",
-    "load": "fedldp.api",
-    "recipe": "fedldp.api",
-    "resume": "fedldp.api",
-    "run": "fedldp.api",
-    "Sweep": "fedldp.experiments.sweeping",
-    "sweep": "fedldp.experiments.sweeping",
-}
+    name: module
+    for module, names in {
+        "accounting.statement": ["Statement"],
+        "api": ["account", "evaluate", "load", "recipe", "resume", "run"],
+        "data": ["Dataset"],
+        "estimator": [
+            "DoubtWarning", "FederatedClassifier", "FederatedRegressor", "ReleaseWarning"
+        ],
+        "experiments.advising": ["Advice", "Draft", "advise", "draft"],
+        "experiments.comparing": ["Compared", "compare"],
+        "experiments.sweeping": ["Sweep", "sweep"],
+        "simulation.engine": ["Result"],
+    }.items()
+    for name in names
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -88,7 +81,7 @@ def __getattr__(name: str) -> Any:
 
         found: Any = version("fedldp")
     elif name in _HOMES:
-        found = getattr(import_module(_HOMES[name]), name)
+        found = getattr(import_module(f"fedldp.{_HOMES[name]}"), name)
     else:
         raise AttributeError(f"module fedldp has no attribute {name}")
     globals()[name] = found

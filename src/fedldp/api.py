@@ -103,7 +103,6 @@ def run(
     """
     from fedldp.simulation.engine import simulate  # imports torch
 
-    after = _callback(after_round)
     config, data = _configured(recipe, dataset, test, settings)
     return simulate(
         config,
@@ -117,7 +116,7 @@ def run(
         out=path_of("out", out),
         evaluate_every=evaluate_every,
         signal=signal,
-        after_round=_telling(say, config.rounds, after),
+        after_round=_telling(say, config.rounds, after_round),
     )
 
 
@@ -163,7 +162,7 @@ def resume(
         resume=folder,
         evaluate_every=evaluate_every,
         signal=signal,
-        after_round=_telling(say, config.rounds, _callback(after_round)),
+        after_round=_telling(say, config.rounds, after_round),
     )
 
 
@@ -290,27 +289,21 @@ def _processes(workers: int | None, cluster: str | None) -> int:
 
 
 def _telling(
-    say: Callable[[str], None], rounds: int, after: Callable[[Round], None]
+    say: Callable[[str], None], rounds: int, after: Callable[[Round], None] | None
 ) -> Callable[[Round], None]:
     """Return a function for the end of each round, which reports the round and calls ``after``."""
+    if after is not None and not callable(after):
+        raise ConfigError(
+            f"after_round = {after!r}: give a function that takes the record of a round, such as "
+            "print"
+        )
 
     def told(record: Round) -> None:
         say(in_words(record, rounds))
-        after(record)
+        if after is not None:
+            after(record)
 
     return told
-
-
-def _callback(given: Callable[[Round], None] | None) -> Callable[[Round], None]:
-    """Return the user's function, checked, or one that does nothing if none is given."""
-    if given is None:
-        return lambda record: None
-    if not callable(given):
-        raise ConfigError(
-            f"after_round = {given!r}: give a function that takes the record of a round, such as "
-            "print"
-        )
-    return given
 
 
 def _plain(value: Any) -> Any:

@@ -6,7 +6,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any, Self
 
@@ -58,31 +58,49 @@ class EstimatorError(ConfigError, ValueError):
     """An estimator refuses an argument or data; a ``ValueError``, as in scikit-learn."""
 
 
-class _Federated(BaseEstimator):  # type: ignore[misc]
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Federated:
     """What the two estimators share; ``FederatedClassifier`` explains the parameters."""
 
     # If metadata routing is enabled, groups and persons reach fit without being requested.
     __metadata_request__fit = {"groups": True, "persons": True}  # noqa: RUF012 (scikit-learn's way)
 
-    recipe: Recipe | None
-    unit: str | None
-    adversary: str | None
-    epsilon: float | None
-    delta: float
-    num_clients: int | None
-    settings: Mapping[str, Any] | None
-    random_state: int
+    _cloned = False
 
-    def _fit(
+    recipe: Recipe | None = None
+    unit: str | None = None
+    adversary: str | None = None
+    epsilon: float | None = None
+    delta: float = 1e-5
+    num_clients: int | None = None
+    settings: Mapping[str, Any] | None = None
+    random_state: int = 0
+
+    def fit(
         self,
         X: ArrayLike,  # noqa: N803 (scikit-learn's name)
         y: ArrayLike,
-        groups: ArrayLike | None,
-        persons: ArrayLike | None,
-    ) -> NDArray[Any]:
-        """Train on all rows, and return the labels as scikit-learn checks them; see ``fit``."""
-        if getattr(self, "_cloned", False):
-            warnings.warn(words.line(FITTED_AGAIN), ReleaseWarning, stacklevel=3)
+        groups: ArrayLike | None = None,
+        persons: ArrayLike | None = None,
+    ) -> Self:
+        """Train on all rows.
+
+        Args:
+            X: numbers of shape (n, features), or (n, ...) for an image model.
+            y: labels, shape (n,): of any type, of two classes or more, for a classifier; finite
+                numbers for a regressor.
+            groups: the client of each row, whole numbers from 0 or strings, shape (n,). Clients are
+                not people: for ``Dataset.from_arrays``, people are the ``groups``.
+            persons: the person of each row, in the same form. Rows with the same value belong to
+                one person. A person with rows at two clients is refused, unless the setting
+                ``persons_at_sites`` allows it. Without ``persons``, every row is a different
+                person.
+
+        Raises:
+            EstimatorError: a parameter or the data are refused; a ``ValueError``.
+        """
+        if self._cloned:
+            warnings.warn(words.line(FITTED_AGAIN), ReleaseWarning, stacklevel=2)
         try:
             read = of_arrays(X, (), persons, context="X:")
         except FedldpError as error:
@@ -104,9 +122,23 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         except FedldpError as error:
             raise EstimatorError(str(error)) from error
         self.result_, self.privacy_ = made, made.privacy
+        self._fitted(labels)
         for doubt in (*self._doubts(made.config.num_clients), *map(words.line, made.doubts)):
-            warnings.warn(doubt, DoubtWarning, stacklevel=3)
-        return np.asarray(labels)
+            warnings.warn(doubt, DoubtWarning, stacklevel=2)
+        return self
+
+    def _fitted(self, labels: NDArray[Any]) -> None:
+        """Keep what predictions need of the labels, as scikit-learn checks them."""
+
+    def score(
+        self,
+        X: ArrayLike,  # noqa: N803
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> float:
+        """Return the accuracy or R2 on these rows, and warn of what it reveals of private ones."""
+        warnings.warn(words.line(SCORED_BY_USER), ReleaseWarning, stacklevel=2)
+        return float(super().score(X, y, sample_weight))  # type: ignore[misc]
 
     def _declared(self, labels: NDArray[Any]) -> dict[str, Any]:
         """Return the labels, and what is declared of them, for ``of_rows``."""
@@ -124,7 +156,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         return hasattr(self, "result_")  # n_features_in_ is also set if ``fit`` refuses
 
     def __sklearn_clone__(self) -> Self:
-        found: Self = super().__sklearn_clone__()
+        found: Self = super().__sklearn_clone__()  # type: ignore[misc]
         found._cloned = True
         return found
 
@@ -237,7 +269,8 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         return settings
 
 
-class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class FederatedClassifier(_Federated, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier trained by clients who do not trust the server.
 
     ``fit`` is ``fedldp.run`` on all rows without a test set: weights and statement are bit for bit
@@ -286,56 +319,14 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
     [True]
     """
 
-    def __init__(
-        self,
-        recipe: Recipe | None = None,
-        *,
-        unit: str | None = None,
-        adversary: str | None = None,
-        epsilon: float | None = None,
-        delta: float = 1e-5,
-        num_clients: int | None = None,
-        classes: Sequence[Any] | None = None,
-        settings: Mapping[str, Any] | None = None,
-        random_state: int = 0,
-    ) -> None:
-        self.recipe = recipe
-        self.unit = unit
-        self.adversary = adversary
-        self.epsilon = epsilon
-        self.delta = delta
-        self.num_clients = num_clients
-        self.classes = classes
-        self.settings = settings
-        self.random_state = random_state
-
-    def fit(
-        self,
-        X: ArrayLike,  # noqa: N803 (scikit-learn's name)
-        y: ArrayLike,
-        groups: ArrayLike | None = None,
-        persons: ArrayLike | None = None,
-    ) -> Self:
-        """Train on all rows.
-
-        Args:
-            X: numbers of shape (n, features), or (n, ...) for an image model.
-            y: labels of any type, shape (n,), of two classes or more.
-            groups: the client of each row, whole numbers from 0 or strings, shape (n,). Clients are
-                not people: for ``Dataset.from_arrays``, people are the ``groups``.
-            persons: the person of each row, in the same form. Rows with the same value belong to
-                one person. A person with rows at two clients is refused, unless the setting
-                ``persons_at_sites`` allows it. Without ``persons``, every row is a different
-                person.
-
-        Raises:
-            EstimatorError: a parameter or the data are refused; a ``ValueError``.
-        """
-        self.classes_ = self._classes_of(self._fit(X, y, groups, persons))
-        return self
+    recipe: Recipe | None = None
+    classes: Sequence[Any] | None = field(default=None, kw_only=True)
 
     def _classes_of(self, labels: NDArray[Any]) -> NDArray[Any]:
         return np.unique(labels if self.classes is None else np.asarray(self.classes))
+
+    def _fitted(self, labels: NDArray[Any]) -> None:
+        self.classes_ = self._classes_of(labels)
 
     def _declared(self, labels: NDArray[Any]) -> dict[str, Any]:
         classes = self._classes_of(labels)
@@ -360,18 +351,9 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
         found: NDArray[Any] = self.classes_[shares.argmax(1)]
         return found
 
-    def score(
-        self,
-        X: ArrayLike,  # noqa: N803
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-    ) -> float:
-        """Return the accuracy on these rows, and warn about what it reveals if they are private."""
-        warnings.warn(words.line(SCORED_BY_USER), ReleaseWarning, stacklevel=2)
-        return float(super().score(X, y, sample_weight))
 
-
-class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class FederatedRegressor(_Federated, RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """A model that predicts numbers, trained by clients who do not trust the server.
 
     Everything but the following is as for ``FederatedClassifier``: the default is a linear model on
@@ -406,51 +388,8 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
     True
     """
 
-    def __init__(
-        self,
-        label_range: tuple[float, float] | None = None,
-        label_typical: float | None = None,
-        *,
-        recipe: Recipe | None = None,
-        unit: str | None = None,
-        adversary: str | None = None,
-        epsilon: float | None = None,
-        delta: float = 1e-5,
-        num_clients: int | None = None,
-        settings: Mapping[str, Any] | None = None,
-        random_state: int = 0,
-    ) -> None:
-        self.label_range = label_range
-        self.label_typical = label_typical
-        self.recipe = recipe
-        self.unit = unit
-        self.adversary = adversary
-        self.epsilon = epsilon
-        self.delta = delta
-        self.num_clients = num_clients
-        self.settings = settings
-        self.random_state = random_state
-
-    def fit(
-        self,
-        X: ArrayLike,  # noqa: N803 (scikit-learn's name)
-        y: ArrayLike,
-        groups: ArrayLike | None = None,
-        persons: ArrayLike | None = None,
-    ) -> Self:
-        """Train on all rows.
-
-        Args:
-            X: see ``FederatedClassifier.fit``.
-            y: finite numbers, shape (n,).
-            groups: see ``FederatedClassifier.fit``.
-            persons: see ``FederatedClassifier.fit``.
-
-        Raises:
-            EstimatorError: a parameter or the data are refused; a ``ValueError``.
-        """
-        self._fit(X, y, groups, persons)
-        return self
+    label_range: tuple[float, float] | None = None
+    label_typical: float | None = None
 
     def _declared(self, labels: NDArray[Any]) -> dict[str, Any]:
         if len(labels) < 2:
@@ -464,16 +403,6 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
             return self.result_.predict_numbers(rows, double=True)
         except FedldpError as error:
             raise EstimatorError(str(error)) from error
-
-    def score(
-        self,
-        X: ArrayLike,  # noqa: N803
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-    ) -> float:
-        """Return the R2 on these rows, and warn about what it reveals if they are private."""
-        warnings.warn(words.line(SCORED_BY_USER), ReleaseWarning, stacklevel=2)
-        return float(super().score(X, y, sample_weight))
 
     @property
     def _range(self) -> list[float]:
