@@ -7,6 +7,7 @@ import re
 import shutil
 import tomllib
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -262,7 +263,10 @@ def test_each_server_is_asked_for_the_agreement_with_the_words(
         for place in ("one", "two")
     ]
     ends = [each.listener(each.key.parent, 1) for each in reached]
-    with ends[0], ends[1], ends[0].serving(pipe_of(first)), ends[1].serving(pipe_of(second)):
+    with ExitStack() as stack:
+        for end, agreement in zip(ends, (first, second), strict=True):
+            stack.enter_context(end.open())
+            stack.enter_context(end.serving(pipe_of(agreement)))
         for port, end in zip((8443, 8444), ends, strict=True):
             text = POLICY.read_text().replace(f":{port}", f":{end.address[1]}")
             POLICY.write_text(text)

@@ -8,6 +8,7 @@ off or restarted gets it again.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
 from collections import deque
@@ -23,9 +24,9 @@ POLL_SECONDS = 20.0
 _ALIVE_SECONDS = 2.5 * BEAT_SECONDS
 """A site counts as absent if it has been silent for more than this many seconds: no request and no
 sign of life came from it. So a frozen site is noticed within a minute."""
-_HEAD = 256
-"""How many bytes at the beginning of a round request may differ between sites. In a secure sum,
-further bytes differ: the boxes that other sites sealed for this site. The weights come last."""
+_PIECE = 1 << 16
+"""The size in bytes of the pieces in which round requests are kept. The requests of a round to its
+sites differ at the beginning and share their end, which has the weights."""
 _GIVE_UP_SECONDS = 0.5
 """Seconds between two checks for expired round requests."""
 
@@ -34,12 +35,12 @@ _GIVE_UP_SECONDS = 0.5
 class PendingRequest:
     """A round request that a site has not answered.
 
-    ``tags`` maps each tag that waits for the answer to its deadline. A long request has two parts;
-    requests with equal ends share the second part.
+    ``tags`` maps each tag that waits for the answer to its deadline. Requests with equal pieces
+    share them.
     """
 
     number: int
-    parts: tuple[bytes, bytes]
+    pieces: list[bytes]
     tags: dict[int, float]
 
 
@@ -117,8 +118,8 @@ class RunPipe:
         self._taken: deque[tuple[int, bytes | None]] = deque()
         self._last = 0
         self._given_up = -_GIVE_UP_SECONDS
-        self._rest = b""
-        """The end of the last round request, which the requests of other sites share."""
+        self._pieces: dict[bytes, bytes] = {}
+        """The pieces of the last round request, which the requests of other sites share."""
         self._over = False
 
     # For the round loop
@@ -164,11 +165,15 @@ class RunPipe:
         with self._changed:
             self._last += 1
             tag, until = self._last, time.monotonic() + ttl
+            starts = [0, *range(len(body) % _PIECE, len(body), _PIECE)]
+            cut = [body[at:end] for at, end in itertools.pairwise([*starts, len(body)])]
+            pieces = [self._pieces.get(each, each) for each in cut]
             for pending in asked.pending:
-                if b"".join(pending.parts) == body:  # the same request: one answer serves both
+                if pending.pieces == pieces:  # the same request: one answer serves both
                     pending.tags[tag] = until
                     return tag
-            asked.pending.append(PendingRequest(tag, self._in_parts(body), {tag: until}))
+            self._pieces = {each: each for each in pieces}
+            asked.pending.append(PendingRequest(tag, pieces, {tag: until}))
         self.set_soon(asked.wake)
         return tag
 
@@ -184,17 +189,6 @@ class RunPipe:
             taken = list(self._taken)
             self._taken.clear()
             return taken
-
-    def _in_parts(self, body: bytes) -> tuple[bytes, bytes]:
-        """Split a round request in two; requests with equal ends share the second part."""
-        if len(body) <= 4 * _HEAD:
-            return body, b""
-        if not (self._rest and body.endswith(self._rest)):
-            alike = _alike(self._rest, body)
-            # If less than half is shared, compare the next requests with this request's end: either
-            # the round is new, or the shared end is not worth a search.
-            self._rest = body[-alike:] if 2 * alike >= len(body) else body[_HEAD:]
-        return body[: -len(self._rest)], self._rest
 
     def _give_up(self, now: float) -> None:
         if now < self._given_up + _GIVE_UP_SECONDS:
@@ -258,15 +252,3 @@ class RunPipe:
                 site.pending.remove(pending)
                 self._taken.extend((tag, body) for tag in pending.tags)
             self._changed.notify_all()
-
-
-def _alike(one: bytes, other: bytes) -> int:
-    """Return how many bytes two messages share at the end."""
-    least, most = 0, min(len(one), len(other))
-    while least < most:
-        size = (least + most + 1) // 2
-        if one[-size:] == other[-size:]:
-            least = size
-        else:
-            most = size - 1
-    return least

@@ -17,8 +17,6 @@ from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import Self
 
 import uvicorn
 from starlette.applications import Starlette
@@ -55,7 +53,6 @@ _TELL_SECONDS = 30.0
 """How long a server whose only run is over waits for its sites to hear it, in seconds: agents that
 cannot connect try again more often than that."""
 _LONGEST_HEAD = 16_384
-_PIECE = 1 << 18
 _TELL_PAUSE = 0.05
 """Seconds between two checks of who was told that a run is over."""
 
@@ -74,7 +71,7 @@ class _Other:
 
 
 class Listener:
-    """A server for the sites of several runs, as a context manager: listens from enter to exit.
+    """A server for the sites of several runs.
 
     Its methods may be called from any thread.
 
@@ -135,28 +132,23 @@ class Listener:
         self._thread = threading.Thread(target=self._run, name="https", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def __enter__(self) -> Self:
-        """Start to serve."""
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Listen while the context lasts; then close all connections."""
         self._thread.start()
         while not self._server.started and self._thread.is_alive():
             time.sleep(0.01)
         if not self._server.started:
             raise RunError("the server's HTTPS did not start; see the log")
         log.info("listens at https://%s:%d", *self.address)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Close all connections, and stop serving."""
-        for run in list(self._runs.values()):
-            run.close()
-        self._server.should_exit = True
-        self._thread.join()
-        self._listener.close()
+        try:
+            yield
+        finally:
+            for run in list(self._runs.values()):
+                run.close()
+            self._server.should_exit = True
+            self._thread.join()
+            self._listener.close()
 
     @contextmanager
     def serving(self, run: RunPipe) -> Iterator[RunPipe]:
@@ -409,7 +401,7 @@ class Listener:
             return self._end(run.digest, run.rounds, site.key)
         if pending is None:
             return Response(status_code=204)
-        return _InPieces(pending.parts, {TAG: str(pending.number)})
+        return _InPieces(pending.pieces, {TAG: str(pending.number)})
 
     async def _answer(self, request: Request) -> Response:
         found = self._session_of(request)
@@ -495,18 +487,16 @@ class _InPieces(Response):
 
     media_type = "application/octet-stream"
 
-    def __init__(self, parts: Sequence[bytes], headers: dict[str, str]) -> None:
-        length = {"content-length": str(sum(map(len, parts)))}
+    def __init__(self, pieces: Sequence[bytes], headers: dict[str, str]) -> None:
+        length = {"content-length": str(sum(map(len, pieces)))}
         super().__init__(headers={**headers, **length})
-        self._parts = parts
+        self._pieces = pieces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         head = {"status": self.status_code, "headers": self.raw_headers}
         await send({"type": "http.response.start", **head})
-        for part in self._parts:
-            for start in range(0, len(part), _PIECE):
-                piece = part[start : start + _PIECE]
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        for piece in self._pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
 
