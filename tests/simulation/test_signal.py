@@ -76,7 +76,7 @@ def test_signal_is_in_the_terminal_and_in_metrics_alone(fedldp_command, tmp_path
     assert fedldp_command("card", tmp_path / "run").status == 0
     files = [each for each in (tmp_path / "run").rglob("*") if each.is_file()]
     has = {each.name for each in files if b"clients_clipped" in each.read_bytes()}
-    assert has == {"metrics.jsonl", "checkpoint"}
+    assert has == {"metrics.jsonl"}
     pages = {each.name: each.read_text() for each in files if each.suffix in (".html", ".md")}
     assert len(pages) > 1
     assert not any(cosine in text for text in pages.values())

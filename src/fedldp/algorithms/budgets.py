@@ -18,7 +18,7 @@ from fedldp.algorithms.participation import Participation, most_rounds
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
-from fedldp.algorithms.server_update import Estimated, Needs, Sent
+from fedldp.algorithms.server_update import Estimated, Sent
 from fedldp.algorithms.settings import Offer, is_own, of_client
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import is_address
@@ -183,10 +183,8 @@ class ByRound:
 
     def read_by(self, estimate: EstimateOf) -> EstimateBy:
         """Return an estimate that reads each round's reports with the mechanism of the round."""
-        return EstimateBy(
-            make=lambda release: _InRounds(make=estimate, release=release),
-            needs=estimate.needs,
-            setting=estimate.setting,
+        return EstimateBy.around(
+            estimate, lambda release: _InRounds(make=estimate, release=release)
         )
 
 
@@ -194,10 +192,6 @@ class ByRound:
 class _InRounds:
     make: EstimateOf
     release: Release
-
-    @property
-    def needs(self) -> Needs:
-        return self.make.needs
 
     @property
     def gives(self) -> Sent:

@@ -97,7 +97,8 @@ class EstimateOf(Protocol):
     in the clear.
 
     Attributes:
-        needs: see ``Estimate``.
+        needs: what the estimate must have; a channel that cannot provide this is incompatible with
+            the estimate.
         setting: the user's setting that selects this estimate.
     """
 
@@ -280,7 +281,6 @@ class WeightedMean:
         return Weighted(
             read=read,
             gives=release.bound.send,
-            by_examples=self.by_examples,
             restore=release.bound.restore,
             coordinates=release.bound.size,
         )
@@ -302,9 +302,12 @@ class EstimateBy:
 
     def __call__(self, release: Release) -> Estimate:
         """Return the estimate."""
-        found = self.make(release)
-        assert found.needs == self.needs
-        return found
+        return self.make(release)
+
+    @classmethod
+    def around(cls, of: EstimateOf, make: Callable[[Release], Estimate]) -> EstimateBy:
+        """Return an estimate that ``make`` builds around that of ``of``."""
+        return cls(make=make, needs=of.needs, setting=of.setting)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,9 +7,10 @@ returns the number of rounds that it covers, and the client's own ledger enforce
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,7 @@ _DENSE = 16
 """A draw of at least about one in this many clients is sorted with a table of all clients."""
 
 
-class Participation(Protocol):
+class Participation(ABC):
     """Who answers in which round.
 
     Attributes:
@@ -44,9 +45,10 @@ class Participation(Protocol):
         uses_rounds: whether the clients in a round depend on the number of rounds.
     """
 
-    told: ClassVar[tuple[str, ...]]
-    uses_rounds: ClassVar[bool]
+    told: ClassVar[tuple[str, ...]] = ()
+    uses_rounds: ClassVar[bool] = False
 
+    @abstractmethod
     def clients(self, round: int, draws: Draws) -> ClientIndices | None:
         """Return the clients of ``round`` in ascending order; None for all clients.
 
@@ -54,36 +56,26 @@ class Participation(Protocol):
             round: the round, from 1.
             draws: the server's streams.
         """
-        ...
 
     def max_rounds(self, client: int) -> int | None:
         """Return the largest number of rounds in which ``client`` answers; None for all rounds."""
-        ...
+        return None
 
     def scheduled(self, draws: Draws) -> Self:
         """Return a copy with the values that the server draws for it before the run."""
-        ...
-
-
-@dataclass(frozen=True)
-class All:
-    """Every client is asked in every round."""
-
-    told: ClassVar[tuple[str, ...]] = ()
-    uses_rounds: ClassVar[bool] = False
-
-    def clients(self, round: int, draws: Draws) -> ClientIndices | None:
-        return None
-
-    def max_rounds(self, client: int) -> int | None:
-        return None
-
-    def scheduled(self, draws: Draws) -> Self:
         return self
 
 
 @dataclass(frozen=True)
-class Drawn:
+class All(Participation):
+    """Every client is asked in every round."""
+
+    def clients(self, round: int, draws: Draws) -> ClientIndices | None:
+        return None
+
+
+@dataclass(frozen=True)
+class Drawn(Participation):
     """A uniform sample without replacement in each round, from the stream "participation".
 
     A client may be drawn in every round, so its privacy is stated for all rounds.
@@ -92,9 +84,6 @@ class Drawn:
         num_clients: n.
         size: the number of clients in a round, 1 to n.
     """
-
-    told: ClassVar[tuple[str, ...]] = ()
-    uses_rounds: ClassVar[bool] = False
 
     num_clients: int
     size: int
@@ -108,15 +97,9 @@ class Drawn:
         there[drawn] = True
         return np.flatnonzero(there).astype(np.int32)
 
-    def max_rounds(self, client: int) -> int | None:
-        return None
-
-    def scheduled(self, draws: Draws) -> Self:
-        return self
-
 
 @dataclass(frozen=True)
-class Once:
+class Once(Participation):
     """Every client answers in exactly one round, in a cohort that the server draws in secret.
 
     The cohorts are the pieces of one uniform permutation of the clients, from the stream "cohorts"
@@ -129,7 +112,6 @@ class Once:
         rounds: the number of rounds in the run.
     """
 
-    told: ClassVar[tuple[str, ...]] = ()
     uses_rounds: ClassVar[bool] = True
 
     num_clients: int
@@ -146,9 +128,6 @@ class Once:
 
     def max_rounds(self, client: int) -> int:
         return 1
-
-    def scheduled(self, draws: Draws) -> Self:
-        return self
 
 
 @lru_cache(maxsize=2)  # every round of a run needs the same permutation
@@ -175,7 +154,7 @@ def cohort_sizes(num_clients: int, rounds: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Balanced:
+class Balanced(Participation):
     """Clients take turns in an order that is drawn once, from the stream "turns" of round 0.
 
     No client takes part in more than ceil(rounds size/n) rounds, and its ledger enforces this
@@ -186,9 +165,6 @@ class Balanced:
         size: the number of clients in a round, 1 to n.
         rounds: the number of rounds in the run.
     """
-
-    told: ClassVar[tuple[str, ...]] = ()
-    uses_rounds: ClassVar[bool] = False
 
     num_clients: int
     size: int
@@ -204,9 +180,6 @@ class Balanced:
 
     def max_rounds(self, client: int) -> int:
         return -(-self.rounds * self.size // self.num_clients)
-
-    def scheduled(self, draws: Draws) -> Self:
-        return self
 
 
 def participation_of(

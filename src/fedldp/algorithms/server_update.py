@@ -95,13 +95,8 @@ class Estimate(Protocol):
     """Estimate the clients' mean from a stream of reports, in O(d) memory.
 
     Attributes:
-        needs: what the estimate must have; a channel that cannot provide this is incompatible with
-            the estimate.
         gives: whether ``Estimated.values`` holds weights or their change.
     """
-
-    @property
-    def needs(self) -> Needs: ...
 
     @property
     def gives(self) -> Sent: ...
@@ -128,8 +123,6 @@ class MechanismMean:
         scale: if reports are bits and clients' budgets differ, gives the scale for a budget and a
             report's size.
     """
-
-    needs: ClassVar[Needs] = "sum"
 
     empty: Callable[[int], mechanisms.Aggregate]
     gives: Sent
@@ -162,7 +155,6 @@ class Weighted:
     Attributes:
         read: returns the values in a payload with a given number of coordinates.
         gives: see ``Estimate``.
-        by_examples: whether reports carry their clients' example counts, in the clear.
         restore: maps what ``read`` gives to weights or their change.
         coordinates: returns the number of coordinates for a model with a given number of weights;
             None if the two numbers are equal.
@@ -170,14 +162,8 @@ class Weighted:
 
     read: Callable[[bytes, int], Values]
     gives: Sent
-    by_examples: bool = False
     restore: Restore = as_it_is
     coordinates: Callable[[int], int] | None = None
-
-    @property
-    def needs(self) -> Needs:
-        """What the estimate needs: each report's weight in the clear, or only the reports."""
-        return "weight" if self.by_examples else "reports"
 
     def __call__(
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
@@ -208,7 +194,6 @@ class NoisySum:
         number: the agreed number of clients in a round.
     """
 
-    needs: ClassVar[Needs] = "reports"
     gives: ClassVar[Sent] = "update"
 
     bounded: Callable[[Iterable[Values]], tuple[Gaussian, Iterable[Values]]]
@@ -245,7 +230,6 @@ class NoisyTotal:
         number: the agreed number of clients in a round.
     """
 
-    needs: ClassVar[Needs] = "sum"
     gives: ClassVar[Sent] = "update"
 
     steps: BoundedSteps

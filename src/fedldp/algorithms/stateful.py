@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedldp.algorithms.composition import Algorithm, EstimateBy, EstimateOf, FirstArrays, Sgd
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
-from fedldp.algorithms.server_update import Estimate, Estimated, Needs, Sent
+from fedldp.algorithms.server_update import Estimate, Estimated, Sent
 from fedldp.core.errors import ConfigError
 from fedldp.models import HEAD, trained_of
 from fedldp.protocol.roles import Arrays, Draw, LocalUpdate, State, Tester
@@ -61,11 +61,6 @@ class Controlled:
     estimate: Estimate
     share: float
 
-    @property
-    def needs(self) -> Needs:
-        """What the estimate needs; see ``Estimate``."""
-        return self.estimate.needs
-
     def __call__(
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
     ) -> Estimated:
@@ -80,10 +75,8 @@ class Controlled:
 
 def controlled(estimate: EstimateOf, share: float) -> EstimateBy:
     """Return ``estimate``, which then also moves the mean of the control variates."""
-    return EstimateBy(
-        make=lambda release: Controlled(estimate=estimate(release), share=share),
-        needs=estimate.needs,
-        setting=estimate.setting,
+    return EstimateBy.around(
+        estimate, lambda release: Controlled(estimate=estimate(release), share=share)
     )
 
 

@@ -27,7 +27,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.people import MeanOfPeople
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
-from fedldp.algorithms.server_update import Estimate, Estimated, Needs
+from fedldp.algorithms.server_update import Estimate, Estimated
 from fedldp.audit.inputs import Canary
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.data.examples import Examples
@@ -393,10 +393,6 @@ class _AllSums:
     """An estimator of all numbers of a noisy sum over people, whatever they are used for."""
 
     of_people: MeanOfPeople
-
-    @property
-    def needs(self) -> Needs:
-        return self.of_people.needs
 
     @property
     def gives(self) -> Send:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.algorithms.composition import Algorithm, EstimateOf
+from fedldp.algorithms.composition import Algorithm, EstimateBy
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
-from fedldp.algorithms.server_update import Estimate, Estimated, Needs, Sent
+from fedldp.algorithms.server_update import Estimate, Estimated, Sent
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.none import Plain
 from fedldp.protocol.roles import Batch, Draw, State, Update
@@ -114,39 +114,17 @@ class Signal:
 
     def watching(self, algorithm: Algorithm) -> Algorithm:
         """Return an algorithm whose server shows its estimates to this object."""
-        estimate = _Watching(algorithm.parts.estimate, self)
+        of = algorithm.parts.estimate
+        estimate = EstimateBy.around(of, lambda release: _Watched(of(release), self))
         return replace(algorithm, parts=replace(algorithm.parts, estimate=estimate))
 
 
 @dataclass(frozen=True)
-class _Watching:
-    """An estimate that is compared with the mean without noise; see ``EstimateOf``."""
-
-    of: EstimateOf
-    signal: Signal
-
-    @property
-    def needs(self) -> Needs:
-        return self.of.needs
-
-    @property
-    def setting(self) -> str:
-        return self.of.setting
-
-    def __call__(self, release: Release) -> Estimate:
-        return _Watched(self.of(release), self.signal)
-
-
-@dataclass(frozen=True)
 class _Watched:
-    """See ``_Watching``."""
+    """An estimate that is compared with the mean without noise."""
 
     of: Estimate
     signal: Signal
-
-    @property
-    def needs(self) -> Needs:
-        return self.of.needs
 
     @property
     def gives(self) -> Sent:

@@ -65,7 +65,6 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.server_update import (
     Estimated,
-    Needs,
     NoisySum,
     NoisyTotal,
     Sent,
@@ -228,7 +227,6 @@ class FollowedClip:
         number: the agreed number of clients in a round.
     """
 
-    needs: ClassVar[Needs] = "reports"
     gives: ClassVar[Sent] = "update"
 
     start: float

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.releases import ClientIndices
+from fedldp.algorithms.participation import Participation
 from fedldp.algorithms.server_update import (
     Estimated,
     Mean,
-    Needs,
     Restore,
     Sent,
     Values,
@@ -41,8 +41,6 @@ class BySender:
         gives: see ``Estimate``.
         restore: maps what ``read`` gives to weights or their change.
     """
-
-    needs: ClassVar[Needs] = "sender"
 
     shares: Callable[[Draw], tuple[Mean, Metrics]]
     read: Callable[[Report, int], Values]
@@ -80,7 +78,7 @@ class BySender:
 
 
 @dataclass(frozen=True, eq=False)
-class Preselected:
+class Preselected(Participation):
     """Each round's clients, selected before the run; those with less noise are selected more often.
 
     The selections follow from the stream "selection" of each round. They are drawn before anyone
@@ -97,7 +95,6 @@ class Preselected:
     """
 
     told: ClassVar[tuple[str, ...]] = ("turns",)
-    uses_rounds: ClassVar[bool] = False
 
     rho: Callable[[], NDArray[np.float64]]
     rounds: int

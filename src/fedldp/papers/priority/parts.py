@@ -21,7 +21,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
-from fedldp.algorithms.server_update import Estimated, Needs, Sent, Weighted
+from fedldp.algorithms.server_update import Estimated, Sent, Weighted
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError, PrivacyError, UnfitEvent
 from fedldp.core.facts import Kind, Unprotected
@@ -253,7 +253,6 @@ class RankFeatures:
         mean: the mean of the reports: of weights, or of their change from the broadcast.
     """
 
-    needs: ClassVar[Needs] = "reports"
     gives: ClassVar[Sent] = "update"
 
     noisier: NoisierFeatures
