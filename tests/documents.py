@@ -35,8 +35,9 @@ def run_folders(where: Path) -> list[Path]:
 RUN_KEYS = ["recipe", "system", "seed", "config", "rounds", "final", "privacy", "seconds",
             "run_dir", "tested_on", "confusion", "doubts", "noise", "figures"]  # fmt: skip
 FIGURES = ["auc", "average_precision", "balanced_accuracy", "brier", "calibration_error"]
+OF_CLASSES = ["f1_macro", "client_accuracy", "worst_tenth_accuracy"]
 ROUND_KEYS = ["round", "clients", "accuracy", "loss", "uplink_bits_per_client", "seconds",
-              *FIGURES]  # fmt: skip
+              *FIGURES, *OF_CLASSES]  # fmt: skip
 GUARANTEE_KEYS = ["unit", "adversary", "neighbours", "kind", "epsilon", "delta", "lower", "method",
                   "reason", "assumptions", "stated_by", "text"]  # fmt: skip
 UNITS = {"weight", "record", "person", "client-round", "client-run"}
@@ -83,7 +84,7 @@ def check_run(found: Any, rounds: int) -> None:
     for record in found["rounds"]:
         assert list(record) == ROUND_KEYS
         assert 0 <= record["accuracy"] <= 1
-    final = {key: found["rounds"][-1][key] for key in ("accuracy", "loss", *FIGURES)}
+    final = {key: found["rounds"][-1][key] for key in ("accuracy", "loss", *FIGURES, *OF_CLASSES)}
     assert found["final"] == final | {"most_frequent": found["final"]["most_frequent"]}
     assert found["seconds"] == pytest.approx(sum(r["seconds"] for r in found["rounds"]))
     measured = {each["metric"]: each for each in found["figures"]}

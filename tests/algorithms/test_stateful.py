@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from fedldp.protocol.client_store import MemoryStore
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.simulation.engine import simulate as run
 from fedldp.simulation.plan import problem_with
+from fedldp.simulation.recorded import RunFolder
 from fedldp.testing.clients import Roles, client_of
 from fedldp.training.stateful_sgd import keep, kept_before
 
@@ -123,3 +125,27 @@ def test_each_client_is_tested_by_its_own_model_on_labels_like_its_own() -> None
     shared = run(configured(2, local_update="sgd", **changes), dataset=data)
     assert shared.accuracy < 0.6
     assert "last layers were trained on their rows" in str(own.privacy)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("local_update", ["scaffold", "own_head"])
+def test_a_run_that_dies_before_its_checkpoint_ends_with_the_same_bits(
+    local_update: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    settings = {"model": "mlp", "clients_per_round": 3, "batch_size": 10, "dataset": "digits"}
+    config = configured(6, local_update=local_update, **settings)
+    whole = run(config)
+    kept = RunFolder.write_round
+
+    def dies(folder: RunFolder, state: Any, rounds: Any, ledger: Any) -> None:
+        if len(rounds) == 4:  # all of its clients have kept what they had at its end
+            raise KeyboardInterrupt
+        kept(folder, state, rounds, ledger)
+
+    monkeypatch.setattr(RunFolder, "write_round", dies)
+    with pytest.raises(KeyboardInterrupt):
+        run(config, out=tmp_path / "run")
+    monkeypatch.undo()
+    resumed = fedldp.resume(tmp_path / "run")
+    for name, weights in whole.weights.items():
+        assert resumed.weights[name].tobytes() == weights.tobytes()

@@ -113,6 +113,19 @@ def _write_covertype(folder: Path) -> None:
     (folder / "covtype.data.gz").write_bytes(covertype_bytes(covertype_rows(70)))
 
 
+ADULT_ROW = (
+    "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, "
+    "2174, 0, 40, United-States, {}"
+)
+
+
+def _write_adult(folder: Path) -> None:
+    rows = [ADULT_ROW.format(income) for income in ("<=50K", ">50K") * 10]
+    (folder / "adult.data").write_text("\n".join(rows) + "\n\n")
+    rows = [ADULT_ROW.format(income) for income in ("<=50K.", ">50K.") * 3]
+    (folder / "adult.test").write_text("\n".join(["|1x3 Cross validator", *rows]) + "\n\n")
+
+
 WRITERS: dict[str, Callable[[Path], None]] = {
     "mnist": _write_mnist,
     "fmnist": _write_mnist,
@@ -121,6 +134,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "svhn": _write_svhn,
     "svhn-extra": _write_svhn,
     "covertype": _write_covertype,
+    "adult": _write_adult,
 }
 
 

@@ -61,7 +61,7 @@ def test_digits_are_those_of_scikit_learn() -> None:
 @pytest.mark.parametrize(
     ("name", "train", "test"),
     [("mnist", 30, 20), ("fmnist", 30, 20), ("cifar10", 50, 10), ("svhn", 20, 10),
-     ("cifar100", 100, 100), ("svhn-extra", 30, 10), ("covertype", 56, 14)],
+     ("cifar100", 100, 100), ("svhn-extra", 30, 10), ("covertype", 56, 14), ("adult", 20, 6)],
 )  # fmt: skip
 def test_small_versions(install: Install, tmp_path: Path, name: str, train: int, test: int) -> None:
     install(name)
@@ -99,7 +99,7 @@ def test_the_covertype_subset_is_used_under_its_own_name(
     assert info() == (581_012, False)
 
 
-@pytest.mark.parametrize("name", [*IMAGE_SETS, "covertype"])
+@pytest.mark.parametrize("name", [*IMAGE_SETS, "covertype", "adult"])
 def test_missing_names_file_folder_address_and_command(tmp_path: Path, name: str) -> None:
     with pytest.raises(DataMissing) as caught:
         load_dataset(name, data_dir=tmp_path)

@@ -12,6 +12,7 @@ import scipy.io
 from hypothesis import given
 from hypothesis import strategies as st
 from small_files import (
+    ADULT_ROW,
     cifar_bytes,
     covertype_bytes,
     covertype_rows,
@@ -22,7 +23,7 @@ from small_files import (
 )
 
 from fedldp.core.errors import DataError
-from fedldp.data.datasets import read_cifar_batch, read_covertype, read_idx, read_svhn
+from fedldp.data.datasets import read_adult, read_cifar_batch, read_covertype, read_idx, read_svhn
 
 IMAGES = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)
 PIXELS = np.random.default_rng(0).integers(0, 256, (4, 3072), dtype=np.uint8)
@@ -187,6 +188,23 @@ def test_covertype_scales_by_the_public_ranges(tmp_path: Path) -> None:
     assert (features[1::2, :10] == 1).all()
     np.testing.assert_array_equal(features[:, 10:], rows[:, 10:54])
     assert labels.tolist() == [*range(7)] * 2
+
+
+def test_adult_has_a_feature_for_each_number_and_category(tmp_path: Path) -> None:
+    path = tmp_path / "adult.data"
+    row = ADULT_ROW.format("<=50K")
+    unknown = row.replace("39, State-gov", "90, ?").replace("<=50K", ">50K.")
+    path.write_text(f"|1x3 Cross validator\n{row}\n{unknown}\n\n")
+    features, labels = read_adult(path)
+    assert features.shape == (2, 108)
+    assert labels.tolist() == [0, 1]
+    assert features[:, 0].tolist() == pytest.approx([(39 - 17) / (90 - 17), 1])
+    assert np.flatnonzero(features[0, 1:10]).tolist() == [6]  # "?", then adult.names' own order
+    assert np.flatnonzero(features[1, 1:10]).tolist() == [0]
+    assert (((features == 0) | (features == 1)).sum(1) >= 102).all()
+    for column in ("State-gov", "13", ", White"):
+        path.write_text(row.replace(column, "x") + "\n")
+        refused(read_adult, path)
 
 
 @pytest.mark.parametrize(

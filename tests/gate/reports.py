@@ -299,6 +299,10 @@ def _exchange(message: bytes, answers: dict[int, bytes]) -> dict[str, Any]:
     }
 
 
+FOLLOWS = ("f1_macro", "client_accuracy", "worst_tenth_accuracy")
+"""Scores of a round that follow from what the round's other scores were made of."""
+
+
 def _state(state: Any, round: Any) -> dict[str, Any]:
     arrays = {"weights": state.weights, **state.arrays}
     return {
@@ -308,7 +312,7 @@ def _state(state: Any, round: Any) -> dict[str, Any]:
         "uplink_bits_per_client": round.uplink_bits_per_client,
         "accuracy": round.accuracy,
         "loss": round.loss,
-        "metrics": dict(round.metrics),
+        "metrics": {name: round.metrics[name] for name in round.metrics if name not in FOLLOWS},
         "radii": round.radii,
         "arrivals": round.arrivals,
         "next": state.round,

@@ -10,6 +10,7 @@ from sklearn.metrics import (
     balanced_accuracy_score,
     brier_score_loss,
     confusion_matrix,
+    f1_score,
     roc_auc_score,
 )
 
@@ -30,6 +31,7 @@ from fedldp.reporting.scores import (
     evaluation,
     figures_of,
     scores,
+    with_labels_like,
 )
 
 
@@ -123,6 +125,28 @@ def test_an_evaluation_agrees_with_a_round() -> None:
     assert {name: found[name] for name in FIGURES} == expected
     for k, row in enumerate(found["classes"]):
         assert row["auc"] == pytest.approx(roc_auc_score(labels == k, shares[:, k]), abs=1e-12)
+
+
+def test_the_accuracy_at_a_client_is_that_on_examples_with_labels_like_its_own() -> None:
+    labels, shares = made(3, 2, 3)
+    confusion = table(labels, shares)
+    recalls = np.diagonal(confusion) / confusion.sum(1)
+    counts = np.array([[4, 0, 0], [0, 3, 9], [0, 0, 0], *[[1, 1, 1]] * 9])
+    each = with_labels_like(counts, confusion)
+    assert each[0] == recalls[0]
+    assert each[1] == pytest.approx(recalls[1] / 4 + recalls[2] * 3 / 4)
+    assert each[2:] == pytest.approx([recalls.mean()] * 9)  # a client without examples has none
+    alike = with_labels_like(confusion.sum(1)[None], confusion)
+    assert alike == pytest.approx([(shares.argmax(1) == labels).mean()])
+    found = evaluation(
+        pieces(labels, shares, 40), None, lambda _, all: with_labels_like(counts, all)
+    )
+    told = found[0].figures
+    assert told["client_accuracy"] == pytest.approx(each.mean())
+    assert told["worst_tenth_accuracy"] == pytest.approx(np.sort(each)[:2].mean())  # 1.1 of 11
+    f1 = f1_score(labels, shares.argmax(1), average="macro")
+    assert told["f1_macro"] == pytest.approx(f1)
+    assert "client_accuracy" not in evaluation(pieces(labels, shares, 40))[0].figures
 
 
 # Doubtful figures

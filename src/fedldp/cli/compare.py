@@ -47,7 +47,8 @@ def compare(
         epsilon (E1,E2,...): the guarantee's epsilons, such as 1,4,16
         delta: the guarantee's delta [default: 1e-5]
         metric: the score for comparing recipes and choosing the best try: accuracy, loss, auc,
-            average_precision, balanced_accuracy or brier; r2 or loss for numbers
+            average_precision, balanced_accuracy, brier, f1_macro, client_accuracy or
+            worst_tenth_accuracy; r2 or loss for numbers
         tries: number of tries per recipe; 1: as it is [default: 8]
         seeds (SEEDS): seeds, such as 0-4 or 0,2,5 [default: 0-2, and 0-9 for epsilons up to 1]
         mean (d=D,n=N): instead of training, estimate the mean of N vectors with D coordinates (or

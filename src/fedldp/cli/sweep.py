@@ -44,8 +44,8 @@ def sweep(
         guarantee (UNIT:ADVERSARY): the guarantee whose epsilon is shown, such as person:server
             [default: the target's guarantee]
         metric: the score that is shown first and plotted: accuracy, loss, auc, average_precision,
-            balanced_accuracy or brier; r2 or loss for numbers [default: the one that fits the
-            labels]
+            balanced_accuracy, brier, f1_macro, client_accuracy or worst_tenth_accuracy; r2 or loss
+            for numbers [default: the one that fits the labels]
         csv (FILE): also write the runs into this CSV file
         resume (FOLDER): continue the sweep in this folder; other options extend it
     """

@@ -7,6 +7,7 @@ import math
 import os
 import pickle
 import struct
+import tomllib
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -96,8 +97,8 @@ def load_dataset(
 
     Args:
         name: digits, mnist, fmnist (or fashion-mnist), cifar10, cifar100 (by its 100 fine labels),
-            svhn, svhn-extra (its extra set, in place of its training set) or covertype; or the path
-            of the user's own .npz, .csv or .parquet file.
+            svhn, svhn-extra (its extra set, in place of its training set), covertype or adult; or
+            the path of the user's own .npz, .csv or .parquet file.
         data_dir: the data folder; see resolve_data_dir.
         columns: the columns of a .csv or .parquet file.
         test_file: a second file with the same columns, to test on.
@@ -215,6 +216,11 @@ def _load_covertype(source: PublishedDataset, paths: list[Path]) -> Dataset:
     return _of_two_parts(source, Examples(features, labels), *rows)
 
 
+def _load_adult(source: PublishedDataset, paths: list[Path]) -> Dataset:
+    train, test = (Examples(*read_adult(path)) for path in paths)
+    return Dataset(source.name, train=train, test=test, num_classes=source.num_classes)
+
+
 _LOADERS: dict[str, Callable[[PublishedDataset, list[Path]], Dataset]] = {
     "digits": _load_digits,
     "mnist": _load_idx,
@@ -225,6 +231,7 @@ _LOADERS: dict[str, Callable[[PublishedDataset, list[Path]], Dataset]] = {
     "svhn-extra": _load_svhn,
     "covertype": _load_covertype,
     "covertype-subset-92962": _load_covertype,
+    "adult": _load_adult,
 }
 
 _Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
@@ -463,6 +470,38 @@ def read_covertype(path: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         )
     features = np.divide(rows - lowest, highest - lowest, dtype=np.float32)[:, :-1]
     return features, rows[:, -1].astype(np.int64) - 1
+
+
+def read_adult(path: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Read rows of 14 columns and an income, separated by commas and spaces, without a header.
+
+    The format is specified at https://archive.ics.uci.edu/dataset/2/adult; the test file begins
+    with a line to skip, and ends its rows with a dot.
+
+    Returns:
+        Features of shape (N, 108): numbers from 0 to 1 by the public ranges in adult.toml, and 0 or
+            1 for each category there; and labels, 1 for an income above 50,000 dollars.
+
+    Raises:
+        DataError: the file is not of this format, or has an unknown category.
+    """
+    columns = tomllib.loads(Path(__file__).with_name("adult.toml").read_text(encoding="ascii"))
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+        rows = [line.split(", ") for line in lines if line and not line.startswith("|")]
+        *found, incomes = zip(*rows, strict=True)
+        parts = []
+        for (first, *others), values in zip(columns.values(), found, strict=True):
+            if isinstance(first, str):
+                places = list(map([first, *others].index, values))
+                parts.append(np.eye(1 + len(others), dtype=np.float32)[places])
+            else:
+                scaled = (np.array(values, np.float64) - first) / (others[0] - first)
+                parts.append(scaled.clip(0, 1).astype(np.float32)[:, None])
+        labels = [("<=50K", ">50K").index(income.rstrip(".")) for income in incomes]
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, "rows of Adult", error) from None
+    return np.hstack(parts), np.array(labels, np.int64)
 
 
 def _unreadable(path: Path, what: str, error: Exception) -> DataError:

@@ -145,6 +145,12 @@ class Shares(Sequence[NDArray[np.int64]]):
     def __len__(self) -> int:
         return len(self.sizes)
 
+    def counts(self, labels: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
+        """Return how many examples of each class each client has, shape (clients, classes)."""
+        cells = np.repeat(np.arange(len(self)), self.sizes) * num_classes + labels[self._rows]
+        found = np.bincount(cells, minlength=len(self) * num_classes)
+        return found.reshape(len(self), num_classes)
+
     @overload
     def __getitem__(self, client: int) -> NDArray[np.int64]: ...
 

@@ -33,6 +33,9 @@ NAMES = {
     "average_precision": "average precision",
     "balanced_accuracy": "balanced accuracy",
     "brier": "Brier score",
+    "f1_macro": "F1",
+    "client_accuracy": "accuracy at a client",
+    "worst_tenth_accuracy": "accuracy at the worst tenth of clients",
     "r2": "R2",
     "mae": "mean absolute error",
 }

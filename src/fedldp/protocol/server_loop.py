@@ -363,8 +363,14 @@ def _numbers(clients: int | Sequence[int]) -> NDArray[np.int64]:
     return np.atleast_1d(np.asarray(clients, np.int64))
 
 
-NUMBERS = ("r2", "mae", "calibration_gap")
-"""The metrics of a round whose model predicts numbers; see ``reporting.scores.of_numbers``."""
+MODEL_SCORES = (
+    *("f1_macro", "client_accuracy", "worst_tenth_accuracy"),
+    *("r2", "mae", "calibration_gap"),
+)
+"""The metrics of a round that are scores of its model: of classes, of single clients, of numbers.
+
+See ``reporting.scores.evaluation`` and ``of_numbers``.
+"""
 
 
 def mean_metrics(rounds: Sequence[Round]) -> Mapping[str, float]:
@@ -380,7 +386,7 @@ def asked_of(rounds: Sequence[Round]) -> dict[str, float]:
 def means_of(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the mean of each metric over the rounds that have it, and the last private figures.
 
-    ``NUMBERS`` are scores of the model of a round, so they have no mean.
+    ``MODEL_SCORES`` are scores of the model of a round, so they have no mean.
     """
     found: dict[str, list[float]] = {}
     asked: dict[str, float] = {}
@@ -388,7 +394,7 @@ def means_of(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
         for name, value in one.items():
             if name.startswith(PRIVATELY):
                 asked.pop(name.removesuffix(HALF_WIDTH), None)
-            elif name not in NUMBERS:
+            elif name not in MODEL_SCORES:
                 found.setdefault(name, []).append(value)
         asked |= {name: value for name, value in one.items() if name.startswith(PRIVATELY)}
     return {name: sum(values) / len(values) for name, values in found.items()} | asked

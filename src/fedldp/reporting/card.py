@@ -32,7 +32,7 @@ from fedldp.core.kinds import (
     TAKES_PART,
 )
 from fedldp.core.locks import missing_folders, remove_empty
-from fedldp.protocol.server_loop import NUMBERS
+from fedldp.protocol.server_loop import MODEL_SCORES
 from fedldp.reporting import charts, words
 from fedldp.reporting.html import render
 from fedldp.reporting.lines import headline_first, own_words
@@ -209,7 +209,8 @@ def _scores(run: FinishedRun) -> dict[str, Any] | None:
     final = run.summary["final"]
     if final["loss"] is None:
         return None
-    names = ("accuracy", "most_frequent", "loss", *FIGURES, *(set(NUMBERS) & final.keys()))
+    more = [name for name in MODEL_SCORES if name in final]
+    names = ("accuracy", "most_frequent", "loss", *FIGURES, *more)
     return {
         "tested_on": run.summary["tested_on"],
         **{name: final[name] for name in names},
@@ -328,7 +329,7 @@ def model_card(
         task=_task(run),
         metrics=[
             {"type": _METRICS.get(name, name), "value": scores[name]}
-            for name in ("accuracy", *FIGURES, *NUMBERS)
+            for name in ("accuracy", *FIGURES, *MODEL_SCORES)
             if scores and scores.get(name) is not None
         ],
         run=run,

@@ -16,7 +16,7 @@ from typing import Any
 
 from fedldp.core.errors import ConfigError, RunError, first_line
 from fedldp.core.registry import import_extra
-from fedldp.protocol.server_loop import NUMBERS
+from fedldp.protocol.server_loop import MODEL_SCORES
 from fedldp.reporting.runs import FinishedRun
 from fedldp.reporting.scores import FIGURES
 from fedldp.reporting.words import explain
@@ -138,7 +138,7 @@ def _send(client: Any, experiment: str, run: FinishedRun) -> None:
 def _figures(run: FinishedRun) -> Iterator[tuple[str, float, int]]:
     """Yield the name, value and round of each measurement."""
     for record in run.summary["rounds"]:
-        names = ("accuracy", "loss", *FIGURES, *NUMBERS)
+        names = ("accuracy", "loss", *FIGURES, *MODEL_SCORES)
         for name in (*names, "uplink_bits_per_client", "seconds", "clients"):
             if record.get(name) is not None:
                 yield name, float(record[name]), record["round"]

@@ -76,6 +76,9 @@ class _Tested(_Document):
     balanced_accuracy: Share | None
     brier: Annotated[FiniteFloat, Field(ge=0, le=2)] | None
     calibration_error: Share | None
+    f1_macro: Share | None = None
+    client_accuracy: Share | None = None
+    worst_tenth_accuracy: Share | None = None
     r2: FiniteFloat | None = None
     mae: FiniteFloat | None = None
     calibration_gap: FiniteFloat | None = None

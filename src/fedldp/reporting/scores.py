@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -32,13 +32,16 @@ from fedldp.core.kinds import (
 )
 from fedldp.data.label_range import LabelRange, centred
 from fedldp.protocol.roles import Score, private_figures
-from fedldp.protocol.server_loop import NUMBERS, Evaluation, Round
+from fedldp.protocol.server_loop import MODEL_SCORES, Evaluation, Round
 from fedldp.reporting.record import Schema
 
 FIGURES = ("auc", "average_precision", "balanced_accuracy", "brier", "calibration_error")
 """The metrics of a round besides accuracy and loss; see ``Evaluation``."""
 
-CHOSEN_BY = ("accuracy", "loss", *FIGURES[:-1])
+CHOSEN_BY = (
+    *("accuracy", "loss", *FIGURES[:-1]),
+    *("f1_macro", "client_accuracy", "worst_tenth_accuracy"),
+)
 """The metrics for choosing runs; not calibration, which can be good for an uninformative model."""
 
 CHOSEN_BY_FOR_NUMBERS = ("r2", "loss")
@@ -174,8 +177,14 @@ class Figure:
         )
 
 
+OfClients = Callable[[Sequence[Score], NDArray[np.int64]], NDArray[np.float64]]
+"""Gives the accuracy at each client from a test's scores and its confusion matrix."""
+
+
 def evaluation(
-    scores: Iterable[Score], label_range: LabelRange | None = None
+    scores: Iterable[Score],
+    label_range: LabelRange | None = None,
+    of_clients: OfClients | None = None,
 ) -> tuple[Evaluation, NDArray[np.int64] | None]:
     """Return the combined scores on all pieces of a test set, and the confusion matrix.
 
@@ -184,6 +193,7 @@ def evaluation(
     Args:
         scores: the score of each piece.
         label_range: the range of labels that are numbers, which have no accuracy and no matrix.
+        of_clients: see ``OfClients``; None if the accuracy at a client must not be known.
     """
     found = list(scores)
     right, loss, total = 0, 0.0, 0
@@ -204,6 +214,12 @@ def evaluation(
     if len(tables) == len(labels) == len(rows) == len(found):
         confusion = sum(tables)
         figures = figures_of(np.concatenate(labels), np.concatenate(rows), confusion)
+        named["f1_macro"] = f1_macro(confusion)
+        if of_clients is not None:
+            each = np.sort(of_clients(found, confusion))
+            worst = each[: -(-len(each) // 10)]
+            named |= {"client_accuracy": each.mean(), "worst_tenth_accuracy": worst.mean()}
+            named = {name: float(value) for name, value in named.items()}
     return Evaluation(right / total, loss / total, named, **figures), confusion
 
 
@@ -361,11 +377,39 @@ def scores(
         "examples": len(labels),
         "accuracy": float(np.mean(predicted == labels)),
         "most_frequent": most_frequent(confusion.sum(1)),
-        "f1_macro": float(np.mean([each["f1"] for each in classes if each["examples"]])),
+        "f1_macro": f1_macro(confusion),
         **figures,
         "classes": classes,
         "confusion": confusion.tolist(),
     }
+
+
+def f1_macro(confusion: NDArray[np.int64]) -> float:
+    """Return the mean F1 of the classes that have examples."""
+    return float(np.mean([one["f1"] for one in by_class(confusion) if one["examples"]]))
+
+
+def with_labels_like(
+    counts: NDArray[np.int64], confusion: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return a model's accuracy at each client, on test examples with labels like the client's.
+
+    It is the mean recall of the classes, each weighted by its share of the client's examples.
+    Classes without test examples, and clients without any others, are left out.
+
+    Args:
+        counts: how many examples of each class each client has, shape (clients, classes).
+        confusion: the confusion matrix.
+
+    Returns:
+        Shape (clients with examples,).
+    """
+    tested = confusion.sum(1) > 0
+    recalls = np.diagonal(confusion)[tested] / confusion.sum(1)[tested]
+    own = counts[:, tested]
+    own = own[own.any(1)]
+    found: NDArray[np.float64] = own @ recalls / own.sum(1)
+    return found
 
 
 def by_class(confusion: NDArray[np.int64]) -> list[dict[str, Any]]:
@@ -522,7 +566,7 @@ def figures(
     error = final.get("calibration_error")
     return [
         Figure.of(name, [value], on, told, calibration_error=error, over_seeds=False)
-        for name in ("accuracy", "loss", *FIGURES, *NUMBERS)
+        for name in ("accuracy", "loss", *FIGURES, *MODEL_SCORES)
         if (value := final.get(name)) is not None
     ]
 
@@ -641,7 +685,7 @@ def final_of(record: Round, most_frequent: float | None) -> dict[str, float | No
     """
     names = ("accuracy", "loss", *FIGURES)
     found = {name: getattr(record, name) for name in names} | {"most_frequent": most_frequent}
-    return found | {name: record.metrics[name] for name in NUMBERS if name in record.metrics}
+    return found | {name: record.metrics[name] for name in MODEL_SCORES if name in record.metrics}
 
 
 def counts_of(labels: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:

@@ -526,6 +526,12 @@ def scores(final: Mapping[str, float | None]) -> list[tuple[str, str]]:
         "calibration error": area(final["calibration_error"]),
         "Brier score": area(final["brier"]),
     }
+    of_clients = {
+        "F1, the mean over the classes": ("f1_macro", area),
+        "accuracy at a client, the mean": ("client_accuracy", percent),
+        "accuracy at the worst tenth of clients": ("worst_tenth_accuracy", percent),
+    }
+    found |= {name: text(final[key]) for name, (key, text) in of_clients.items() if key in final}
     return [(name, value or "not known") for name, value in found.items()]
 
 

@@ -31,7 +31,7 @@ from fedldp.protocol.wire import Broadcast
 from fedldp.reporting import words
 from fedldp.reporting.record import FILE as SCHEMA
 from fedldp.reporting.record import RunFolder, check_new
-from fedldp.reporting.scores import evaluation, final_of
+from fedldp.reporting.scores import OfClients, evaluation, final_of
 from fedldp.reporting.text import Displayed
 from fedldp.simulation.executors import Executor, Pool, Serial, check_can_start
 from fedldp.simulation.in_process import InProcess
@@ -182,7 +182,9 @@ def simulate(
                     before(planned)
                 for record in start.rounds:
                     after_round(record)
-                test = _Test(executor, population.num_tests > 0, config.columns.label_range)
+                label_range = config.columns.label_range
+                tested = population.num_tests > 0
+                test = _Test(executor, tested, label_range, population.accuracies)
                 end = _rounds(
                     planned, server, executor, test, evaluate_every, start, folder, run,
                     after_round, seen,
@@ -352,10 +354,17 @@ class _Test:
         executor: holds the test set, and measures the model on it.
         there: whether there is a test set.
         label_range: the range of labels that are numbers.
+        of_clients: see ``reporting.scores.evaluation``.
     """
 
-    def __init__(self, executor: Executor, there: bool, label_range: LabelRange | None) -> None:
-        self._executor, self._label_range = executor, label_range
+    def __init__(
+        self,
+        executor: Executor,
+        there: bool,
+        label_range: LabelRange | None,
+        of_clients: OfClients | None,
+    ) -> None:
+        self._executor, self._label_range, self._of_clients = executor, label_range, of_clients
         self._there = there
         self._round = 0
         self._confusion: NDArray[np.int64] | None = None
@@ -364,7 +373,9 @@ class _Test:
         """Return the metrics of the broadcast's weights, and of the clients' own models."""
         if not self._there:
             return None
-        found, confusion = evaluation(self._executor.scores(broadcast), self._label_range)
+        found, confusion = evaluation(
+            self._executor.scores(broadcast), self._label_range, self._of_clients
+        )
         self._round, self._confusion = broadcast.round, confusion
         return found
 

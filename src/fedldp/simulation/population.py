@@ -24,6 +24,7 @@ from fedldp.protocol.client_runtime import ClientRuntime, EncoderGroup, Policy, 
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.keys import SimulationKeys
 from fedldp.protocol.wire import Broadcast, Layout, Sensitive
+from fedldp.reporting.scores import OfClients, with_labels_like
 from fedldp.simulation.signal import Signal
 from fedldp.training.local_sgd import PIECE, evaluate
 from fedldp.training.tensors import load_weights
@@ -90,6 +91,25 @@ class Population:
     def clients_test(self) -> bool:
         """Whether the clients test the model; otherwise the simulation does, on the test set."""
         return self._tester is not None
+
+    @property
+    def accuracies(self) -> OfClients | None:
+        """Returns how the accuracy at each client follows from the test, if data are public.
+
+        Else it is None: whoever sees it learns about clients' labels. So it is if clients' examples
+        are drawn again and again from all.
+        """
+        if not self.dataset.is_public:
+            return None
+        if self._tester is not None:
+            return lambda scores, confusion: np.array(
+                [score.right / score.total for score in scores if score.total]
+            )
+        if not isinstance(self.members, Shares):
+            return None
+        train = self.dataset.train
+        counts = self.members.counts(train.labels, self.problem.num_classes)
+        return lambda scores, confusion: with_labels_like(counts, confusion)
 
     @property
     def num_tests(self) -> int:

@@ -21,7 +21,7 @@ from fedldp.core.kinds import MODEL_SO_FAR
 from fedldp.core.registry import import_extra
 from fedldp.data.rules import checked_features
 from fedldp.ledgers.columns import MemoryLedger
-from fedldp.protocol.server_loop import NUMBERS, Round, mean_metrics
+from fedldp.protocol.server_loop import MODEL_SCORES, Round, mean_metrics
 from fedldp.reporting import words
 from fedldp.reporting.record import Schema
 from fedldp.reporting.scores import (
@@ -279,7 +279,7 @@ def progress(config: RunConfig, rounds: Sequence[Round]) -> Note:
 def _table(rounds: Sequence[Round]) -> list[dict[str, Any]]:
     return [
         {key: getattr(record, key) for key in COLUMNS}
-        | {name: record.metrics[name] for name in NUMBERS if name in record.metrics}
+        | {name: record.metrics[name] for name in MODEL_SCORES if name in record.metrics}
         for record in rounds
     ]
 

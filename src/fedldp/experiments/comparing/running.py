@@ -64,7 +64,8 @@ def compare(
             contestants' targets, if they agree on one.
         epsilon: one or more epsilons of the guarantee.
         delta: the largest delta of the guarantee; 1e-5 by default.
-        metric: accuracy, loss, auc, average_precision, balanced_accuracy or brier; for labels that
+        metric: accuracy, loss, auc, average_precision, balanced_accuracy, brier, f1_macro,
+            client_accuracy or worst_tenth_accuracy; for labels that
             are numbers, r2 or loss. The default is the first of these.
         budget: no run begins after this time, which is given in seconds or as in "20m"; the result
             then says what is missing, and the same call with the same ``out`` completes it.

@@ -25,7 +25,7 @@ from fedldp.core.registry import import_extra
 from fedldp.experiments.runs import Row
 from fedldp.experiments.sweeping.grid import in_words
 from fedldp.experiments.table import NAMES, Group, RunTable, plain
-from fedldp.protocol.server_loop import NUMBERS
+from fedldp.protocol.server_loop import MODEL_SCORES
 from fedldp.reporting import words
 from fedldp.reporting.record import as_json, replace_file
 from fedldp.reporting.scores import FIGURES, is_imbalanced
@@ -33,7 +33,7 @@ from fedldp.reporting.words import area
 
 METRICS = (*FIGURES, "most_frequent")
 """The test metrics that a sweep reports for a run besides accuracy and loss. Runs whose labels are
-numbers also have ``NUMBERS``."""
+numbers also have ``MODEL_SCORES``."""
 
 _CLIENTS = ("client-round", "client-run")
 """The units whose epsilon covers everything that a client sends, in a round or in the run."""
@@ -278,7 +278,7 @@ class Sweep(RunTable[Combination]):
         keys = list(dict.fromkeys(key for each in self.groups for key in each.settings))
         figures = {each.name: each.figure(self.first) for each in self.groups}
         known = {name for _, run, _ in self._each() for name in run["metrics"]}
-        names = [name for name in (*METRICS, *NUMBERS) if name in known]
+        names = [name for name in (*METRICS, *MODEL_SCORES) if name in known]
         found = []
         for group, run, proven in self._each():
             figure, is_proven = figures[group.name], proven.stated_by == HOUSE
@@ -298,7 +298,7 @@ class Sweep(RunTable[Combination]):
                 **self._made(run),
                 **{name: run["metrics"].get(name) for name in names},
             }
-            taken = {*results, *METRICS, *NUMBERS}
+            taken = {*results, *METRICS, *MODEL_SCORES}
             settings = {
                 f"setting {key}" if key in taken else key: run["settings"].get(key)
                 for key in ["recipe", *(key for key in keys if key != "recipe")]
@@ -373,7 +373,8 @@ class Sweep(RunTable[Combination]):
 
 
 def _metrics(run: Row) -> dict[str, Any]:
-    return {name: run["metrics"][name] for name in (*METRICS, *NUMBERS) if name in run["metrics"]}
+    found = run["metrics"]
+    return {name: found[name] for name in (*METRICS, *MODEL_SCORES) if name in found}
 
 
 def _epsilon_text(group: Combination) -> str:

@@ -77,8 +77,9 @@ def sweep(
             "person:server"; None uses the guarantee of a run's target, and without a target the
             first proven guarantee.
         metric: the metric that is shown first and drawn: accuracy, loss, auc, average_precision,
-            balanced_accuracy or brier; for labels that are numbers, r2 or loss. None uses the first
-            of these, or the AUC if most of the test set is one class.
+            balanced_accuracy, brier, f1_macro, client_accuracy or worst_tenth_accuracy; for labels
+            that are numbers, r2 or loss. None uses the first of these, or the AUC if most of the
+            test set is one class.
         say: called with a line about the sweep and about every run.
         same_data: whether private data are those of the folder, where nobody can tell.
         settings: settings that are changed in all runs.
