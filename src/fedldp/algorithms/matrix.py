@@ -84,6 +84,12 @@ def check_pairs(parts: Composition, settings: Any) -> None:
             "the guarantee for broadcasts is proven only if all clients take part, or a secret "
             "sample that is drawn anew in each round; set participation = all"
         )
+    if getattr(settings, "epsilon_growth", 1) != 1 and not isinstance(parts.participation, All):
+        raise ConfigError(
+            f"epsilon_growth = {settings.epsilon_growth:g} and participation = "
+            f"{type(parts.participation).__name__.lower()}: what a client pays would depend on the "
+            "rounds that it is asked in; set participation = all and leave clients_per_round out"
+        )
     if isinstance(parts.participation, Once):
         check_once(parts, settings)
     if channel == "named" and home == "sum":
@@ -180,6 +186,7 @@ def gains_by_once(parts: Composition, settings: Any) -> bool:
     """
     return (
         isinstance(parts.participation, All)
+        and not parts.stages
         and 1 < settings.rounds <= settings.num_clients
         and parts.channel.kind == "named"
         and parts.estimate.needs in ("sum", "reports")
