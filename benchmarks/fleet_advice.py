@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.study import STUDY, Table, tables
+from fedldp.accounting.proven import Proven
 from fedldp.algorithms import fleet
 from fedldp.data.sources import find_source
+from fedldp.simulation.plan import plan, problem_of
+from fedldp.simulation.settings import from_mapping
 
 PLACE = Path(fleet.__file__).with_name(fleet.FILE)
 
@@ -43,13 +46,11 @@ def _cells(table: Table) -> list[dict[str, Any]]:
         if (name, epsilon) not in table.lines or "set" not in given or "system" not in given:
             continue
         # The budget follows from the target, so it is not copied.
-        tried = {
-            key: value
-            for key, value in json.loads(row["settings"]).items()
-            if key not in ("epsilon", "noise_multiplier", "range_radius")
-        }
+        tried = json.loads(row["settings"])
+        solved = {key: tried.pop(key, None) for key in ("epsilon", "noise_multiplier")}
+        tried.pop("range_radius", None)
         settings = {"system": given["system"], **given["set"], **tried}
-        cell = {
+        cell: dict[str, Any] = {
             "data": shared["dataset"],
             "clients": shared["num_clients"],
             "examples": _examples(shared) // shared["num_clients"],
@@ -58,11 +59,22 @@ def _cells(table: Table) -> list[dict[str, Any]]:
             "accuracy": round(float(row["accuracy"]), 4),
             "seeds": int(row["seeds"]),
             "settings": settings,
+            "budget": {key: each for key, each in solved.items() if each is not None},
         }
         place = epsilon, "features" in settings
         if place not in best or cell["accuracy"] > best[place]["accuracy"]:
             best[place] = cell
-    return [best[place] for place in sorted(best)]
+    return [_with_conditions(best[place]) for place in sorted(best)]
+
+
+def _with_conditions(cell: dict[str, Any]) -> dict[str, Any]:
+    """Return a cell with what its epsilon rests on, as the statement of its run says it."""
+    budget, data = cell.pop("budget"), {"dataset": cell["data"], "num_clients": cell["clients"]}
+    config = from_mapping({**cell["settings"], **budget, **data})
+    privacy = plan(config, problem_of(config, None)).privacy
+    found = Proven.of(privacy, "client-run", cell["adversary"])
+    assert found.size <= cell["epsilon"], cell
+    return {**cell, "conditions": [each.to_json() for each in found.conditions]}
 
 
 def _examples(shared: dict[str, Any]) -> int:

@@ -36,12 +36,20 @@ def test_the_settings_of_a_cell_meet_its_epsilon(cell):
 def test_the_nearest_cells_are_shown(fedldp_command):
     shown = json.loads(fedldp_command("advise", "--fleet", "n=100000,per=6", "--json").out)
     assert {(each["data"], each["clients"]) for each in shown} == {("mnist", 10_000)}
+    for each in shown:  # no epsilon without what it is about and rests on
+        assert (each["unit"], each["delta"]) == ("client-run", 1e-5)
+        kinds = {fact["kind"] for fact in each["conditions"]}
+        assert "takes-part-at-most" in kinds or each["adversary"] == "downlink"
+        assert ("honest-categories" in kinds) is (each["adversary"] == "shuffled-server")
     of_1000 = nearest(1200, 60)
     assert {each.data for each in of_1000} == {"mnist", "fmnist"}
     assert {each.data for each in nearest(900, 500)} == {"covertype"}
     table = fedldp_command("advise", "--fleet", "n=100000,per=6").out
     assert "10,000 clients of 6 examples" in table
     assert "k_closest" in table
+    assert "condition of a shuffled-server: an honest shuffler of reports" in " ".join(
+        table.split()
+    )
 
 
 @pytest.mark.parametrize("text", ["n=10,per=6", "n=100", "n=x,per=1", "n=100,per=0", "n=1,k=2"])

@@ -14,10 +14,12 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from fedldp.accounting.guarantees import Adversary
+from fedldp.accounting.proven import Proven
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
-from fedldp.core.facts import Doubt
+from fedldp.core.facts import Doubt, Fact
 from fedldp.core.kinds import BETTER_KNOWN
 
 FILE = "fleet.json"
@@ -46,16 +48,29 @@ class FleetCell:
         seeds: the number of seeds.
         settings: the settings of the composition, with hyperparameters that were chosen on other
             clients.
+        conditions: what epsilon rests on, and the warnings of the run's statement.
     """
 
     data: str
     clients: int
     examples: int
-    adversary: str
+    adversary: Adversary
     epsilon: float
     accuracy: float
     seeds: int
     settings: Mapping[str, Any] = field(hash=False)
+    conditions: tuple[Fact, ...]
+
+    @property
+    def proven(self) -> Proven:
+        """The epsilon with all that it depends on."""
+        return Proven(
+            epsilon=self.epsilon,
+            delta=_DELTA,
+            unit="client-run",
+            adversary=self.adversary,
+            conditions=self.conditions,
+        )
 
     @property
     def features(self) -> str | None:
@@ -78,7 +93,10 @@ class FleetCell:
 def cells() -> Sequence[FleetCell]:
     """Return all measured cells."""
     text = files("fedldp.algorithms").joinpath(FILE).read_text(encoding="utf-8")
-    return tuple(FleetCell(**each) for each in json.loads(text))
+    return tuple(
+        FleetCell(**{**each, "conditions": tuple(map(Fact.from_json, each["conditions"]))})
+        for each in json.loads(text)
+    )
 
 
 def nearest(clients: int, examples: int | None) -> list[FleetCell]:

@@ -17,6 +17,7 @@ from fedldp.cli._common import (
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from fedldp.core.facts import Fact
     from fedldp.experiments.advising import Advice
 
 
@@ -131,7 +132,10 @@ def _show_fleet(text: str, as_json: bool) -> None:
 
     found = nearest(*fleet_of(text))
     if as_json:
-        print_json([{**vars(each), "settings": dict(each.settings)} for each in found])
+        more = {"unit": "client-run", "delta": found[0].proven.delta}
+        print_json(
+            [{**vars(each), **more, "conditions": words.facts(each.conditions)} for each in found]
+        )
         return
     console = table_console()
     head = ["epsilon holds", "epsilon", "accuracy", "measured on", "settings"]
@@ -146,8 +150,15 @@ def _show_fleet(text: str, as_json: bool) -> None:
         for each in sorted(found, key=lambda each: (each.adversary, each.epsilon, each.accuracy))
     ]
     print_table(console, head, rows)
+    conditions: dict[str, list[Fact]] = {}
+    for each in found:
+        name = f"a {each.adversary} at epsilon {each.epsilon:g}"
+        conditions.setdefault(name, []).extend(each.conditions)
     for note in (
         words.line(OF_STUDY),
+        *words.by_rows(
+            "condition", {name: list(dict.fromkeys(c)) for name, c in conditions.items()}
+        ),
         words.line(OTHER_FLEET),
         "to run one, write its settings into a .toml file with dataset, num_clients and target, "
         'such as target = {unit = "client-run", adversary = "server", epsilon = 4.0}',

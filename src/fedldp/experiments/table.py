@@ -7,7 +7,8 @@ import io
 import json
 import statistics
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -228,40 +229,30 @@ class RunTable(Generic[G]):
             ConfigError: Matplotlib is not installed, or the file extension is unknown.
             RunError: the file cannot be written.
         """
-        place = None if path is None else Path(path)
-        if place is not None and place.suffix.lower() not in _UNDATED:
-            raise ConfigError(f"plot {path}: give a file name that ends in {', '.join(_UNDATED)}")
         metric = self.first
         scale, unit = (100, " in %") if metric in words.SHARES else (1, "")
-        figure, axes = _new_axes()
-        axes.set_xlabel(self.axis())
-        axes.set_ylabel(f"{NAMES[metric]}{unit}, with its standard deviation over seeds")
-        series: dict[str, list[tuple[float, float, float]]] = {}
-        levels: dict[str, tuple[float, float]] = {}
-        for group, name, epsilon in self.points():
-            mean, deviation = group.mean(metric), group.deviation(metric)
-            if mean is None:
-                continue
-            value = scale * mean, scale * (deviation or 0.0)
-            if epsilon is None:
-                levels[name] = value
-            else:
-                series.setdefault(name, []).append((epsilon, *value))
-        _draw(axes, series, levels)
-        epsilons = {epsilon for points in series.values() for epsilon, _, _ in points}
-        _set_ticks(axes, sorted(epsilons), self.ticks_at_points)
-        if notes := [line for note in self.facts_in_words() for line in textwrap.wrap(note, 110)]:
-            width, height = figure.get_size_inches()
-            figure.set_size_inches(width, height + 0.12 * len(notes))  # the axes keep their size
-            figure.suptitle("\n".join(notes), fontsize=7, ha="left", x=0.01)
-        figures = [group.figure(metric) for group in self.groups if group.runs]
-        for each in {each.baseline: each for each in figures if each.baseline is not None}.values():
-            height = scale * (each.baseline or 0.0)
-            axes.axhline(height, label=words.baseline(each), color="#666666", linestyle=":")
-        if lines := len(series) + len(levels):
-            figure.legend(loc="outside lower center", ncols=1 if lines < 5 else 2, frameon=False)
-        if place is not None:
-            _save(figure, place)
+        with _drawn(path, (7.2, 4.6), self.facts_in_words) as (figure, (axes,)):
+            axes.set_xlabel(self.axis())
+            axes.set_ylabel(f"{NAMES[metric]}{unit}, with its standard deviation over seeds")
+            series: dict[str, list[tuple[float, float, float]]] = {}
+            levels: dict[str, tuple[float, float]] = {}
+            for group, name, epsilon in self.points():
+                mean, deviation = group.mean(metric), group.deviation(metric)
+                if mean is None:
+                    continue
+                value = scale * mean, scale * (deviation or 0.0)
+                if epsilon is None:
+                    levels[name] = value
+                else:
+                    series.setdefault(name, []).append((epsilon, *value))
+            _draw(axes, series, levels)
+            epsilons = {epsilon for points in series.values() for epsilon, _, _ in points}
+            _set_ticks(axes, sorted(epsilons), self.ticks_at_points)
+            figures = [group.figure(metric) for group in self.groups if group.runs]
+            known = [each for each in figures if each.baseline is not None]
+            for each in {each.baseline: each for each in known}.values():
+                height = scale * (each.baseline or 0.0)
+                axes.axhline(height, label=words.baseline(each), color="#666666", linestyle=":")
         return figure
 
     def points(self) -> Iterator[tuple[Group, str, float | None]]:
@@ -302,20 +293,49 @@ def plain(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, list | dict) else value
 
 
-def _new_axes() -> tuple[Any, Any]:
-    """Return an empty figure and its axes.
+@contextmanager
+def _drawn(
+    path: Path | str | None,
+    size: tuple[float, float],
+    notes: Callable[[], Sequence[str]],
+    panels: int = 1,
+) -> Iterator[tuple[Any, Sequence[Any]]]:
+    """Yield an empty figure and the axes of its panels, and finish what was drawn in them.
+
+    Args:
+        path: where to save it, if anywhere; see ``RunTable.plot``.
+        size: the width and the height of its panels in inches.
+        notes: returns what a reader must know; the panels keep their size.
+        panels: the number of panels.
 
     Raises:
-        ConfigError: Matplotlib is not installed.
+        ConfigError: Matplotlib is not installed, or the file extension is unknown.
+        RunError: the file cannot be written.
     """
-    import_extra("matplotlib", extra="report")
+    place = None if path is None else Path(path)
+    if place is not None and place.suffix.lower() not in _UNDATED:
+        raise ConfigError(f"plot {path}: give a file name that ends in {', '.join(_UNDATED)}")
     figures = import_extra("matplotlib.figure", extra="report")
-    figure = figures.Figure(figsize=(7.2, 4.6), layout="constrained")
-    axes = figure.subplots()
-    axes.grid(which="major", color="#d9d9d9", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+    lines = [line for note in notes() for line in textwrap.wrap(note, 110)]
+    width, height = size
+    figure = figures.Figure(figsize=(width, height + 0.12 * len(lines)), layout="constrained")
+    every = figure.subplots(1, panels, sharey=True, squeeze=False)[0]
+    for axes in every:
+        axes.grid(color="#d9d9d9", linewidth=0.7)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    yield figure, every
+    figure.suptitle("\n".join(lines), fontsize=7, ha="left", x=0.01)
+    handles = {
+        text: each
+        for axes in every
+        for each, text in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    if handles:
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center",
+                      ncols=1 if len(handles) < 5 else 2, frameon=False)  # fmt: skip
+    if place is not None:
+        _save(figure, place)
 
 
 def _draw(
@@ -363,43 +383,22 @@ def draw_courses(
         ConfigError: Matplotlib is not installed, or the file extension is unknown.
         RunError: the file cannot be written.
     """
-    place = None if path is None else Path(path)
-    if place is not None and place.suffix.lower() not in _UNDATED:
-        raise ConfigError(f"plot {path}: give a file name that ends in {', '.join(_UNDATED)}")
-    import_extra("matplotlib", extra="report")
-    figures = import_extra("matplotlib.figure", extra="report")
-    lines = [line for note in notes for line in textwrap.wrap(note, 110)]
-    size = max(7.2, 3.6 * len(panels)), 4.2 + 0.12 * len(lines)
-    figure = figures.Figure(figsize=size, layout="constrained")
     names = list(dict.fromkeys(name for _, curves in panels for name, _ in curves))
-    every = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axes, (title, curves) in zip(every, panels, strict=True):
-        axes.grid(color="#d9d9d9", linewidth=0.7)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.set(title=title, xlabel="round")
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        for name, found in curves:
-            place_of = names.index(name)
-            colour, rounds = _COLOURS[place_of % len(_COLOURS)], np.arange(1, found.shape[1] + 1)
-            mean, spread = scale * found.mean(0), np.zeros(found.shape[1])
-            if len(found) > 1:
-                spread = scale * found.std(0, ddof=1)
-            marker = _MARKERS[place_of % len(_MARKERS)]
-            axes.plot(rounds, mean, label=name, color=colour, linewidth=1.6, marker=marker,
-                      markersize=4, markevery=max(1, found.shape[1] // 10))  # fmt: skip
-            axes.fill_between(rounds, mean - spread, mean + spread, color=colour, alpha=0.12)
-    every[0].set_ylabel(label)
-    figure.suptitle("\n".join(lines), fontsize=7, ha="left", x=0.01)
-    handles = {
-        text: each
-        for axes in every
-        for each, text in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center",
-                  ncols=1 if len(handles) < 4 else 2, frameon=False)  # fmt: skip
-    if place is not None:
-        _save(figure, place)
+    size = max(7.2, 3.6 * len(panels)), 4.2
+    with _drawn(path, size, lambda: notes, len(panels)) as (figure, every):
+        for axes, (title, curves) in zip(every, panels, strict=True):
+            axes.set(title=title, xlabel="round")
+            axes.xaxis.get_major_locator().set_params(integer=True)
+            for name, found in curves:
+                number, rounds = names.index(name), np.arange(1, found.shape[1] + 1)
+                colour, marker = _COLOURS[number % len(_COLOURS)], _MARKERS[number % len(_MARKERS)]
+                mean, spread = scale * found.mean(0), np.zeros(found.shape[1])
+                if len(found) > 1:
+                    spread = scale * found.std(0, ddof=1)
+                axes.plot(rounds, mean, label=name, color=colour, linewidth=1.6, marker=marker,
+                          markersize=4, markevery=max(1, found.shape[1] // 10))  # fmt: skip
+                axes.fill_between(rounds, mean - spread, mean + spread, color=colour, alpha=0.12)
+        every[0].set_ylabel(label)
     return figure
 
 

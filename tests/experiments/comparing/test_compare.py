@@ -552,6 +552,8 @@ def test_one_try_measures_every_contestant_as_it_is(tmp_path: Path) -> None:
     assert row["as_it_is"]
     assert found.shown()[1][0][4] == "as it is"
     assert f"as it is, not tuned: {BOTH[0]}" in found.notes()
+    assert all(" (as it is)" in name for _, name, _ in found.points())
+    assert found.to_records()[0]["as_it_is"] is found.rows[0]["as_it_is"] is True
     assert "\\circ" in found.to_latex()
     assert [len(row["by_round"]["accuracy"]) for row in rows] == [2, 2]
     assert [row["by_round"]["accuracy"][-1] for row in rows] == pytest.approx(

@@ -463,6 +463,7 @@ class Compared(RunTable[Line]):
             own = [each for each in self.groups if each.name == line.name and each.runs]
             by = dict.fromkeys(each.stated_by for each in own if each.stated_by != HOUSE)
             name = line.name + (" *" if any(each.is_marked for each in own) else "")
+            name += " (as it is)" if line.as_it_is else ""
             name += " (idealised arithmetic)" if any(each.idealised for each in own) else ""
             name += f" (stated by {', '.join(by)})" if by else ""
             yield line, name + (" (no guarantee)" if line.epsilon is None else ""), line.epsilon
