@@ -14,8 +14,9 @@ import os
 import socket
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -96,7 +97,52 @@ class WatchedSite:
     """How often it refused, by reason, since this server began."""
 
 
-class Watch:
+class _Watch(ABC):
+    """Collects what a process knows, and writes it to a file; thread-safe.
+
+    The file is not synced, and a failure to write it is ignored.
+
+    Args:
+        folder: the folder of the file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE
+        self._lock, self._writes = threading.RLock(), threading.Lock()
+        self._written, self._took = -_IDLE_SECONDS, 0.0
+        self._changed = True
+        self._ended = False
+
+    @abstractmethod
+    def collected(self) -> dict[str, Any]:
+        """Return what was collected, as JSON-ready values."""
+
+    def document(self) -> dict[str, Any]:
+        """Return what was collected, and when, as JSON-ready values."""
+        with self._lock:
+            return {**self.collected(), "ended": self._ended, "written": _iso(datetime.now(UTC))}
+
+    def write(self, *, now: bool = False) -> None:
+        """Update the file if ``now`` is true or an update is due."""
+        began = time.monotonic()
+        apart = max(_SECONDS if self._changed else _IDLE_SECONDS, self._took / _LARGEST_SHARE)
+        if not now and began - self._written < apart:
+            return
+        self._changed = False
+        partial = self._path.with_name(f"{FILE}.partial")
+        with self._writes, suppress(OSError):
+            partial.write_text(json.dumps(self.document(), indent=1) + "\n", encoding="utf-8")
+            os.replace(partial, self._path)
+        self._written = time.monotonic()
+        self._took = self._written - began
+
+    def ends(self) -> None:
+        """Note that the process ends."""
+        self._ended = True
+        self.write(now=True)
+
+
+class Watch(_Watch):
     """Collects what a server knows about its sites; thread-safe.
 
     Args:
@@ -115,19 +161,17 @@ class Watch:
     def __init__(
         self, folder: Path, run: str, sites: Sequence[str], rounds: int, done: int | None = None
     ) -> None:
-        self._file, self._run = _File(folder), run
-        self._lock = threading.Lock()
+        super().__init__(folder)
+        self._run = run
         self._sites = [WatchedSite(name) for name in sites]
         self._of, self._done, self._missed, self._missed_ever = rounds, done or 0, 0, 0
         self.certificate: Path | None = None
         self.waits_since: float | None = time.monotonic()
         self._over: Status | None = None
-        self._ended = False
         self._seconds: float | None = None
         self._began: float | None = None
         self._told_slow = False
         self._next = "begins"
-        self._changed = True
         self._rate_limited = RateLimitedLog(log)
         if done is not None:
             self._remember(read_status(folder) or {})
@@ -211,37 +255,35 @@ class Watch:
 
     def ends(self, next: str | None = None, over: Status | None = None) -> None:
         """Note that the server ends; what is next, and why it ends if the run is not complete."""
-        with self._lock:
-            self._ended = True
-            if next is not None:
+        if next is not None:
+            with self._lock:
                 self._next, self._over = next, over
-        self.write(now=True)
+        super().ends()
 
     # The collected state
 
-    def document(self) -> dict[str, Any]:
-        """Return everything collected, as JSON-ready values."""
-        with self._lock:
-            at_work = 0.0 if self._began is None else time.monotonic() - self._began
-            return {
-                "run": self._run,
-                "rounds": {"done": self._done, "of": self._of},
-                "sites": [_site(each) for each in self._sites],
-                "next": self._next,
-                "missed": self._missed,
-                "missed_ever": self._missed_ever,
-                "seconds": self._seconds,
-                "at_work": at_work,
-                "certificate": None if self.certificate is None else str(self.certificate),
-                "over": None if self._over is None else self._over.to_json(),
-                "ended": self._ended,
-                "written": _iso(datetime.now(UTC)),
-            }
+    def collected(self) -> dict[str, Any]:
+        """Return what was collected, as JSON-ready values."""
+        return {
+            "run": self._run,
+            "rounds": {"done": self._done, "of": self._of},
+            "sites": [_site(each) for each in self._sites],
+            "next": self._next,
+            "missed": self._missed,
+            "missed_ever": self._missed_ever,
+            "seconds": self._seconds,
+            "at_work": self._at_work(),
+            "certificate": None if self.certificate is None else str(self.certificate),
+            "over": None if self._over is None else self._over.to_json(),
+        }
+
+    def _at_work(self) -> float:
+        return 0.0 if self._began is None else time.monotonic() - self._began
 
     def write(self, *, now: bool = False) -> None:
         """Update the file if ``now`` is true or an update is due; log once that a round is slow."""
         with self._lock:
-            took = 0.0 if self._began is None else time.monotonic() - self._began
+            took = self._at_work()
             slow = took > max(_SLOW_TIMES * (self._seconds or math.inf), _SLOW_SECONDS)
             tell, self._told_slow = slow and not self._told_slow, slow
         if tell:
@@ -251,12 +293,10 @@ class Watch:
                 took,
                 self._seconds,
             )
-        changed, self._changed = self._changed, False
-        if not self._file.write(self.document, changed=changed, now=now):
-            self._changed |= changed
+        super().write(now=now)
 
 
-class SiteWatch:
+class SiteWatch(_Watch):
     """Collects what a site's agent knows about its link; thread-safe.
 
     Args:
@@ -264,15 +304,13 @@ class SiteWatch:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._file = _File(folder)
-        self._lock = threading.Lock()
+        super().__init__(folder)
         known = (read_status(folder) or {}).get("last_seen")
         self._last_seen = known if isinstance(known, str) else None
         self._amiss: dict[str, str] = {"": "has not reached its server yet"}
         self._refuses: str | None = None
         self._sent = self._received = 0
         self._refusals = Counter[tuple[str, str]]()
-        self._ended = False
         self.write(now=True)
 
     def heard(self, server: str, amiss: str | None = None) -> None:
@@ -285,24 +323,13 @@ class SiteWatch:
                 self._last_seen = _iso(datetime.now(UTC))
             else:
                 self._amiss[server] = amiss
-            changed = before != self._amiss
-        self._file.write(self.document, changed=changed, now=changed)
+        self.write(now=before != self._amiss)
 
     def refuses(self, why: str | None) -> None:
         """Note why the agent refuses all requests; None if it does not."""
         with self._lock:
             changed, self._refuses = why != self._refuses, why
-        self._file.write(self.document, changed=changed, now=changed)
-
-    def write(self, *, now: bool = False) -> None:
-        """Update the file if ``now`` is true or an update is due."""
-        self._file.write(self.document, changed=False, now=now)
-
-    def ends(self) -> None:
-        """Note that the agent ends."""
-        with self._lock:
-            self._ended = True
-        self.write(now=True)
+        self.write(now=changed)
 
     def refused(self, run: str, reason: str) -> None:
         """Count a refusal of a request of a run, by its reason."""
@@ -321,43 +348,16 @@ class SiteWatch:
             self._sent += sent
             self._received += received
 
-    def document(self) -> dict[str, Any]:
-        """Return everything collected, as JSON-ready values."""
-        with self._lock:
-            return {
-                "last_seen": self._last_seen,
-                "connected": not self._amiss,
-                "amiss": "; ".join(self._amiss.values()) or None,
-                "refuses": self._refuses,
-                "sent_bytes": self._sent,
-                "received_bytes": self._received,
-                "ended": self._ended,
-                "written": _iso(datetime.now(UTC)),
-            }
-
-
-class _File:
-    """Writes a status file, without syncing; a failure to write it is ignored."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / FILE
-        self._lock = threading.Lock()
-        self._written = -_IDLE_SECONDS
-        self._took = 0.0
-
-    def write(self, document: Callable[[], dict[str, Any]], *, changed: bool, now: bool) -> bool:
-        """Write the file if ``now`` is true or an update is due; return whether it tried to."""
-        began = time.monotonic()
-        apart = max(_SECONDS if changed else _IDLE_SECONDS, self._took / _LARGEST_SHARE)
-        if not now and began - self._written < apart:
-            return False
-        partial = self._path.with_name(f"{FILE}.partial")
-        with self._lock, suppress(OSError):
-            partial.write_text(json.dumps(document(), indent=1) + "\n", encoding="utf-8")
-            os.replace(partial, self._path)
-        self._written = time.monotonic()
-        self._took = self._written - began
-        return True
+    def collected(self) -> dict[str, Any]:
+        """Return what was collected, as JSON-ready values."""
+        return {
+            "last_seen": self._last_seen,
+            "connected": not self._amiss,
+            "amiss": "; ".join(self._amiss.values()) or None,
+            "refuses": self._refuses,
+            "sent_bytes": self._sent,
+            "received_bytes": self._received,
+        }
 
 
 @contextmanager
