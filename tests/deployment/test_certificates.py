@@ -30,10 +30,10 @@ from fedldp.deployment.certificates import (
     renew_server_keys,
     server_certificate,
     tls_of_server,
-    write_secret,
     write_server_keys,
 )
 from fedldp.deployment.https import server
+from fedldp.deployment.identity import new_file
 
 
 def shake_hands(folder: Path, trusted: Certified, server: Certified, host: str) -> None:
@@ -57,7 +57,7 @@ def shake_hands(folder: Path, trusted: Certified, server: Certified, host: str) 
 def test_a_server_without_sites_says_that_its_certificate_expired(tmp_path: Path) -> None:
     signer, keys = authority("test", 2), [Ed25519PrivateKey.generate() for _ in range(2)]
     made = server_certificate(signer, ["127.0.0.1"], 1)
-    write_secret(tmp_path / "server.key", made.key)
+    new_file(tmp_path / "server.key", made.key, 0o600)
     (tmp_path / "server.pem").write_bytes(made.certificate)
     with Ends(tmp_path, keys).pipe() as pipe:
         assert pipe.absent == "no site is connected; the round waits"
@@ -100,10 +100,10 @@ def test_a_servers_key_cannot_sign_certificates(tmp_path: Path) -> None:
 
 
 def test_a_secret_is_readable_by_its_owner_alone_and_never_overwritten(tmp_path: Path) -> None:
-    write_secret(tmp_path / "key", b"secret")
+    new_file(tmp_path / "key", b"secret", 0o600)
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
-    with pytest.raises(FileExistsError):
-        write_secret(tmp_path / "key", b"other")
+    with pytest.raises(ConfigError, match="exists already"):
+        new_file(tmp_path / "key", b"other", 0o600)
     assert (tmp_path / "key").read_bytes() == b"secret"
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 import hashlib
 import ipaddress
-import os
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -396,16 +395,6 @@ def _verify(key: Any, signature: bytes, content: bytes) -> None:
         key.verify(signature, content, padding.PKCS1v15(), hashes.SHA256())
     else:
         key.verify(signature, content)
-
-
-def write_secret(path: Path, secret: bytes) -> None:
-    """Write a new file that only its owner can read.
-
-    Raises:
-        FileExistsError: the file already exists; a key is never overwritten.
-    """
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(secret)
 
 
 def _public_of(key: Any) -> bytes:

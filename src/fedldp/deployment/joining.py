@@ -57,7 +57,7 @@ from fedldp.deployment.policy import (
     SitePolicy,
     StudyTable,
     costs_of,
-    models_in,
+    needed_for,
     parse_policy,
     private_to_owner,
     protected_part,
@@ -439,7 +439,7 @@ def _joined_again(
         The policy for the run, the expected agreement, and ``Joined.authorities``.
     """
     policy, text, added = read_policy(place), place.read_text(encoding="utf-8"), list[str]()
-    for setting, values in _needed(invite).items():
+    for setting, values in needed_for(invite).items():
         allowed = getattr(policy, setting)
         lacks = [value for value in values if allowed is not None and value not in allowed]
         if lacks:
@@ -490,21 +490,6 @@ def _study(invite: Invite, terms: Terms, policy: SitePolicy) -> StudyTable:
     if terms.epsilon is not None or own is None or not may_differ:
         own = terms.own(invite)
     return StudyTable(invite=invite.digest.hex(), label_column=label, own=own)
-
-
-def _needed(invite: Invite) -> dict[str, list[str]]:
-    """Return what a policy's lists must have for the run of an invite, by their settings."""
-    config, settings = invite.config, invite.config.model_dump()
-    return {
-        "channels": [invite.channel],
-        "systems": [config.name()],
-        "models": models_in(config),
-        **{
-            listed: [settings[one]]
-            for one, listed in (("mechanism", "mechanisms"), ("features", "features"))
-            if isinstance(settings.get(one), str) and (one, settings[one]) != ("features", "none")
-        },
-    }
 
 
 def _check_private(data: Path) -> None:
@@ -635,7 +620,7 @@ def _policy(invite: Invite, expected: Agreement, name: str, terms: Terms, folder
         "people": terms.people,
         "key": f"{name}.key",
         "state": "state",
-        **_needed(invite),
+        **needed_for(invite),
         **_budget(here, terms.budget),
         "own": None if own is None else own.model_dump(),
     }

@@ -12,7 +12,7 @@ and their servers stop asking it.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -81,21 +81,17 @@ class ChangedKey(Document):
 
     def check_read(self, own: Container[str] | None) -> None:
         """Refuse changes that their keys did not sign, or that do not follow each other."""
-        _check(self.changes)
-
-
-def _check(changes: Sequence[KeyChange]) -> None:
-    if not all(change.is_signed for change in changes):
-        raise ConfigError("it was changed after the site signed it; ask for it again")
-    keys = [change.old for change in changes[:1]] + [change.key for change in changes]
-    if keys[:-1] != [change.old for change in changes] or len(set(keys)) < len(keys):
-        raise ConfigError("its key changes do not form a chain; ask for it again")
+        if not all(change.is_signed for change in self.changes):
+            raise ConfigError("it was changed after the site signed it; ask for it again")
+        keys = [change.old for change in self.changes[:1]] + [each.key for each in self.changes]
+        if keys[:-1] != [each.old for each in self.changes] or len(set(keys)) < len(keys):
+            raise ConfigError("its key changes do not form a chain; ask for it again")
 
 
 # At the site
 
 
-class EarlierKeys(Document):
+class EarlierKeys(ChangedKey):
     """What a site still keeps of its earlier keys.
 
     Attributes:
@@ -124,10 +120,6 @@ class EarlierKeys(Document):
             return cls.read(path)
         except ConfigError as error:
             raise PrivacyError(f"{path}: it is damaged; restore it from a copy") from error
-
-    def check_read(self, own: Container[str] | None) -> None:
-        """Refuse changes that their keys did not sign, or that do not follow each other."""
-        _check(self.changes)
 
     @property
     def opens(self) -> list[bytes]:

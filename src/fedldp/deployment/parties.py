@@ -31,7 +31,7 @@ from fedldp.deployment.agreement import Agreement, Channel
 from fedldp.deployment.checks import check_data
 from fedldp.deployment.identity import make_identity, read_private, read_public
 from fedldp.deployment.own_budgets import OwnBudget, SignedBudget, stay_at_sites
-from fedldp.deployment.policy import SitePolicy, models_in, protected_part, read_policy
+from fedldp.deployment.policy import SitePolicy, needed_for, protected_part, read_policy
 from fedldp.deployment.sites import RELEASED_TWICE
 from fedldp.simulation.inputs import Inputs
 
@@ -109,7 +109,7 @@ class DemoEnvironment:
             seeded: whether all randomness comes from the configuration's seed.
         """
         (port,) = free_ports(1)
-        _write_certificates(folder)
+        certificates.write_server_keys(folder, [HOST], _DAYS)
         raw = Inputs.of(config.changed(standardise=False), None, data_dir)
         places = [folder / f"site-{index}" for index in range(config.num_clients)]
         roster, budgets, own = {}, [], own_budgets_of(config)
@@ -154,14 +154,6 @@ def _write_examples(path: Path, examples: Examples, within: LabelRange | None) -
     np.savez(path, **arrays)
 
 
-def _write_certificates(folder: Path) -> None:
-    signer = certificates.authority("fedldp demo", _DAYS)
-    own = certificates.server_certificate(signer, [HOST], _DAYS)
-    (folder / "ca.pem").write_bytes(signer.certificate)
-    (folder / "server.pem").write_bytes(own.certificate)
-    certificates.write_secret(folder / "server.key", own.key)
-
-
 def own_budgets_of(config: RunConfig) -> list[OwnBudget]:
     """Return each client's own budget as its site would state it; empty if all share one budget."""
     epsilons = config.model_dump().get("epsilon")
@@ -184,14 +176,9 @@ def _policy(
         "key": "site.key",
         "state": "state",
         "allow_in_clear": bool(agreement.in_clear) and part is None,
-        "systems": [agreement.config.name()],
-        "models": models_in(agreement.config),
+        "server": [{"url": f"https://{HOST}:{port}", "ca": str(place.parent / "ca.pem")}],
+        **needed_for(agreement),
     }
-    terms["server"] = [{"url": f"https://{HOST}:{port}", "ca": str(place.parent / "ca.pem")}]
-    settings = agreement.config.model_dump()
-    for name, kind in (("mechanism", "mechanisms"), ("features", "features")):
-        if settings.get(name) is not None:
-            terms[kind] = [settings[name]]
     if part is None:
         terms["budget"] = {"kind": KIND, "limit": math.inf}
     else:

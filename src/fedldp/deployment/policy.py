@@ -63,7 +63,7 @@ from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.facts import Unprotected
 from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.registry import is_address
-from fedldp.deployment.agreement import Agreement, Channel, check_stated
+from fedldp.deployment.agreement import Agreement, Channel, RunDocument, check_stated
 from fedldp.deployment.certificates import fingerprints
 from fedldp.deployment.documents import Hex
 from fedldp.deployment.identity import read_private
@@ -521,6 +521,21 @@ def models_in(config: RunConfig) -> list[str]:
     """Return what ``models`` must list: the model, any weight file and any user-defined loss."""
     own = [config.initial, config.loss if is_address(config.loss) else None]
     return [config.model, *(name for name in own if name is not None)]
+
+
+def needed_for(document: RunDocument) -> dict[str, list[str]]:
+    """Return what a policy's lists must have for a run, by their settings."""
+    config, settings = document.config, document.config.model_dump()
+    return {
+        "channels": [document.channel],
+        "systems": [config.name()],
+        "models": models_in(config),
+        **{
+            listed: [settings[one]]
+            for one, listed in (("mechanism", "mechanisms"), ("features", "features"))
+            if isinstance(settings.get(one), str) and (one, settings[one]) != ("features", "none")
+        },
+    }
 
 
 def own_place(agreement: Agreement, public: str) -> int:

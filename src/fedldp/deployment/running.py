@@ -81,9 +81,7 @@ def run_site(
             been released.
         FedldpError: the agent cannot start.
     """
-    check_extra("deploy", "a site's agent")
-    _log_to_stderr(json_log)
-    os.umask(0o077)  # only the owner can access what the agent creates
+    _begin("a site's agent", json_log)
     with alone(policy.state / "lock", "agent"):
         watch = SiteWatch(policy.state)
         with beating(watch):
@@ -146,7 +144,6 @@ class OverHttps:
 
     def listener(self, folder: Path, sites: int) -> Listener:
         """Return the listener for runs with so many sites together, whose folders are in one."""
-        check_extra("deploy", "a server of real sites")
         from fedldp.deployment.https.server import Listener, listen
 
         _allow_files(_FILES + _FILES_OF_SITE * sites)
@@ -193,12 +190,10 @@ def run_server(
     json_log: bool = False,
 ) -> Served:
     """Run a server's rounds, and return what they produced; see ``Server.serve``."""
-    check_extra("deploy", "a server of real sites")
+    _begin("a server of real sites", json_log)
     from fedldp.deployment.metrics import of_server, serving
     from fedldp.deployment.pages import page_of_servers
 
-    _log_to_stderr(json_log)
-    os.umask(0o077)
     found = Agreement.read(agreement, own=None)
     examples = None if test is None else _test(test, found, data_dir)
     with alone(folder.with_name(f"{folder.name}.lock"), "server"):
@@ -254,12 +249,10 @@ def run_servers(
     Raises:
         FedldpError: the server cannot start.
     """
-    check_extra("deploy", "a server of real sites")
+    _begin("a server of real sites", json_log)
     from fedldp.deployment.metrics import of_server, serving
     from fedldp.deployment.pages import page_of_servers
 
-    _log_to_stderr(json_log)
-    os.umask(0o077)
     servers: dict[str, Server] = {}
     shown = serving(
         metrics,
@@ -408,10 +401,13 @@ def _test(name: str, agreement: Agreement, data_dir: Path | None) -> Examples:
     return load_dataset(name, data_dir=data_dir).test
 
 
-def _log_to_stderr(as_json: bool) -> None:
+def _begin(what: str, json_log: bool) -> None:
+    """Prepare this process: its log goes to stderr, and only its user can read what it creates."""
+    check_extra("deploy", what)
+    os.umask(0o077)
     handler = logging.StreamHandler(sys.stderr)
     plain = logging.Formatter("%(asctime)s %(name)s %(message)s")
-    handler.setFormatter(JsonLines() if as_json else plain)
+    handler.setFormatter(JsonLines() if json_log else plain)
     root = logging.getLogger()
     # Some libraries configure logging in their own format when they are imported.
     for other in [each for each in root.handlers if type(each) is logging.StreamHandler]:

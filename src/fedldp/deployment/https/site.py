@@ -238,15 +238,9 @@ class HttpsLink:
 def fetch_digests(url: str, ca: Path, key: Ed25519PrivateKey) -> list[bytes]:
     """Return the digests of the agreements that a server runs and that name the site's key.
 
-    Args:
-        url: the server's URL, https://HOST:PORT.
-        ca: a PEM file with the authorities that may sign the server's certificate.
-        key: the site's identity.
-
-    Raises:
-        ConfigError: there is no connection, or the server does not know the site.
+    See ``fetch_agreement``.
     """
-    found = _fetched(url, ca, key, _MOST_AGREEMENTS * DIGEST_BYTES, NO_DIGEST)
+    found = fetch_agreement(url, ca, key, _MOST_AGREEMENTS * DIGEST_BYTES, NO_DIGEST)
     return [found[at : at + DIGEST_BYTES] for at in range(0, len(found), DIGEST_BYTES)]
 
 
@@ -254,19 +248,17 @@ def fetch_agreement(url: str, ca: Path, key: Ed25519PrivateKey, limit: int, dige
     """Return the file of the agreement with a digest; only sites of its roster may fetch it.
 
     Args:
-        url: see ``fetch_digests``.
-        ca: see ``fetch_digests``.
-        key: see ``fetch_digests``.
+        url: the server's URL, https://HOST:PORT.
+        ca: a PEM file with the authorities that may sign the server's certificate.
+        key: the site's identity.
         limit: the largest permitted size of the file, in bytes.
-        digest: the agreement's digest, which the caller compares with that of the file.
+        digest: the agreement's digest, which the caller compares with that of the file;
+            ``NO_DIGEST`` for the digests of all that name the site.
 
     Raises:
-        ConfigError: see ``fetch_digests``; or the server does not run the agreement.
+        ConfigError: there is no connection, or the server does not know the site or does not run
+            the agreement.
     """
-    return _fetched(url, ca, key, limit, digest)
-
-
-def _fetched(url: str, ca: Path, key: Ed25519PrivateKey, limit: int, digest: bytes) -> bytes:
     try:
         with _client(url, tls_of_site(ca)) as client:
             return _said_who(client, key, "/v1/agreement", limit, digest, NO_RECEIPT)
