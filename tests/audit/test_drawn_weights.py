@@ -41,12 +41,10 @@ def test_a_weight_that_is_off_by_one_is_found(cls: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
-def test_the_better_of_two_seeds_is_found_whatever_the_audits_seed_is(seed: int) -> None:
-    checks = [
-        each for each in planned_games(planted.BetterSeed, AT) if isinstance(each, WeightCheck)
-    ]
-    (row,) = checks[0].play(AuditKeys(seed), 0.999)
+def test_the_better_of_two_seeds_is_found() -> None:
+    """Even if half of all inputs prefer the seed of the first: each of the others is a chance."""
+    assert mechanism_checks._RANDOM > 10
+    row = counted(planted.BetterSeed)
     assert row.verdict == "bug"
     assert "some reports come from only one" in row.attack
 
@@ -65,7 +63,7 @@ def test_mechanisms_whose_words_cannot_be_counted_are_named() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["nearest_direction", "k_closest"])
-def test_fedldps_own_weights_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mechanism_checks, "_RANDOM", 1)  # CI's brief audits try more inputs
-    assert counted(find_mechanism(name)).note == "exact: the weights are as stated"
+def test_fedldps_own_weights_pass() -> None:
+    """CI's brief audits try those of all other mechanisms."""
+    row = counted(find_mechanism("nearest_direction"))
+    assert row.note == "exact: the weights are as stated"

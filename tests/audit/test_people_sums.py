@@ -281,11 +281,13 @@ def test_every_setting_of_the_correct_sums_is_exact(more: dict[str, Any]) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("channel", ["named", "sum", "central"])
 @pytest.mark.parametrize(
-    ("planted_in", "classes"),
-    [(None, 1), (None, 2), (None, 3), ("log_odds", 2), ("predicted", 1), ("summed_shares", 3)],
-)
+    ("channel", "planted_in", "classes"),
+    [
+        ("named", None, 1), ("sum", None, 2), ("central", None, 3), ("named", "log_odds", 2),
+        ("sum", "predicted", 1), ("central", "summed_shares", 3),
+    ],
+)  # fmt: skip
 def test_questions_of_an_evaluation_are_exact_whatever_edges_are_told(
     monkeypatch: pytest.MonkeyPatch, channel: str, planted_in: str | None, classes: int
 ) -> None:

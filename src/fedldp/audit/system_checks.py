@@ -118,9 +118,9 @@ class PeopleCheck(Planned):
         """Sum, and return one row."""
         generator, count = keys.generator("people"), trials or _TRIALS
         with np.errstate(all="ignore"):
-            wrong = [found for at in range(count) if (found := self._wrong(at, generator))]
-            if little := self._too_little_noise(generator):
-                wrong = [little] * count
+            wrong = [self._too_little_noise(generator)] * count  # takes no trials
+            if not any(wrong):
+                wrong = [found for at in range(count) if (found := self._wrong(at, generator))]
         told = wrong[0] if wrong else "each person's part depends only on that person's rows"
         lower = epsilon_lower(len(wrong), count, 0, count, delta=0.0, confidence=confidence)
         (line,) = self.lines
