@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ def report(
     """
     from rich.console import Console
 
+    from fedldp.reporting import export
     from fedldp.simulation.recorded import read_run
 
     runs = [read_run(folder) for folder in folders]
@@ -42,21 +44,15 @@ def report(
         notice_without_charts(Console(stderr=True), "the same command")
         _write(place, runs)
         typer.echo(f"report     {place}", err=as_json)
-    if tensorboard is not None:
-        from fedldp.reporting.export import to_tensorboard
-
-        to_tensorboard(runs, tensorboard)
-        typer.echo(f"written    tensorboard --logdir {tensorboard}", err=as_json)
-    if mlflow is not None:
-        from fedldp.reporting.export import to_mlflow
-
-        to_mlflow(runs, mlflow)
-        typer.echo(f"written    MLflow, experiment fedldp: {mlflow}", err=as_json)
-    if wandb is not None:
-        from fedldp.reporting.export import to_wandb
-
-        to_wandb(runs, wandb)
-        typer.echo(f"written    Weights & Biases, project {wandb}", err=as_json)
+    sent: tuple[tuple[Callable[..., None], Path | str | None, str], ...] = (
+        (export.to_tensorboard, tensorboard, "tensorboard --logdir {}"),
+        (export.to_mlflow, mlflow, "MLflow, experiment fedldp: {}"),
+        (export.to_wandb, wandb, "Weights & Biases, project {}"),
+    )
+    for send, where, told in sent:
+        if where is not None:
+            send(runs, where)
+            typer.echo(f"written    {told.format(where)}", err=as_json)
     if as_json:
         print_json(_document(runs))
 

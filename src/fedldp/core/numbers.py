@@ -66,7 +66,7 @@ def strict_count(name: str, value: object) -> int:
     Raises:
         ConfigError: the value is anything else, such as a bool, a float or a numpy integer.
     """
-    return _strict_integer(name, value, 0, 53)
+    return _strict_int(name, value, 0, 53)
 
 
 def strict_weight(name: str, value: object) -> int:
@@ -75,13 +75,13 @@ def strict_weight(name: str, value: object) -> int:
     Raises:
         ConfigError: the value is anything else, such as a bool, a float or a numpy integer.
     """
-    return _strict_integer(name, value, 1, 64)
+    return _strict_int(name, value, 1, 64)
 
 
-def _strict_integer(name: str, value: object, least: int, power: int) -> int:
-    if type(value) is not int or not least <= value <= 2**power:
+def _strict_int(name: str, value: object, least: int, bits: int) -> int:
+    if type(value) is not int or not least <= value <= 2**bits:
         raise ConfigError(
-            f"{name} = {_shown(value)}: give a plain integer from {least} to 2^{power}"
+            f"{name} = {_shown(value)}: give a plain integer from {least} to 2^{bits}"
         )
     return value
 

@@ -131,11 +131,7 @@ def _small_vgg(
     name: str, input_shape: tuple[int, ...], num_classes: int, start: Start, norm: list[Layer]
 ) -> list[Layer]:
     """Return three blocks of two convolutions, each followed by ``norm``, and two dense layers."""
-    if len(input_shape) != 3 or min(input_shape[1:]) < 8:
-        raise ConfigError(
-            f"model = {name}: examples of shape {input_shape} are not images of 8x8 or more; "
-            "use mlp or logistic"
-        )
+    _check_images(name, input_shape, 8)
     layers: list[Layer] = []
     for channels in (32, 64, 128):
         layers += [Conv(channels, 3, padding=1, start=start), *norm, Relu()] * 2
@@ -148,17 +144,21 @@ def _two_layers(
     name: str, input_shape: tuple[int, ...], num_classes: int, channels: tuple[int, int]
 ) -> list[Layer]:
     """Return a model called ``name`` with the given numbers of channels."""
-    if len(input_shape) != 3 or min(input_shape[1:]) < 16:
-        raise ConfigError(
-            f"model = {name}: examples of shape {input_shape} are not images of 16x16 or more; "
-            "use mlp or logistic"
-        )
+    _check_images(name, input_shape, 16)
     return [
         *(Conv(channels[0], 5, name="conv1"), MaxPool(2), Relu()),
         *(Conv(channels[1], 5, name="conv2"), MaxPool(2), Relu()),
         *(Flatten(), Dense(50, name="dense1"), Relu()),
         Dense(num_classes, name="dense2"),
     ]
+
+
+def _check_images(name: str, input_shape: tuple[int, ...], side: int) -> None:
+    if len(input_shape) != 3 or min(input_shape[1:]) < side:
+        raise ConfigError(
+            f"model = {name}: examples of shape {input_shape} are not images of {side}x{side} or "
+            "more; use mlp or logistic"
+        )
 
 
 _ALL = (

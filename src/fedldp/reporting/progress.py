@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -29,44 +28,36 @@ class RunProgress:
         self._seen = 0
         self._seconds: deque[float] = deque(maxlen=_LATEST)
         self._console = console
-        self._bar: Progress | None = None
-        if console.is_terminal:
-            self._bar = Progress(
-                TextColumn("round {task.completed}/{task.total}"),
-                BarColumn(),
-                TextColumn("{task.fields[accuracy]}"),
-                TextColumn("{task.fields[left]}"),
-                console=console,
-                transient=table,
-            )
-            self._task = self._bar.add_task("rounds", total=rounds, accuracy="", left="")
+        self._bar = Progress(
+            TextColumn("round {task.completed}/{task.total}"),
+            BarColumn(),
+            TextColumn("{task.fields[accuracy]}"),
+            TextColumn("{task.fields[left]}"),
+            console=console,
+            transient=table,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("rounds", total=rounds, accuracy="", left="")
 
     def __enter__(self) -> Self:
-        if self._bar is not None:
-            self._bar.start()
+        self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
 
     def show(self, record: Round) -> None:
         """Show a complete round."""
         self._seen += 1
         if self._seen > 1:
             self._seconds.append(record.seconds)
-        if self._bar is not None:
-            self._bar.update(
-                self._task,
-                completed=record.round,
-                accuracy=_tested(record, loss=False),
-                left=self._left(record),
-            )
+        self._bar.update(
+            self._task,
+            completed=record.round,
+            accuracy=_tested(record, loss=False),
+            left=self._left(record),
+        )
+        if self._console.is_terminal:
             return
         before = record.waited or 0.0
         waited = f" after waiting for {duration(before)}" if before >= 1 else ""
