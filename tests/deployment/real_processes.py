@@ -131,10 +131,11 @@ def _act(arguments: list[str], log: str, sabotage: Sabotage | None) -> None:
 def _hurry() -> None:
     """Shorten the pauses between tries, which are for networks and real outages."""
     from fedldp.deployment import running, sites
-    from fedldp.deployment.https import site
+    from fedldp.deployment.https import server, site
 
     sites._PAUSE = sites._SEE = running._LOOK_SECONDS = 0.1
     site._LONGEST_PAUSE = 0.4
+    server._TELL_SECONDS = 3.0
 
 
 def die() -> None:

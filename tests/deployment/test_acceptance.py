@@ -57,6 +57,18 @@ def test_a_run_that_cannot_be_paid_beside_the_others_is_refused_and_they_are_nam
         accept(policy, env.agreement)  # which undoes the retirement, if it can be paid
 
 
+def test_one_run_has_one_agreement_whatever_server_runs_it(tmp_path: Path) -> None:
+    """Otherwise, two servers with one run id would ask for the same rounds with other weights."""
+    env = make_environment(tmp_path, sites=1, seeded=False)
+    policy, longer = env.policies[0], env.agreement.changed(deadline_seconds=9.0)
+    for retired in (False, True):
+        if retired:
+            Acceptances(policy).retire(env.agreement.digest)
+        with pytest.raises(ConfigError, match="another agreement of this run was accepted before"):
+            accept(policy, longer)
+        assert [each.digest for each in Acceptances(policy).all()] == [env.agreement.digest]
+
+
 def test_a_run_accepted_for_fewer_rounds_releases_no_more(tmp_path: Path) -> None:
     env = limited(tmp_path, 100, enough=1)
     agent = env.agent(0)

@@ -211,6 +211,20 @@ def test_nothing_is_released_into_a_file_that_was_moved_away(path: Path, how: st
     assert len(SqliteLedger(away).verify()) == 4
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_nothing_is_released_from_a_file_that_cannot_be_written(
+    path: Path, held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, connect = filled(path), sqlite3.connect
+    monkeypatch.setattr(  # as on a disk that is mounted read-only; tests may run as root
+        sqlite3, "connect", lambda place, **given: connect(place.replace("=rw", "=ro"), **given)
+    )
+    with ledger.database.held() if held else nullcontext():
+        with pytest.raises(LedgerUnusable, match="it cannot be written; check the permissions"):
+            release(ledger, "run", 4, ONE, fresh)
+        assert len(ledger.verify()) == 4  # it can still be read
+
+
 def test_a_file_of_another_format_is_refused_by_name(path: Path) -> None:
     filled(path)
     for change, words in (
