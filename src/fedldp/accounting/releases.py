@@ -246,8 +246,8 @@ def blocks_of(clients: NDArray[np.integer], words: RoundWords) -> list[Cohort]:
         words: the rounds of each client.
     """
     indices = clients.astype(np.int32)
-    group = _groups_of_equal_rounds(words, indices.size)
-    if group is None:
+    first, group = groups_of_equal(list(words.values()), indices.size)
+    if first.size > _FEW_GROUPS:
         return [
             Cohort(indices[there], 1 << word * WORD + bit)
             for word, bits in words.items()
@@ -255,26 +255,35 @@ def blocks_of(clients: NDArray[np.integer], words: RoundWords) -> list[Cohort]:
             if (there := bits & np.uint32(1 << bit) != 0).any()
         ]
     order = np.argsort(group, kind="stable")
-    _, starts = np.unique(group[order], return_index=True)
+    members = np.split(indices[order], np.cumsum(np.bincount(group))[:-1])
     return [
-        Cohort(indices[each], sum(int(bits[each[0]]) << w * WORD for w, bits in words.items()))
-        for each in np.split(order, starts[1:])
+        Cohort(each, sum(int(bits[row]) << word * WORD for word, bits in words.items()))
+        for row, each in zip(first.tolist(), members, strict=True)
     ]
 
 
-def _groups_of_equal_rounds(words: RoundWords, size: int) -> NDArray[np.int64] | None:
-    """Return each client's group among clients with equal rounds; None if there are too many."""
+def groups_of_equal(
+    columns: Sequence[NDArray[np.integer]], size: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Group rows that are equal in each of some columns.
+
+    Args:
+        columns: the columns.
+        size: the number of rows.
+
+    Returns:
+        The first row of each group, ascending, and the group of each row.
+    """
     group = np.zeros(size, np.int64)
-    for bits in words.values():
-        if (bits == bits[0]).all():
-            continue
-        found, place = np.unique(bits, return_inverse=True)
-        if found.size > _FEW_GROUPS:
-            return None
-        found, group = np.unique(group * found.size + place, return_inverse=True)
-        if found.size > _FEW_GROUPS:
-            return None
-    return group
+    for column in columns:
+        if size and (column != column[0]).any():
+            found, place = np.unique(column, return_inverse=True)
+            _, group = np.unique(group * found.size + place, return_inverse=True)
+    if size and not group.any():
+        return np.zeros(1, np.int64), group
+    _, first, group = np.unique(group, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    return first[order], np.argsort(order)[group]
 
 
 def _indices(clients: ClientIndices) -> Indices:

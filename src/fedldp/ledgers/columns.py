@@ -24,7 +24,14 @@ from numpy.typing import NDArray
 from fedldp.accounting.accountants import from_record, releases_nothing
 from fedldp.accounting.events import Event, to_record
 from fedldp.accounting.prices import draws_once, price
-from fedldp.accounting.releases import WORD, Cohort, ReleaseHistory, RoundWords, blocks_of
+from fedldp.accounting.releases import (
+    WORD,
+    Cohort,
+    ReleaseHistory,
+    RoundWords,
+    blocks_of,
+    groups_of_equal,
+)
 from fedldp.core.errors import AskedOtherwise, ConfigError, NoLongerKept, PrivacyError
 from fedldp.core.numbers import check_count
 from fedldp.ledgers.budget import Budget, admit_by_all, each_of
@@ -271,7 +278,8 @@ class MemoryLedger:
             columns.append(np.where(done < max_rounds, 0, done))
         if holds is not always and draws_once(event):
             columns.append(np.array([holds(client) for client in clients.tolist()]))
-        return _groups(columns)
+        first, groups = groups_of_equal(columns, rows.size)
+        return first.tolist(), groups.tolist()
 
     def _admit(
         self,
@@ -763,24 +771,6 @@ def _longer(column: NDArray[Any], size: int) -> NDArray[Any]:
     return grown
 
 
-def _groups(columns: Sequence[NDArray[np.integer]]) -> tuple[list[int], list[int]]:
-    """Group rows that are equal in each column.
-
-    Returns:
-        The first row of each group, ascending, and the group of each row.
-    """
-    code = np.zeros(columns[0].size, np.int64)
-    for column in columns:
-        if column.size and (column != column[0]).any():
-            found, place = np.unique(column, return_inverse=True)
-            _, code = np.unique(code * found.size + place, return_inverse=True)
-    if code.size and not code.any():
-        return [0], code.tolist()
-    _, first, code = np.unique(code, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    return first[order].tolist(), np.argsort(order)[code].tolist()
-
-
 def indices_of(clients: NDArray[np.integer] | Sequence[int]) -> Places:
     """Return the clients' indices; raise ConfigError unless they are valid and distinct."""
     if len(clients) == 1 and type(clients[0]) is int and 0 <= clients[0] <= LARGEST_CLIENT:
@@ -821,7 +811,7 @@ def run_to_record(run: RunHistory, events: dict[Event, int]) -> dict[str, Any]:
         return events.setdefault(event, len(events))
 
     clients, rows = run.known()
-    first, shape_of = _groups([run.history_of[rows]])
+    first, shape_of = groups_of_equal([run.history_of[rows]], rows.size)
     histories = [run.client_history(row) for row in rows[first].tolist()]
     there = np.zeros(clients.max(initial=-1) + 1, np.bool_)
     there[clients] = True
@@ -835,7 +825,7 @@ def run_to_record(run: RunHistory, events: dict[Event, int]) -> dict[str, Any]:
             for history in histories
         ],
         "clients": _text(np.packbits(there)),
-        "shape_of": _text(np.array(shape_of, np.uint32)),
+        "shape_of": _text(shape_of.astype(np.uint32)),
         "rounds": [
             [[word, _text(bits)] for word, bits in run.words_of(kind, rows).items()]
             for kind in range(max((len(history.kinds) for history in histories), default=0))

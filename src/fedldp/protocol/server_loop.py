@@ -68,8 +68,8 @@ class Round:
 
     round: int
     clients: int
-    accuracy: float | None
-    loss: float | None
+    accuracy: float | None = None
+    loss: float | None = None
     uplink_bits_per_client: float
     seconds: float
     arrivals: dict[str, float] | None = None
@@ -189,23 +189,18 @@ class Loop:
         if tested is not None and not np.isfinite(tested.loss):
             raise Diverged(f"round {state.round}: the loss is {tested.loss}; lower learning_rate")
         waited = self.waited() - waited_before
+        scores = {} if tested is None else tested._asdict()
         return following, Round(
             round=state.round,
             clients=tally.took_part,
-            accuracy=tested.accuracy if tested else None,
-            loss=tested.loss if tested else None,
             uplink_bits_per_client=tally.bits / tally.took_part,
             seconds=time.monotonic() - started - waited,
             arrivals=self.arrivals(),
-            metrics={**metrics, **(tested.figures if tested else {})},
+            metrics={**metrics, **scores.pop("figures", {})},
             refused=tally.refused(),
             radii=tally.radii,
-            auc=tested.auc if tested else None,
-            average_precision=tested.average_precision if tested else None,
-            balanced_accuracy=tested.balanced_accuracy if tested else None,
-            brier=tested.brier if tested else None,
             waited=waited,
-            calibration_error=tested.calibration_error if tested else None,
+            **scores,
         )
 
     def _aggregated(self, state: State, tally: _Tally) -> tuple[State, Metrics]:
