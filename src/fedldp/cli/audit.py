@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fedldp.algorithms.config import RunConfig
+    from fedldp.audit.efforts import Effort
     from fedldp.audit.game import Planned
     from fedldp.audit.results import AttackResult, Audit, GameResult
 
@@ -27,15 +30,69 @@ _COLOURS = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Client:
+    """An external client and its claim.
+
+    Help:
+        client (MODULE:FUNCTION): an external client: a function that takes a list of arrays; state
+            its claim with --epsilon, --delta and --unit
+        epsilon: the client's claimed epsilon
+        delta: the client's claimed delta
+        unit: the unit of the claim: client-round (all arrays) or weight (one number)
+        shape (AxB): the shape of an array to pass to the client; repeatable
+    """
+
+    client: str | None = None
+    epsilon: float | None = None
+    delta: float = 0.0
+    unit: str | None = None
+    shape: list[str] | None = None
+
+    def planned(self, subject: str | None, effort: Effort) -> list[Planned] | None:
+        """Return the client's games; None without a client.
+
+        Args:
+            subject: the recipe or mechanism that is audited instead, if one is named.
+            effort: the games' effort.
+        """
+        from fedldp.audit.foreign import SHAPES, planned_foreign_games
+
+        if self.client is None:
+            for name in ("epsilon", "unit", "shape"):
+                if (given := getattr(self, name)) is not None:
+                    raise ConfigError(
+                        f"{name} = {given}: this option is only for the claim of a --client; leave "
+                        "it out, because recipes and mechanisms state their own claims"
+                    )
+            return None
+        if subject is not None:
+            raise ConfigError(
+                f"client = {self.client}: give either --client, or a recipe or mechanism"
+            )
+        if self.epsilon is None or self.unit is None:
+            raise ConfigError(
+                f"client = {self.client}: its claim is missing; give --epsilon, and --unit "
+                "client-round or weight"
+            )
+        shapes = SHAPES if self.shape is None else [_shape(text) for text in self.shape]
+        return list(
+            planned_foreign_games(
+                self.client,
+                unit=self.unit,
+                epsilon=self.epsilon,
+                delta=self.delta,
+                shapes=shapes,
+                effort=effort,
+            )
+        )
+
+
 def audit(
     recipe: Annotated[str | None, typer.Argument(autocompletion=recipe_names)] = None,
     *,
     mechanism: str | None = None,
-    client: str | None = None,
-    epsilon: float | None = None,
-    delta: float = 0.0,
-    unit: str | None = None,
-    shape: list[str] | None = None,
+    of: _Client,
     quick: bool = False,
     brief: bool = False,
     trials: int | None = None,
@@ -51,12 +108,6 @@ def audit(
         recipe ([RECIPE|SYSTEM]): a recipe, a .toml file, a system, or your own MODULE:CLASS
             [default: everything]
         mechanism (NAME|MODULE:CLASS): audit one mechanism instead of a system
-        client (MODULE:FUNCTION): an external client: a function that takes a list of arrays; state
-            its claim with --epsilon, --delta and --unit
-        epsilon: the client's claimed epsilon
-        delta: the client's claimed delta
-        unit: the unit of the claim: client-round (all arrays) or weight (one number)
-        shape (AxB): the shape of an array to pass to the client; repeatable
         quick: try few settings with few trials: at most two CPU minutes a subject
         brief: of the quick games, play only the few that find most: seconds a subject
         trials: number of trials per input [default: as many as are worthwhile]
@@ -68,10 +119,14 @@ def audit(
     """
     from rich.console import Console
 
+    from fedldp.audit.efforts import FULL, QUICK
+    from fedldp.audit.page import extra_attacks
+    from fedldp.audit.page import page as page_of
+    from fedldp.audit.plans import configs_of
     from fedldp.audit.playing import check_arguments, cover, play
     from fedldp.core.locks import alone
     from fedldp.reporting.html import BEGINS
-    from fedldp.reporting.record import check_replaceable
+    from fedldp.reporting.record import check_replaceable, replace_file
     from fedldp.simulation.plan import cores
 
     if recipe is not None and mechanism is not None:
@@ -80,24 +135,21 @@ def audit(
         )
     check_arguments(confidence, trials)
     quick |= brief
+    tell = partial(typer.echo, err=True)
     with ExitStack() as stack:
         if page is not None:
             check_replaceable(page, BEGINS.encode(), option="page")
             stack.enter_context(alone(page.with_name(f"{page.name}.lock"), "audit"))
-        if client is None:
-            _check_no_claim(epsilon, unit, shape)
-            games = _planned(recipe, mechanism, quick=quick)
-        elif recipe is not None or mechanism is not None:
-            raise ConfigError(f"client = {client}: give either --client, or a recipe or mechanism")
-        else:
-            games = _planned_of_client(client, epsilon, delta, unit, shape, quick=quick)
+        effort = QUICK if quick else FULL
+        games = of.planned(recipe or mechanism, effort)
+        if games is None:
+            games = _planned(recipe, mechanism, effort)
         more: list[AttackResult] = []
-        if (
-            page is not None and recipe is not None
-        ):  # before the games, so that missing data are reported at once
-            more = _extra_attacks(recipe, quick=quick, seed=seed)
+        if page is not None and recipe is not None:  # first, so that missing data are told at once
+            config = configs_of(recipe)[0]
+            more = extra_attacks(config, quick=quick, seed=seed, tell=tell)
         found = play(
-            recipe or mechanism or client or "all mechanisms and systems",
+            recipe or mechanism or of.client or "all mechanisms and systems",
             cover(games, confidence) if brief else games,
             confidence=confidence,
             trials=trials,
@@ -105,10 +157,11 @@ def audit(
             workers=at_most_cores(workers, Console(stderr=True)) or cores(),
             futile=not quick,
             seconds=_QUICK_SECONDS if quick else math.inf,
-            tell=lambda line: typer.echo(line, err=True),
+            tell=tell,
         )
         if page is not None:
-            _write(page, found, more)
+            replace_file(page, page_of(found, more).encode())
+            tell(f"page       {page}")
     if as_json:
         print_json(found.as_json())
     else:
@@ -117,13 +170,11 @@ def audit(
         raise typer.Exit(1)
 
 
-def _planned(recipe: str | None, mechanism: str | None, *, quick: bool) -> list[Planned]:
+def _planned(recipe: str | None, mechanism: str | None, effort: Effort) -> list[Planned]:
     from fedldp.audit import plans
-    from fedldp.audit.efforts import FULL, QUICK
     from fedldp.audit.mechanisms import planned_games
     from fedldp.mechanisms import find_mechanism, mechanisms
 
-    effort = QUICK if quick else FULL
     found: list[Planned] = []
     if recipe is None:
         classes = list(mechanisms().values()) if mechanism is None else [find_mechanism(mechanism)]
@@ -135,49 +186,11 @@ def _planned(recipe: str | None, mechanism: str | None, *, quick: bool) -> list[
     return found
 
 
-def _planned_of_client(
-    client: str,
-    epsilon: float | None,
-    delta: float,
-    unit: str | None,
-    shape: list[str] | None,
-    *,
-    quick: bool,
-) -> list[Planned]:
-    from fedldp.audit.efforts import FULL, QUICK
-    from fedldp.audit.foreign import SHAPES, planned_foreign_games
-
-    if epsilon is None or unit is None:
-        raise ConfigError(
-            f"client = {client}: its claim is missing; give --epsilon, and --unit client-round or "
-            "weight"
-        )
-    return list(
-        planned_foreign_games(
-            client,
-            unit=unit,
-            epsilon=epsilon,
-            delta=delta,
-            shapes=SHAPES if shape is None else [_shape(text) for text in shape],
-            effort=QUICK if quick else FULL,
-        )
-    )
-
-
 def _shape(text: str) -> tuple[int, ...]:
     sides = text.split("x")
     if not all(side.isdecimal() and int(side) > 0 for side in sides):
         raise ConfigError(f"shape = {text}: give positive whole numbers, such as 64x10")
     return tuple(map(int, sides))
-
-
-def _check_no_claim(epsilon: float | None, unit: str | None, shape: list[str] | None) -> None:
-    for name, given in (("epsilon", epsilon), ("unit", unit), ("shape", shape)):
-        if given is not None:
-            raise ConfigError(
-                f"{name} = {given}: this option is only for the claim of a --client; leave it "
-                "out, because recipes and mechanisms state their own claims"
-            )
 
 
 def _configs_of(recipe: str) -> list[RunConfig]:
@@ -193,24 +206,6 @@ def _configs_of(recipe: str) -> list[RunConfig]:
             f"recipe {recipe}: this is a mechanism, not a recipe; run `fedldp audit --mechanism "
             f"{recipe}`"
         ) from None
-
-
-def _extra_attacks(recipe: str, *, quick: bool, seed: int) -> list[AttackResult]:
-    from fedldp.audit.page import extra_attacks
-    from fedldp.audit.plans import configs_of
-
-    config = configs_of(recipe)[0]
-    return extra_attacks(
-        config, quick=quick, seed=seed, tell=lambda line: typer.echo(line, err=True)
-    )
-
-
-def _write(place: Path, found: Audit[GameResult], more: list[AttackResult]) -> None:
-    from fedldp.audit.page import page
-    from fedldp.reporting.record import replace_file
-
-    replace_file(place, page(found, more).encode())
-    typer.echo(f"page       {place}", err=True)
 
 
 def _show(found: Audit[GameResult]) -> None:
@@ -256,32 +251,28 @@ def _show_rows(console: Console, title: str, rows: list[GameResult]) -> None:
 
     of_system = rows[0].of_system
     how = "proven" if all(row.stated_by == HOUSE for row in rows) else "stated"
-    columns = ["unit", "d", "delta", "claimed", how, "at least", "bound", "verdict"]
     named = not of_system and any(row.setting for row in rows)
-    if of_system:
-        columns.insert(1, "against")
-    if named:  # these have statements, but no other claims
-        columns.insert(0, "looked at")
-        columns.remove("claimed")
-    table = Table(*columns, title=title, title_justify="left", box=box.SIMPLE)
+
+    def cells(row: GameResult) -> dict[str, str]:
+        # Mechanisms' parts that are looked at have statements, but no other claims.
+        claimed = "-" if row.claimed is None else f"{row.claimed:g}"
+        return {
+            **({"looked at": row.setting} if named else {}),
+            "unit": row.unit,
+            **({"against": row.adversary} if of_system else {}),
+            "d": str(row.size),
+            "delta": f"{row.delta:g}",
+            **({} if named else {"claimed": claimed}),
+            how: "none" if row.proven is None else f"{row.proven:.4f}",
+            "at least": "-" if row.is_unplayed else f"{row.lower:.4f}",
+            "bound": "not played" if row.is_unplayed else row.note.split()[0],
+            "verdict": f"[{_COLOURS[row.verdict or 'ok']}]{row.verdict or '-'}[/]",
+        }
+
+    table = Table(*cells(rows[0]), title=title, title_justify="left", box=box.SIMPLE)
     attacks = []
     for row in rows:
-        cells = [
-            row.unit,
-            str(row.size),
-            f"{row.delta:g}",
-            "-" if row.claimed is None else f"{row.claimed:g}",
-            "none" if row.proven is None else f"{row.proven:.4f}",
-            "-" if row.is_unplayed else f"{row.lower:.4f}",
-            "not played" if row.is_unplayed else row.note.split()[0],
-            f"[{_COLOURS[row.verdict or 'ok']}]{row.verdict or '-'}[/]",
-        ]
-        if of_system:
-            cells.insert(1, row.adversary)
-        if named:
-            cells.insert(0, row.setting)
-            del cells[columns.index("delta") + 1]
-        table.add_row(*cells)
+        table.add_row(*cells(row).values())
         if row.verdict != "ok" and not row.is_unplayed:
             attacks.append(_told(row))
     console.print(table)

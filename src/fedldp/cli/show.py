@@ -32,34 +32,21 @@ def show(name: str, *, as_json: Json = False) -> None:
 
 def _found(name: str) -> dict[str, Any]:
     """Return the description of the thing called ``name``, as a JSON-ready document."""
+    from fedldp.algorithms.config import RunConfig
     from fedldp.algorithms.systems import find_system, systems
-    from fedldp.core.registry import is_address
-    from fedldp.mechanisms import find_mechanism, mechanisms
+    from fedldp.core.registry import is_address, load
+    from fedldp.mechanisms import Mechanism, find_mechanism, mechanisms
     from fedldp.models import models
 
-    if is_address(name):
-        return _found_elsewhere(name)
-    if name in systems():
+    own = load(name, "show") if is_address(name) else None
+    kind = own if isinstance(own, type) else type(None)
+    if name in systems() or issubclass(kind, RunConfig):
         return _of_system(find_system(name), name)
-    if name in mechanisms():
+    if name in mechanisms() or issubclass(kind, Mechanism):
         return _of_mechanism(find_mechanism(name), name)
-    if name in models():
+    if name in models() or own is not None:
         return _of_model(name)
     return _of_recipe(name)
-
-
-def _found_elsewhere(address: str) -> dict[str, Any]:
-    from fedldp.algorithms.config import RunConfig
-    from fedldp.algorithms.systems import find_system
-    from fedldp.core.registry import load
-    from fedldp.mechanisms import Mechanism, find_mechanism
-
-    found = load(address, "show")
-    if isinstance(found, type) and issubclass(found, RunConfig):
-        return _of_system(find_system(address), address)
-    if isinstance(found, type) and issubclass(found, Mechanism):
-        return _of_mechanism(find_mechanism(address), address)
-    return _of_model(address)
 
 
 def _of_system(system: type[RunConfig], name: str) -> dict[str, Any]:
@@ -74,7 +61,7 @@ def _of_system(system: type[RunConfig], name: str) -> dict[str, Any]:
 
 
 def _of_recipe(name: str) -> dict[str, Any]:
-    from fedldp.algorithms.recipes import recipe_names
+    from fedldp.algorithms.recipes import find_recipe, recipe_names
     from fedldp.simulation.settings import epsilon_as_set, resolve
 
     try:
@@ -87,13 +74,14 @@ def _of_recipe(name: str) -> dict[str, Any]:
         ) from error
     values = config.model_dump()
     document = _of_system(type(config), config.system)
-    facts = _facts(name)
+    recipe = None if name.endswith(".toml") else find_recipe(name)
     return {
         "kind": "recipe",
         "name": name,
-        "description": facts.pop("description"),
+        "description": "your own configuration" if recipe is None else recipe.description,
         "system": config.system,
-        **facts,
+        "source": recipe and recipe.source and dataclasses.asdict(recipe.source),
+        "expected": recipe and recipe.expected and dataclasses.asdict(recipe.expected),
         "epsilon": epsilon_as_set(config),
         "parts": _parts(config),
         "settings": [{**each, "value": values[each["name"]]} for each in document["settings"]],
@@ -113,20 +101,6 @@ def _parts(config: RunConfig) -> dict[str, str]:
         "participation": parts.participation,
     }
     return {slot: summary_of(type(part)) for slot, part in slots.items()}
-
-
-def _facts(name: str) -> dict[str, Any]:
-    """Return a recipe's source and the number that it reports; a file has neither."""
-    from fedldp.algorithms.recipes import find_recipe
-
-    if name.endswith(".toml"):
-        return {"description": "your own configuration", "source": None, "expected": None}
-    recipe = find_recipe(name)
-    return {
-        "description": recipe.description,
-        "source": recipe.source and dataclasses.asdict(recipe.source),
-        "expected": recipe.expected and dataclasses.asdict(recipe.expected),
-    }
 
 
 def _of_mechanism(mechanism: type[Mechanism], name: str) -> dict[str, Any]:
