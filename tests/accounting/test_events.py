@@ -102,9 +102,9 @@ def test_a_field_of_another_type_or_out_of_range_is_refused(
 
 def test_a_group_of_coordinates_is_checked_too() -> None:
     for value in NUMBERS:
-        refused_in_one_line("epsilon", PureCoordinates, groups=((value, 3),))
+        refused_in_one_line("groups", PureCoordinates, groups=((value, 3),))
     for value in COUNTS:
-        refused_in_one_line("count", PureCoordinates, groups=((1.0, value),))
+        refused_in_one_line("groups", PureCoordinates, groups=((1.0, value),))
 
 
 def refused_in_one_line(named: str, build: Callable[..., Event], *given: Any, **also: Any) -> None:
