@@ -77,7 +77,8 @@ def test_a_run_accepted_for_fewer_rounds_releases_no_more(tmp_path: Path) -> Non
     accept(env.policies[0], env.agreement)  # for all
     assert isinstance(content(ask(agent, env, request_of(env, 2))), Report)
     assert env.releases(0) == [(1, 0), (2, 0)]
-    spent = env.ledger(0).all_spent(env.ledger(0).releases())
+    ledger = env.ledger(0)
+    spent = [account.spent for account in ledger.accounts(ledger.releases())]
     (accepted,) = Acceptances(env.policies[0]).all()
     assert accepted.promised == pytest.approx(spent)
     assert accepted.rest(0, env.ledger(0).releases()) == pytest.approx(0.0, abs=1e-9)

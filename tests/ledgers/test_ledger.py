@@ -58,7 +58,7 @@ def test_a_release_is_charged_and_kept(path: Path) -> None:
     ]
     assert {e.request for e in entries} == {asked("?").hex()}
     assert [e.payload_sha256 for e in entries] == list(map(digest, sent))
-    assert (ledger.spent(), ledger.remaining()) == (2.0, 1.0)
+    assert (ledger.spent(), ledger.accounts(ledger.releases())[0].left) == (2.0, 1.0)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert list(path.parent.iterdir()) == [path]
 
@@ -192,7 +192,7 @@ def test_a_changed_or_removed_entry_is_found_by_every_use(path: Path, statement:
     with closing(sqlite3.connect(path)) as db, db:
         db.execute(statement)
     uses: list[Callable[[], object]] = [
-        ledger.verify, ledger.releases, ledger.spent, ledger.remaining,
+        ledger.verify, ledger.releases, ledger.spent,
         lambda: release(ledger, "run", 3, ONE, never),
         lambda: release(ledger, "run", 4, ONE, never),
         lambda: One(ledger).recall("run", 3, 0, asked("?")),
@@ -472,12 +472,14 @@ def test_a_file_keeps_the_units_of_its_budgets(path: Path) -> None:
         ledger = SqliteLedger(path, given)
         assert ledger.budgets == BOTH
         assert [entry.costs for entry in ledger.verify()] == [(math.inf, 0.1)] * 2
-        assert ledger.all_spent(ledger.releases()) == [math.inf, pytest.approx(0.2)]
+        spent = [account.spent for account in ledger.accounts(ledger.releases())]
+        assert spent == [math.inf, pytest.approx(0.2)]
     for other in (zcdp(0.5), zcdp(0.5, "person"), (zcdp(math.inf), zcdp(0.5, "record"))):
         with pytest.raises(LedgerUnusable, match="begun with a zcdp budget without a limit and a "):
             SqliteLedger(path, other)
     assert SqliteLedger(path).charge_lost("lost", 1, 0, OF_PEOPLE) is None
-    assert SqliteLedger(path).all_spent(SqliteLedger(path).verify())[1] == pytest.approx(0.3)
+    again = SqliteLedger(path)
+    assert again.accounts(again.verify())[1].spent == pytest.approx(0.3)
 
 
 def test_show_names_the_units_of_budgets(path: Path, fedldp_command: Any) -> None:

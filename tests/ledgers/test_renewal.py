@@ -37,11 +37,11 @@ def test_a_renewed_budget_is_spent_again_and_the_total_stays(tmp_path: Path) -> 
         release(ledger, 3)
     entry = ledger.renew()
     assert (entry.number, entry.renews, entry.costs) == (3, True, (0.0,))
-    assert (ledger.spent(), ledger.remaining()) == (2.0, 2.0)
+    assert (ledger.spent(), ledger.accounts(ledger.releases())[0].left) == (2.0, 2.0)
     assert release(SqliteLedger(ledger.path), 2) == b"answer 2"  # a repeated request: no cost
     release(ledger, 3)
     release(ledger, 4, "two")
-    assert (ledger.spent(), ledger.remaining()) == (4.0, 0.0)
+    assert (ledger.spent(), ledger.accounts(ledger.releases())[0].left) == (4.0, 0.0)
     with pytest.raises(OverBudget, match="is spent already; this release costs"):
         release(ledger, 5, "two")
     entries = ledger.verify()
@@ -58,7 +58,7 @@ def test_a_budget_cannot_be_renewed_in_advance(tmp_path: Path) -> None:
     ledger.renew()
     with pytest.raises(LedgerUnusable, match="nothing was released since"):
         ledger.renew()
-    assert ledger.remaining() == 2.0
+    assert ledger.accounts(ledger.releases())[0].left == 2.0
 
 
 def test_a_server_cannot_renew_a_budget_by_a_request(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_server_cannot_renew_a_budget_by_a_request(tmp_path: Path) -> None:
     other = SqliteLedger(tmp_path / "other", Budget("pure", 2.0))
     other.release(Place("renewed", 1, 0, RENEWED), ONE, [0], lambda: [b"x"])
     assert renewals(other.releases()) == 0
-    assert other.remaining() == 1.0
+    assert other.accounts(other.releases())[0].left == 1.0
 
 
 def test_a_renewal_is_in_the_hash_chain(tmp_path: Path) -> None:

@@ -276,7 +276,7 @@ def restored(
         for lost in charge_lost(terms, later, restores=restores, anew=anew):
             typer.echo(f"run {lost.run}: {lost.rounds} rounds charged as lost")
         ledger = SiteLedger(terms).ledger
-    for budget, left in zip(ledger.budgets, ledger.all_remaining(ledger.releases()), strict=True):
+    for budget, *_, left in ledger.accounts(ledger.releases()):
         if left < 0:
             typer.echo(
                 f"all releases together may exceed the limit by {budget.amount(-left)}: nothing "

@@ -42,7 +42,7 @@ def show(path: Path, *, as_json: Json = False) -> None:
         print_json({**summary, "releases": [_row(entry) for entry in entries]})
         return
     console = table_console()
-    for budget, spent, recent, left in _states(ledger, entries):
+    for budget, spent, recent, left in ledger.accounts(entries):
         say(console, "budget", str(budget))
         say(console, "spent", _spent(budget, spent, recent, renewals(entries)))
         say(console, "remaining", budget.amount(left, up=False))
@@ -80,7 +80,7 @@ def verify(path: Path, *, has: str | None = None, as_json: Json = False) -> None
         print_json({**_summary(path, ledger, entries), "ok": True})
         return
     within = f"within the {' and the '.join(map(str, ledger.budgets))}"
-    for budget, left in zip(ledger.budgets, ledger.all_remaining(entries), strict=True):
+    for budget, *_, left in ledger.accounts(entries):
         if left < 0:
             within = (
                 f"but over the {budget} if releases that may be lost are counted: nothing more is "
@@ -104,7 +104,7 @@ def renew(path: Path, *, yes: Yes = False) -> None:
     ledger = SqliteLedger(path)
     entries = ledger.releases()
     often = renewals(entries)
-    for budget, spent, recent, _ in _states(ledger, entries):
+    for budget, spent, recent, _ in ledger.accounts(entries):
         typer.echo(f"budget     {budget}")
         typer.echo(f"spent      {_spent(budget, spent, recent, often)}")
         most = budget.amount(spent + budget.limit)
@@ -121,17 +121,6 @@ def renew(path: Path, *, yes: Yes = False) -> None:
     typer.echo(
         f"renewed    entry {entry.number}, hash {entry.hash}: note the hash, as for a release"
     )
-
-
-def _states(
-    ledger: SqliteLedger, entries: list[Release]
-) -> list[tuple[Budget, float, float, float]]:
-    """Return each budget, what is spent of it, what since the last renewal, and what is left."""
-    from fedldp.ledgers.sqlite import since_renewal
-
-    spent, left = ledger.all_spent(entries), ledger.all_remaining(entries)
-    recent = ledger.all_spent(since_renewal(entries))
-    return list(zip(ledger.budgets, spent, recent, left, strict=True))
 
 
 @ledger_app.command()
@@ -201,7 +190,7 @@ def _summary(path: Path, ledger: SqliteLedger, entries: list[Release]) -> dict[s
             "remaining": _finite(left),
             "spent_since_renewal": _finite(recent),
         }
-        for budget, spent, recent, left in _states(ledger, entries)
+        for budget, spent, recent, left in ledger.accounts(entries)
     ]
     return {
         "ledger": str(path),

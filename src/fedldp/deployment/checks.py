@@ -180,7 +180,7 @@ def _ledger(policy: SitePolicy) -> str:
     _ = found.secret
     entries = kept.look()
     amounts = []
-    for budget, left in zip(found.budgets, found.all_remaining(entries), strict=True):
+    for budget, *_, left in found.accounts(entries):
         if left < 0:
             raise FedldpError(
                 f"{policy.ledger}: with the releases that may be lost, it exceeds its {budget} by "

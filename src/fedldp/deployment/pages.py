@@ -97,10 +97,9 @@ def page_of_site(agent: Agent) -> str:
     shown: dict[str, Any] = {"budgets": None, "runs": [], "released": [], "more": 0}
     if entries is not None:
         budgets = agent.ledger.budgets
-        spent, left = agent.ledger.all_spent(entries), agent.ledger.all_remaining(entries)
         shown["budgets"] = [
-            [str(budget), number(used), number(rest, up=False)]
-            for budget, used, rest in zip(budgets, spent, left, strict=True)
+            [str(budget), number(spent), number(left, up=False)]
+            for budget, spent, _, left in agent.ledger.accounts(entries)
         ]
         for run in agent.runs:
             warnings += cannot_pay(

@@ -457,10 +457,9 @@ class Agent:
         if nothing is not None:
             log.info("%s: sent %s, which reveal nothing", place, nothing.replace("-", " "))
             return
-        left = self._ledger.all_remaining(entries)
         words = [
-            f"{budget.amount(cost)}, and {number(rest, up=False)} is left"
-            for budget, cost, rest in zip(self._ledger.budgets, entry.costs, left, strict=True)
+            f"{account.budget.amount(cost)}, and {number(account.left, up=False)} is left"
+            for account, cost in zip(self._ledger.accounts(entries), entry.costs, strict=True)
         ]
         log.info(
             "%s: released one report of %d bytes; it cost %s; release %d, hash %s",

@@ -39,8 +39,8 @@ from fedldp.deployment.runs import asked_to_finish
 from fedldp.deployment.site_ledger import NO_RELEASE, SiteLedger
 from fedldp.deployment.source import digest_of_data
 from fedldp.deployment.watch import FILE, read_status, silent_since, written_before
-from fedldp.ledgers.budget import Budget, total_of
-from fedldp.ledgers.sqlite import LOST, Release, SqliteLedger, renewals
+from fedldp.ledgers.budget import total_of
+from fedldp.ledgers.sqlite import LOST, Account, Release, SqliteLedger, renewals
 from fedldp.reporting import words
 from fedldp.simulation.recorded import is_finished
 
@@ -245,8 +245,7 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
             budgets = budgets_of(ledger, entries)
         else:
             entries, last = [], NO_RELEASE
-            limits = [budget.limit for budget in policy.budgets]
-            budgets = _left(policy.budgets, [0.0] * len(limits), limits)
+            budgets = _left(Account(each, 0.0, 0.0, each.limit) for each in policy.budgets)
     except FedldpError as error:
         warnings.append(_unread("ledger", error))
     if process.runs and known.get("refuses"):
@@ -344,9 +343,9 @@ def cannot_pay(
 ) -> list[Status]:
     """Return a fact if the run may have another round for which the ledger cannot pay."""
     costs = next_costs(ledger, agreement, index, entries)
-    lefts = ledger.all_remaining(entries)
-    for at, (budget, cost, rest) in enumerate(zip(ledger.budgets, costs, lefts, strict=False)):
-        left = min(rest, float(accepted.rest(at, entries)))
+    accounts = ledger.accounts(entries)
+    for at, (account, cost) in enumerate(zip(accounts, costs, strict=False)):
+        budget, left = account.budget, min(account.left, float(accepted.rest(at, entries)))
         if cost > left:
             of = {"cost": _finite(cost), "left": left, "kind": budget.kind, "unit": budget.unit}
             return [CANNOT_PAY(run=agreement.run, **of)]
@@ -381,23 +380,20 @@ def budgets_of(ledger: SqliteLedger, entries: list[Release]) -> list[dict[str, A
 
     ``left`` counts since the owner's last renewal, ``spent`` since the beginning.
     """
-    lefts = ledger.all_remaining(entries)
-    return _left(ledger.budgets, ledger.all_spent(entries), lefts, renewals(entries))
+    return _left(ledger.accounts(entries), renewals(entries))
 
 
-def _left(
-    budgets: Iterable[Budget], spent: Iterable[float], left: Iterable[float], renewed: int = 0
-) -> list[dict[str, Any]]:
+def _left(accounts: Iterable[Account], renewed: int = 0) -> list[dict[str, Any]]:
     return [
         {
             "kind": budget.kind,
             "limit": _finite(budget.limit),
             "unit": budget.unit,
-            "spent": _finite(used),
-            "left": _finite(rest),
+            "spent": _finite(spent),
+            "left": _finite(left),
             "renewals": renewed,
         }
-        for budget, used, rest in zip(budgets, spent, left, strict=True)
+        for budget, spent, _, left in accounts
     ]
 
 

@@ -255,8 +255,10 @@ class PrivateClient:
         entries = [each for each in ledger.releases() if not each.renews]
         latest = entries[-1].run if entries else ""
         if any(each.run != latest for each in entries):
-            total = zip(ledger.budgets, ledger.all_spent(entries), strict=True)
-            costs = [SPENT(unit=b.unit, kind=b.kind, spent=float(s)) for b, s in total]
+            costs = [
+                SPENT(unit=budget.unit, kind=budget.kind, spent=spent)
+                for budget, spent, *_ in ledger.accounts(entries)
+            ]
             more.append(EARLIER_RUNS(costs=tuple(costs)))
         releases = _history([each for each in entries if each.run == latest])
         return Displayed.of(stated_for(self.config, releases, *more))

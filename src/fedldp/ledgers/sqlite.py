@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedldp.accounting.accountants import from_record, real_arithmetic_only
 from fedldp.accounting.events import Event, NoRelease, to_record
@@ -94,6 +94,22 @@ class Release:
     def renews(self) -> bool:
         """Whether this entry is not a release but the owner's renewal of the budget."""
         return self.run == "" and self.request == RENEWED.hex()
+
+
+class Account(NamedTuple):
+    """What a ledger's entries amount to under one budget.
+
+    Attributes:
+        budget: the budget.
+        spent: the cost of all entries, rounded up.
+        recent: the cost of those since the last renewal, rounded up.
+        left: what these leave of the budget, rounded down.
+    """
+
+    budget: Budget
+    spent: float
+    recent: float
+    left: float
 
 
 def since_renewal(entries: Sequence[Release]) -> Sequence[Release]:
@@ -382,26 +398,16 @@ class SqliteLedger:
 
     def spent(self) -> float:
         """Return the cost of all releases under ``budget``, rounded up."""
-        return self.all_spent(self.releases())[0]
+        return self.accounts(self.releases())[0].spent
 
-    def remaining(self) -> float:
-        """Return what is left of ``budget``, rounded down."""
-        return self.all_remaining(self.releases())[0]
-
-    def all_spent(self, entries: Sequence[Release]) -> list[float]:
-        """Return the cost of some entries under each budget, rounded up, across renewals."""
-        return [
-            budget.spent(entry.costs[at] for entry in entries)
-            for at, budget in enumerate(self.budgets)
-        ]
-
-    def all_remaining(self, entries: Sequence[Release]) -> list[float]:
-        """Return what entries since the last renewal leave of each budget, rounded down."""
-        counted = since_renewal(entries)
-        return [
-            budget.remaining(entry.costs[at] for entry in counted)
-            for at, budget in enumerate(self.budgets)
-        ]
+    def accounts(self, entries: Sequence[Release]) -> list[Account]:
+        """Return what some entries spent under each budget, and what they leave of it."""
+        counted, found = since_renewal(entries), list[Account]()
+        for at, budget in enumerate(self.budgets):
+            of_all, recent = ([each.costs[at] for each in some] for some in (entries, counted))
+            spent, left = budget.spent(of_all), budget.remaining(recent)
+            found.append(Account(budget, spent, budget.spent(recent), left))
+        return found
 
     def renewed_words(self, entries: Sequence[Release]) -> str:
         """Return in words how often the budget was renewed and the total spent; "" if it never was.
@@ -411,10 +417,7 @@ class SqliteLedger:
         often = renewals(entries)
         if not often:
             return ""
-        total = " and ".join(
-            budget.amount(spent)
-            for budget, spent in zip(self.budgets, self.all_spent(entries), strict=True)
-        )
+        total = " and ".join(each.budget.amount(each.spent) for each in self.accounts(entries))
         return f"; renewed {times(often)}, {total} was spent since the beginning"
 
     def verify(self) -> list[Release]:
@@ -439,9 +442,9 @@ class SqliteLedger:
             past = entries[:end]
             released = [n for n, entry in enumerate(past, 1) if entry.request != LOST.hex()]
             until = past[: released[-1]] if released else []
-            for budget, left in zip(self.budgets, self.all_remaining(until), strict=True):
-                if left < 0:
-                    raise self._damaged(f"the releases cost more than its {budget}")
+            for account in self.accounts(until):
+                if account.left < 0:
+                    raise self._damaged(f"the releases cost more than its {account.budget}")
         return entries
 
     def _add(
