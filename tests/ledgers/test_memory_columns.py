@@ -281,6 +281,17 @@ def test_what_a_worker_counted_replaces_only_what_it_began_with(
             assert run.rounds_before(np.array([run.row(client)]), round) == earlier
 
 
+def test_a_client_that_lost_its_draw_is_told_from_one_that_has_not_drawn() -> None:
+    """Both have released the same kinds of events, one of them in this round only."""
+    ledger, once = MemoryLedger(), EVENTS[4]
+    for round, clients in ((1, [0]), (2, [0, 1])):
+        Step("run", round, 0, "?", EVENTS[3], clients, None).release(ledger)
+    asked_both = Step("run", 2, 1, "?", once, [0, 1], None, frozenset({0, 1}))
+    drew, new = asked_both.check(ledger)
+    assert isinstance(drew, NoLongerKept)
+    assert new is None
+
+
 # Refusals
 
 

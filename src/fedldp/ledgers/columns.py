@@ -273,11 +273,12 @@ class MemoryLedger:
             for run in self._runs.values():
                 if run is not known:
                     columns += run.told_apart(run.rows(clients), times=True)
+        done = known.rounds_before(rows, place.round)
         if max_rounds is not None:
-            done = known.rounds_before(rows, place.round)
             columns.append(np.where(done < max_rounds, 0, done))
         if holds is not always and draws_once(event):
-            columns.append(np.array([holds(client) for client in clients.tolist()]))
+            pairs = zip(clients.tolist(), done.tolist(), strict=True)
+            columns.append(np.array([rounds > 0 and not holds(client) for client, rounds in pairs]))
         first, groups = groups_of_equal(columns, rows.size)
         return first.tolist(), groups.tolist()
 
@@ -383,8 +384,7 @@ class MemoryLedger:
 def _checked(place: Place, clients: Clients) -> Places:
     """Return the clients' indices; raise ConfigError unless they and ``place`` are valid."""
     check_place(place)
-    if place.round > LARGEST_ROUND:
-        raise ConfigError(f"round = {place.round}: give at most {LARGEST_ROUND:,} in a simulation")
+    check_round(place.round)
     return indices_of(clients)
 
 
