@@ -20,6 +20,10 @@ from fedldp.core.facts import (
     Unprotected,
 )
 
+_OF_LINE = {"unit": str, "adversary": str}
+_SIZED = {**_OF_LINE, "epsilon": float, "delta": float}
+_TESTED_ON = {"examples": int, "rounded": bool}
+
 # Assumptions. Their values are whole numbers or names, never floats, so that sets compare exactly.
 
 FRESH = Kind("randomised-at-client", Assumption, {})()
@@ -111,12 +115,7 @@ ARRIVAL_TIMES = Kind("arrival-times", Caveat, {"prediction_error": float})
 SMALLEST_COMMITTEE = Kind("smallest-committee", Caveat, {})()
 HELD_OUT = Kind("scores-on-private-rows", Caveat, {}, binds=False)()
 OWN_HEADS = Kind("scores-of-own-heads", Caveat, {}, binds=False)()
-BOUND = Kind(
-    "bound-over-draws",
-    Caveat,
-    {"unit": str, "adversary": str, "epsilon": float, "delta": float},
-    binds=False,
-)
+BOUND = Kind("bound-over-draws", Caveat, _SIZED, binds=False)
 AS_DRAWN_HERE = Kind("counts-as-drawn", Caveat, {"bounds": tuple[Caveat, ...]}, binds=False)
 SHARED_EXAMPLES = Kind("shared-examples", Caveat, {})()
 ROWS_DRAWN = Kind("rows-drawn-of-a-person", Caveat, {"rows": int})
@@ -151,10 +150,10 @@ OWN_NOTE = Kind("own-note", Caveat, {"of": str, "text": str})
 EPSILON_SHOWN = Kind(
     "epsilon-shown",
     Note,
-    {"unit": str, "adversary": str, "deltas": tuple[float, ...], "proven": bool},
+    {**_OF_LINE, "deltas": tuple[float, ...], "proven": bool},
 )
-EPSILON_COMPARED = Kind("epsilon-compared", Note, {"unit": str, "adversary": str, "delta": float})
-NOT_OF_CLIENT = Kind("not-of-client", Note, {"unit": str, "adversary": str})
+EPSILON_COMPARED = Kind("epsilon-compared", Note, {**_OF_LINE, "delta": float})
+NOT_OF_CLIENT = Kind("not-of-client", Note, _OF_LINE)
 HOUSE_PROVES = Kind("proven-by-fedldp", Note, {})()
 NOT_PROVEN_HERE = Kind("not-proven-here", Note, {"of": tuple[str, ...]})
 ONLY_IDEALISED = Kind("only-idealised", Note, {"of": tuple[str, ...]})
@@ -182,21 +181,10 @@ DOUBTFUL_RUNS = Kind("doubtful-runs", Note, {"runs": int, "of": int, "first": Do
 
 CLASS_MISSING = Kind("class-missing", Doubt, {"classes": tuple[str, ...], "more": int})
 ONE_CLASS = Kind("one-class", Doubt, {})()
-NOT_ABOVE_CHANCE = Kind(
-    "not-above-chance",
-    Doubt,
-    {"auc": float, "accuracy": float, "most_frequent": float, "examples": int, "rounded": bool},
-)
+_SCORES = {"accuracy": float, "most_frequent": float}
+NOT_ABOVE_CHANCE = Kind("not-above-chance", Doubt, {"auc": float, **_SCORES, **_TESTED_ON})
 NOT_ABOVE_MOST_FREQUENT = Kind(
-    "not-above-most-frequent",
-    Doubt,
-    {
-        "accuracy": float,
-        "most_frequent": float,
-        "auc": float | NoneType,
-        "examples": int,
-        "rounded": bool,
-    },
+    "not-above-most-frequent", Doubt, {**_SCORES, "auc": float | NoneType, **_TESTED_ON}
 )
 NOT_ABOVE_GUESSING = Kind(
     "not-above-guessing",
@@ -206,11 +194,10 @@ NOT_ABOVE_GUESSING = Kind(
         "classes": int,
         "auc": float | NoneType,
         "threshold": bool,
-        "examples": int,
-        "rounded": bool,
+        **_TESTED_ON,
     },
 )
-NOT_ABOVE_MEAN = Kind("not-above-mean", Doubt, {"r2": float, "examples": int, "rounded": bool})
+NOT_ABOVE_MEAN = Kind("not-above-mean", Doubt, {"r2": float, **_TESTED_ON})
 FEW_EXAMPLES_AT_CLIENTS = Kind(
     "clients-with-few-examples", Doubt, {"clients": int, "fewer_than": int}
 )
