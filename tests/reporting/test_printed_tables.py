@@ -64,8 +64,8 @@ def test_every_unit_against_every_adversary_is_whole(width: int) -> None:
         for unit in get_args(Unit)
         for adversary in get_args(Adversary)
     ]
-    found = printed(width, head, rows)
-    assert_whole(found, width, [cell for row in rows for cell in row])
+    found = printed(width, head, rows, "Against whom")
+    assert_whole(found, width, ["Against whom", *(cell for row in rows for cell in row)])
     assert found.count("client-round") == found.count("client-run") == len(get_args(Adversary))
 
 

@@ -167,23 +167,12 @@ def _show_fleet(text: str, as_json: bool) -> None:
 
 
 def _print(result: Advice) -> None:
-    from rich.markup import escape
-    from rich.table import Column, Table
-
-    from fedldp.reporting.text import say
+    from fedldp.reporting.text import print_table, say
 
     console = table_console()
     for title, rows in result.groups():
         first = "epsilon" if rows[0][-1] else "trained"
-        table = Table(
-            *(Column(name, overflow="fold") for name in (first, *result.heads, "")),
-            title=title,
-            title_justify="left",
-        )
-        for row in rows:
-            table.add_row(*map(escape, row))
-        console.print(table)
-
+        print_table(console, (first, *result.heads, ""), rows, title)
     for text in result.advice:
         say(console, "advice", text)
     for text in result.warnings:

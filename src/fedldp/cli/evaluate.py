@@ -46,12 +46,10 @@ def evaluate(
 
 
 def _print(found: dict[str, Any]) -> None:
-    from rich.table import Table
-
     from fedldp.algorithms.answers import TWO_SIDED
     from fedldp.core.formatting import with_class_name
-    from fedldp.reporting.text import say, say_answers, score_lines
-    from fedldp.reporting.words import answer
+    from fedldp.reporting.text import print_table, say, say_answers, score_lines
+    from fedldp.reporting.words import answer, area
 
     console = table_console()
     say(console, "tested on", f"{found['data']}, {found['examples']:,} examples")
@@ -62,12 +60,12 @@ def _print(found: dict[str, Any]) -> None:
         say(console, label, text)
     if "classes" in found:
         say(console, "F1", f"{found['f1_macro']:.4f}, the mean over the classes")
-        table = Table("class", "examples", "precision", "recall", "F1", "AUC")
-        for row in found["classes"]:
-            figures = (row[key] for key in ("precision", "recall", "f1", "auc"))
-            shown = ("" if each is None else f"{each:.4f}" for each in figures)
-            table.add_row(row["class"].replace("[", r"\["), f"{row['examples']:,}", *shown)
-        console.print(table)
+        figures = ("precision", "recall", "f1", "auc")
+        rows = [
+            [each["class"], f"{each['examples']:,}", *(area(each[name]) for name in figures)]
+            for each in found["classes"]
+        ]
+        print_table(console, ["class", "examples", "precision", "recall", "F1", "AUC"], rows)
     names = [each["class"] for each in found.get("classes", ())]
     last = {with_class_name(each["question"], names): each for each in found["answers"] or ()}
     told = (answer(q, each["value"], TWO_SIDED * each["deviation"]) for q, each in last.items())

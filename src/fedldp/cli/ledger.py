@@ -27,13 +27,10 @@ def show(path: Path, *, as_json: Json = False) -> None:
     Help:
         path: the ledger's file
     """
-    from rich.table import Table
-    from rich.text import Text
-
     from fedldp.accounting.accountants import UNITS
     from fedldp.core.formatting import number
     from fedldp.ledgers.sqlite import SqliteLedger, renewals
-    from fedldp.reporting.text import say
+    from fedldp.reporting.text import print_table, say
 
     ledger = SqliteLedger(path)
     entries = ledger.releases()
@@ -49,17 +46,17 @@ def show(path: Path, *, as_json: Json = False) -> None:
     say(console, "last hash", summary["last_hash"] or "none: nothing was released")
     if entries:
         heads = [f"{UNITS[budget.kind]}{budget.of_one}" for budget in ledger.budgets]
-        table = Table("release", "run", "round", "phase", "event", *heads)
-        for entry in entries:
-            place = (entry.number, entry.run, entry.round, entry.phase)
-            if entry.renews:
-                table.add_row(str(entry.number), *("",) * 3, "the budget was renewed by its owner")
-                continue
-            table.add_row(
-                *(Text(str(cell)) for cell in (*place, _words(entry))),
-                *(number(_finite(cost)) for cost in entry.costs),
-            )
-        console.print(table)
+        renewed = ["", "", "", "the budget was renewed by its owner", *("" for _ in heads)]
+        rows = [
+            [str(each.number), *renewed]
+            if each.renews
+            else [
+                *map(str, (each.number, each.run, each.round, each.phase, _words(each))),
+                *(number(_finite(cost)) for cost in each.costs),
+            ]
+            for each in entries
+        ]
+        print_table(console, ["release", "run", "round", "phase", "event", *heads], rows)
 
 
 @ledger_app.command()

@@ -69,7 +69,12 @@ _LONGEST = 24
 """Longer words, such as addresses of own code, may be broken; units and numbers are shorter."""
 
 
-def print_table(console: Console, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(
+    console: Console,
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    title: str | None = None,
+) -> None:
     """Print a table in which no word is cut, without its lines if the terminal is narrow.
 
     In a terminal that is narrower still, print each row as a list.
@@ -84,8 +89,11 @@ def print_table(console: Console, head: Sequence[str], rows: Sequence[Sequence[s
     between = lined if sum(least) + lined <= console.width else plain
     left = console.width - between - sum(least)
     if left < 0:
+        if title is not None:
+            console.print(title, highlight=False, markup=False, overflow="fold")
         for row in rows:
-            parts = (f"{name}: {cell}" for name, cell in zip(head, row, strict=True) if cell)
+            named = zip(head, row, strict=True)
+            parts = (f"{name}: {cell}" if name else cell for name, cell in named if cell)
             console.print("; ".join(parts), highlight=False, markup=False, overflow="fold")
         return
     widths = list(least)
@@ -94,7 +102,7 @@ def print_table(console: Console, head: Sequence[str], rows: Sequence[Sequence[s
         left -= widths[each] - least[each]
     cells = (Column(escape(n), width=w, overflow="fold") for n, w in zip(head, widths, strict=True))
     look = {} if between == lined else {"box": None, "padding": (0, 2, 0, 0), "pad_edge": False}
-    table = Table(*cells, **look)  # type: ignore[arg-type]
+    table = Table(*cells, title=title, title_justify="left", **look)  # type: ignore[arg-type]
     for row in rows:
         table.add_row(*map(escape, row))
     console.print(table)
