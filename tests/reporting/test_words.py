@@ -182,7 +182,9 @@ NOT_OF_A_GUARANTEE = {
     "deployment/policy.py:_protects_people",
     "experiments/comparing/running.py:lacks", "experiments/proving.py:_what_it_has",
     "protocol/server_loop.py:too_few", "deployment/sites.py:_too_few", "ledgers/budget.py:admit",
-    "integrations/client.py:", "integrations/loop.py:", "estimator.py:",
+    "integrations/client.py:", "integrations/loop.py:", "estimator.py:", "accounting/events.py:",
+    # A line of a job's log, and the name of a table's row.
+    "integrations/nvflare.py:_answered", "cli/advise.py:_show_fleet",
     # What a setting or a budget means, before anything is stated.
     "deployment/agreement.py:epsilon_in_words", "deployment/own_budgets.py:__str__",
     # The mark of a generated table.
