@@ -195,12 +195,10 @@ def run_server(
     from fedldp.deployment.pages import page_of_servers
 
     found = Agreement.read(agreement, own=None)
-    examples = None if test is None else _test(test, found, data_dir)
     with alone(folder.with_name(f"{folder.name}.lock"), "server"):
         # reports errors before anything is created
         listener = reached.listener(folder.parent, len(found.sites))
-        server = Server(folder, agreement.read_bytes(), examples, beside(agreement))
-        server.watch.certificate = listener.certificate
+        server = _server(folder, agreement, test, data_dir, listener)
         # Of the whole run, also after a restart: what was released so far has smaller figures.
         whole = server.agreement.planned
         text.print_statement(console, whole, found.epsilon_in_words())
@@ -216,7 +214,7 @@ def run_server(
             beating(server.watch),
             serving(metrics, lambda: of_server([server]), lambda: page_of_servers([server])),
             listener.open(),
-            listener.serving(pipe_of(found)) as pipe,
+            listener.serving(pipe_of(server.agreement)) as pipe,
             progress,
         ):
             try:
@@ -293,13 +291,9 @@ def _serve_queue(
             return stop.is_set() or each.run in aside or queue.is_stopped(each.run)
 
         try:
-            found = Agreement.read(each.agreement, own=None)
-            test = None if each.test is None else _test(each.test, found, data_dir)
             with alone(each.folder.with_name(f"{each.run}.lock"), "server"):
-                file = each.agreement
-                server = Server(each.folder, file.read_bytes(), test, beside(file))
-                server.watch.certificate = listener.certificate
-                servers[each.run] = server
+                server = _server(each.folder, each.agreement, each.test, data_dir, listener)
+                servers[each.run], found = server, server.agreement
                 _allow_files(_FILES + _FILES_OF_SITE * _sites_of(servers))
                 of = found.config.rounds
                 with beating(server.watch), listener.serving(pipe_of(found)) as pipe:
@@ -392,6 +386,19 @@ def _log_round(record: Round, rounds: int) -> None:
         "round %d of %d: %d sites%s, %.1f s after %.1f s of waiting for enough sites",
         *(record.round, rounds, record.clients, tested, record.seconds, record.waited),
     )
+
+
+def _server(
+    folder: Path, file: Path, test: str | None, data_dir: Path | None, listener: Listener
+) -> Server:
+    """Return the server of the agreement in a file, in its run's folder."""
+    content = file.read_bytes()
+    examples = None
+    if test is not None:
+        examples = _test(test, Agreement.parse(content, own=None), data_dir)
+    server = Server(folder, content, examples, beside(file))
+    server.watch.certificate = listener.certificate
+    return server
 
 
 def _test(name: str, agreement: Agreement, data_dir: Path | None) -> Examples:
