@@ -263,7 +263,7 @@ def in_one_process(world: DemoEnvironment, cell: Cell) -> dict[str, Any]:
         counter = stack.enter_context(Counter(world.port, behind))
         server = Server(world.run, world.agreement.to_bytes(), test)
         listener = reached.listener(world.folder, len(world.sites))
-        stack.enter_context(listener.open())
+        stack.enter_context(listener.opened())
         pipe = stack.enter_context(listener.serving(pipe_of(world.agreement)))
         for policy in world.sites:
             stack.enter_context(linked(policy))

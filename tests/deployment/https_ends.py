@@ -60,7 +60,7 @@ class Ends:
         sites = list(zip(("near", "far"), publics, strict=True))
         self.listener = Listener(listen(f"127.0.0.1:{self.port}"), tls)
         run = RunPipe(DIGEST, b"agreed", sites, LARGEST, "0.1.0")
-        with self.listener.open(), self.listener.serving(run) as pipe:
+        with self.listener.opened(), self.listener.serving(run) as pipe:
             self.port = self.listener.address[1]
             yield pipe
 

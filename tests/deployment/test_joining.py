@@ -406,7 +406,7 @@ def test_only_sites_of_the_roster_fetch_the_agreement_and_only_the_one_they_expe
 
     reached = OverHttps("127.0.0.1:0", Path("server/server.pem"), Path("server/server.key"))
     listener = reached.listener(Path("server"), 2)
-    with listener.open(), listener.serving(pipe_of(agreement)) as pipe:
+    with listener.opened(), listener.serving(pipe_of(agreement)) as pipe:
         for site in ("north", "south", "stranger"):
             policy = Path(site, "site.toml")
             found = tomllib.loads(policy.read_text())["server"][0]["url"]

@@ -265,7 +265,7 @@ def test_each_server_is_asked_for_the_agreement_with_the_words(
     ends = [each.listener(each.key.parent, 1) for each in reached]
     with ExitStack() as stack:
         for end, agreement in zip(ends, (first, second), strict=True):
-            stack.enter_context(end.open())
+            stack.enter_context(end.opened())
             stack.enter_context(end.serving(pipe_of(agreement)))
         for port, end in zip((8443, 8444), ends, strict=True):
             text = POLICY.read_text().replace(f":{port}", f":{end.address[1]}")

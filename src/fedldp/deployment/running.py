@@ -213,7 +213,7 @@ def run_server(
             _ending_at_sigterm(),
             beating(server.watch),
             serving(metrics, lambda: of_server([server]), lambda: page_of_servers([server])),
-            listener.open(),
+            listener.opened(),
             listener.serving(pipe_of(server.agreement)) as pipe,
             progress,
         ):
@@ -337,7 +337,7 @@ def _serve_queue(
         return 0.0 if since is None else time.monotonic() - since
 
     runs()
-    with listener.open():
+    with listener.opened():
         while not stop.is_set():
             threads = {run: thread for run, thread in threads.items() if thread.is_alive()}
             aside.intersection_update(threads)

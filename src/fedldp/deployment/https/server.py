@@ -133,7 +133,7 @@ class Listener:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @contextmanager
-    def open(self) -> Iterator[None]:
+    def opened(self) -> Iterator[None]:
         """Listen while the context lasts; then close all connections."""
         self._thread.start()
         while not self._server.started and self._thread.is_alive():
