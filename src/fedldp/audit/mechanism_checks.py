@@ -24,7 +24,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +45,6 @@ _RANDOM, _TRIED = 12, 16
 """The number of random inputs, and of words for each of them but the first: one report with another
 seed is enough. A choice that depends on the values, such as the better of two seeds, may be the
 same for a few inputs."""
-_ELSEWHERE = "some reports come from only one of it and random input 1"
 _AGAIN = b""
 """Stands in for the report of a word that is drawn again."""
 
@@ -74,27 +72,27 @@ class WeightCheck(Planned):
         (line,) = self.lines
         key = keys.draws(1, self.title, "seed", simulated=False).keys
         generator = keys.generator(self.title)
-        random = generator.normal(size=(_RANDOM, line.size))
-        ones = np.ones(line.size)
-        inputs = {"random input 1": random[0], "a corner": ones, "zero": 0 * ones}
         laws: list[Law] = []
         wrong = ""
-        for name, values in inputs.items():
+        for name, values, whole in self._inputs(generator):
             try:
-                laws.append(law_of(self.mechanism, values, key, self.stated))
+                if whole:
+                    law = law_of(self.mechanism, values, key, self.stated)
+                else:
+                    words = generator.integers(0, WORDS - 1, _TRIED, np.uint64, endpoint=True)
+                    law = Counter(_reports(self.mechanism, values, key, words.tolist()))
             except Exception:  # refusing a finite vector is an outcome that the games observe
-                laws.append(Counter())
-            told = unlike(laws[-1], self.stated)
-            if not told and laws[-1].keys() != laws[0].keys():
-                told = _ELSEWHERE
-            if told:
-                wrong = f"{name}: {told}"
+                law = Counter()
+            laws += [law] * whole
+            known = {*laws[0], _AGAIN}
+            if not laws[0]:
                 break
-        if not wrong and all(laws):
-            wrong = self._elsewhere(laws[0], key, {
-                **{f"random input {at}": each for at, each in enumerate(random[1:], 2)},
-                "the opposite corner": -ones,
-            }, generator)  # fmt: skip
+            if wrong := unlike(law, self.stated) if whole else "":
+                wrong = f"{name}: {wrong}"
+            elif not law.keys() <= known or (whole and law.keys() != laws[0].keys()):
+                wrong = f"{name}: some reports come from only one of it and random input 1"
+            if wrong:
+                break
         ratio = _largest_ratio(laws)
         lower, above = 0.0, False
         if ratio is None:
@@ -118,15 +116,16 @@ class WeightCheck(Planned):
         )
         return [counted]
 
-    def _elsewhere(
-        self, law: Law, key: bytes, inputs: dict[str, NDArray[Any]], generator: np.random.Generator
-    ) -> str:
-        """Describe an input with a report that is not in a law; return "" if there is none."""
-        for name, values in inputs.items():
-            words = generator.integers(0, WORDS - 1, _TRIED, np.uint64, endpoint=True).tolist()
-            if not {*_reports(self.mechanism, values, key, words)} <= {*law, _AGAIN}:
-                return f"{name}: {_ELSEWHERE}"
-        return ""
+    def _inputs(
+        self, generator: np.random.Generator
+    ) -> Iterator[tuple[str, NDArray[np.float64], bool]]:
+        """Yield the inputs by name, and whether all words are counted rather than a few tried."""
+        ones = np.ones(self.lines[0].size)
+        for at, values in enumerate(generator.normal(size=(_RANDOM, len(ones))), 1):
+            yield f"random input {at}", values, at == 1
+        yield "the opposite corner", -ones, False
+        yield "a corner", ones, True
+        yield "zero", 0 * ones, True
 
 
 def law_of(

@@ -8,6 +8,7 @@ epsilon could be refuted if it were false.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -27,7 +28,7 @@ from fedldp.audit.system_checks import MapCheck, PeopleCheck
 from fedldp.audit.systems import SenderGame, SystemGame, WholeRun, rounds_in_words
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.registry import is_address, is_installed
-from fedldp.simulation.plan import Plan, check_installed, plan, problem_of, state
+from fedldp.simulation.plan import Plan, check_installed, plan, state
 
 CURVE = 0.1
 """One more delta, for a guarantee that is a curve: few trials may show more at this delta."""
@@ -95,7 +96,8 @@ def settings_of(config: RunConfig, problem: Problem) -> list[AuditedSetting]:
     found = [_setting("as configured", config, problem)]
     claim = found[0].planned.scheduled.claim()
     if claim is not None and claim.epsilon > REFUTABLE:
-        found += _tried(_CLAIMED, lambda: _with_claim(config, claim.epsilon), problem)
+        with suppress(FedldpError, NotImplementedError):  # the system may not allow this setting
+            found.append(_setting(_CLAIMED, _with_claim(config, claim.epsilon), problem))
     found += _small(config, problem)
     if config.rounds > ROUNDS:
         found += [replace(one, late=True) for one in _small(config, problem, LATE)]
@@ -182,13 +184,6 @@ def _attacked(planned: Plan) -> AttackedClient:
 
     worst = max((int(group[0]) for group in groups), key=cost)
     return AttackedClient(planned.scheduled, planned.problem, worst)
-
-
-def _tried(name: str, make: Any, problem: Problem) -> list[AuditedSetting]:
-    try:
-        return [_setting(name, make(), problem)]
-    except (FedldpError, NotImplementedError):
-        return []  # the system does not allow this setting
 
 
 def _with_claim(config: RunConfig, claimed: float) -> RunConfig:
@@ -465,14 +460,3 @@ def configs_of(name: str) -> list[RunConfig]:
     config = named(name)
     check_installed(config)
     return [config]
-
-
-def planned_system_games(configs: Sequence[RunConfig], effort: Effort) -> list[Planned]:
-    """Return the games of some systems, on data of the shape that they state.
-
-    Raises:
-        ConfigError: one of them is refused.
-    """
-    return [
-        q for config in configs for q in planned_games(config, problem_of(config, None), effort)
-    ]

@@ -174,6 +174,7 @@ def _planned(recipe: str | None, mechanism: str | None, effort: Effort) -> list[
     from fedldp.audit import plans
     from fedldp.audit.mechanisms import planned_games
     from fedldp.mechanisms import find_mechanism, mechanisms
+    from fedldp.simulation.plan import problem_of
 
     found: list[Planned] = []
     if recipe is None:
@@ -182,7 +183,8 @@ def _planned(recipe: str | None, mechanism: str | None, effort: Effort) -> list[
             found += planned_games(cls, effort)
     if mechanism is None:
         configs = plans.representatives() if recipe is None else _configs_of(recipe)
-        found += plans.planned_system_games(configs, effort)
+        for config in configs:
+            found += plans.planned_games(config, problem_of(config, None), effort)
     return found
 
 
