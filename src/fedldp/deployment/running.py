@@ -217,11 +217,7 @@ def run_server(
             listener.serving(pipe_of(server.agreement)) as pipe,
             progress,
         ):
-            try:
-                return server.serve(pipe, after_round, tries)
-            finally:
-                if pipe.rounds is not None:  # the sites need not keep a budget for the run
-                    listener.tell(pipe)
+            return server.serve(pipe, after_round, tries)
 
 
 def run_servers(

@@ -50,8 +50,8 @@ _LOOK_AT_TLS_SECONDS = 2.0
 NEAR_SECONDS = 60.0
 """How long a site that was refused a session counts as near, in seconds."""
 _TELL_SECONDS = 30.0
-"""How long a server whose only run is over waits for its sites to hear it, in seconds: agents that
-cannot connect try again more often than that."""
+"""How long to wait for the sites of a run that is over to hear it, in seconds: agents that cannot
+connect try again more often than that."""
 _LONGEST_HEAD = 16_384
 _TELL_PAUSE = 0.05
 """Seconds between two checks of who was told that a run is over."""
@@ -152,12 +152,14 @@ class Listener:
 
     @contextmanager
     def serving(self, run: RunPipe) -> Iterator[RunPipe]:
-        """Serve the sessions of a run while the context lasts."""
+        """Serve a run's sessions while the context lasts; then tell its sites if it is over."""
         run.set_soon, run.near, run.expired = self._set_soon, self._is_near, self._expired
         self._set_run(run.digest, run)
         try:
             yield run
         finally:
+            if run.rounds is not None:  # the sites need not keep a budget for the run
+                self.tell(run)
             run.close()
             self.remember(run.digest, {site.key: site.name for site in run.sites}, run.rounds)
             self._set_run(run.digest, None)
