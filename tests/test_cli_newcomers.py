@@ -169,7 +169,8 @@ def test_a_statement_is_shown_once_unless_another_one_holds(
     outcome = fedldp_command("run", *SHORT)
     assert "client-run" in outcome.err
     assert ("client-run" in outcome.out) != same_place
-    assert ("privacy    as stated above: epsilon 1 per weight" in outcome.out) == same_place
+    assert ("privacy    as stated above\n" in outcome.out) == same_place
+    assert outcome.out.count("\nsetting    epsilon 1 per weight against a server") == 1
     what_holds = engine._what_holds
 
     monkeypatch.setattr(

@@ -98,7 +98,7 @@ def test_from_a_table_to_predictions_with_names(fedldp_command: Any, folder: Pat
     assert "north" not in (folder / "run" / "schema.json").read_text()
 
     found = json.loads(fedldp_command("evaluate", "run", "--json").out)
-    assert found["examples"] == 40
+    assert (found["examples"], found["rounded"]) == (50, True)  # as in the run's own warnings
     for name in ("accuracy", "auc", "average_precision", "balanced_accuracy", "brier"):
         assert found[name] == pytest.approx(summary["final"][name], abs=1e-6), name
     assert found["most_frequent"] == summary["final"]["most_frequent"]
@@ -106,7 +106,7 @@ def test_from_a_table_to_predictions_with_names(fedldp_command: Any, folder: Pat
     assert np.sum(found["confusion"]) == 40
     assert found["auc"] == found["classes"][1]["auc"]
     other = json.loads(fedldp_command("evaluate", "run", "--data", "patients.csv", "--json").out)
-    assert other["examples"] == 80
+    assert (other["examples"], other["rounded"]) == (80, False)
     shown = fedldp_command("evaluate", "run").out
     assert "balanced" in shown
     assert "ill" in shown
@@ -350,7 +350,7 @@ def test_a_users_mechanism_runs_and_is_stated(fedldp_command: Any, folder: Path)
         )
     assert found.warnings == (*plain.warnings, RESTS_ON(assumption=WORD, of="code"))
     assert (
-        "epsilon 1 per weight (claimed)"
+        "epsilon 1 per weight against a server (claimed)"
         in fedldp_command("account", "--set", "mechanism=own_mech:Own").out
     )
     for name, says in (

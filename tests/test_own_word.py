@@ -78,14 +78,15 @@ def test_the_last_line_of_a_run_marks_its_figure(
 ) -> None:
     monkeypatch.setattr(cli_run, "one_place", lambda: True)  # the statement was shown before
     for more, setting in (
-        ((), "epsilon 1 per weight (proven)"),
-        (("--set", f"mechanism={OWN}"), "epsilon 1 per weight (claimed)"),
+        ((), "epsilon 1 per weight against a server (proven)"),
+        (("--set", f"mechanism={OWN}"), "epsilon 1 per weight against a server (claimed)"),
     ):
         shown = fedldp_command("run", *SHORT, *more).out
-        (line,) = [li for li in shown.splitlines() if li.startswith("privacy ")]
-        assert line.endswith(f"as stated above: {setting}")
+        assert re.search("^privacy +as stated above$", shown, re.M)
+        (line,) = [li for li in shown.splitlines() if li.startswith("setting ")]
+        assert line.endswith(setting)
     shown = fedldp_command("run", "fedavg-quickstart", *SHORT).out
-    assert re.search("^privacy +as stated above$", shown, re.M)  # without an epsilon
+    assert "\nsetting " not in shown  # without an epsilon
 
 
 def test_a_users_system_proves_nothing_about_its_setting(fedldp_command: Any) -> None:
@@ -95,7 +96,7 @@ def test_a_users_system_proves_nothing_about_its_setting(fedldp_command: Any) ->
         )
     )
     shown = fedldp_command("account", "mine.toml").out
-    assert "per weight (claimed)" in shown
+    assert "per weight against a server (claimed)" in shown
     assert_nothing_is_called_proven(shown, "own_word_system:Mine")
 
 

@@ -18,4 +18,4 @@ def test_printed_epsilon_is_not_below_the_true_one(epsilon: float) -> None:
 
 def test_a_budget_is_not_shown_below_its_setting() -> None:
     words = find_recipe("quickstart").config.changed(epsilon=1.0000049).epsilon_in_words()
-    assert words == "epsilon 1.0001 per weight (proven)"
+    assert words == "epsilon 1.0001 per weight against a server (proven)"

@@ -50,6 +50,7 @@ from fedldp.deployment.agreement import Agreement, check_stated
 from fedldp.experiments.proving import GuaranteeKind, proven
 from fedldp.reporting import words
 from fedldp.simulation.plan import plan, problem_of
+from fedldp.simulation.settings import from_mapping
 
 SRC = Path(fedldp.__file__).parent
 EXAMPLES: dict[type, Any] = {
@@ -438,3 +439,27 @@ def test_classes_are_told_by_their_names_where_these_are_known() -> None:
         assert with_class_name(question, ("0", "1", "2")) == question
     metrics = as_metrics([Answer("share of class 1", 0.25, 0.01)])
     assert words.asked(metrics, classes) == ["share of class yes 0.25 ± 0.01"]
+
+
+def test_an_interval_is_told_by_its_ends_if_these_are_unequally_far() -> None:
+    metrics = as_metrics([Answer("median of x", 5.0, 2.0, below=1.0), Answer("q", None, 2.0)])
+    assert words.asked(metrics, ()) == ["median of x 5 (4 to 7)", "q not seen ± 2"]
+
+
+@pytest.mark.parametrize("channel", ["named", "sum", "central"])
+def test_what_leads_names_every_adversary_whom_the_budget_is_about(channel: str) -> None:
+    config = from_mapping(
+        {
+            "system": "person_dp_sgd", "dataset": "digits", "epsilon": 4.0, "delta": 1e-5,
+            "rounds": 3, "num_clients": 10, "model": "linear", "learning_rate": 1.0,
+            "channel": channel,
+        }
+    )  # fmt: skip
+    privacy = plan(config, problem_of(config, None)).privacy
+    setting = config.epsilon_in_words(privacy.guarantees)
+    assert setting is not None
+    adversary = setting.split("against a ")[1].split()[0]
+    told = words.lead(config.model_dump(), privacy)
+    assert f"against the {adversary}" in told
+    if channel == "sum":  # the stronger adversary stands first, as in the table
+        assert told.index("against the server") < told.index("; 3.9998 against the summing-server")

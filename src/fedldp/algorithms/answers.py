@@ -13,13 +13,13 @@ interval may reach beyond what is possible.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.protocol.roles import HALF_WIDTH, PRIVATELY, Metrics
+from fedldp.protocol.roles import BELOW, HALF_WIDTH, PRIVATELY, Metrics
 
 Floats = NDArray[np.float64]
 
@@ -39,11 +39,22 @@ class Answer:
         value: its value, one that is possible; None if it was not seen.
         half_width: half of its 95 % interval; if it was not seen, at most how far its values
             may be apart.
+        below: how far the interval reaches below the value, if that is not half of it; it then
+            reaches as far as ``half_width`` above.
     """
 
     name: str
     value: float | None
     half_width: float
+    below: float | None = None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval; None if it was not seen."""
+        if self.value is None:
+            return None
+        below = self.half_width if self.below is None else self.below
+        return self.value - below, self.value + self.half_width
 
     @classmethod
     def of(
@@ -72,6 +83,24 @@ class Answer:
         most = high - low if 0 < high - low < math.inf else 1.0
         return cls(name, None, min(most, half) if math.isfinite(half) else most)
 
+    @classmethod
+    def between(
+        cls, name: str, value: float, low: float, high: float, *, seen: bool, most: float
+    ) -> Answer:
+        """Return a figure with the ends of its interval, from which it may be unequally far.
+
+        Args:
+            name: what it is.
+            value: the estimate, between the ends.
+            low: the lower end.
+            high: the upper end.
+            seen: whether it rests on enough people.
+            most: at most how far its values may be apart.
+        """
+        if not seen:
+            return cls(name, None, most)
+        return cls(name, value, high - value, value - low)
+
 
 def as_metrics(answers: Iterable[Answer]) -> Metrics:
     """Return figures as metrics: none without its half-width, and no value where not seen."""
@@ -80,7 +109,18 @@ def as_metrics(answers: Iterable[Answer]) -> Metrics:
         if each.value is not None:
             found[PRIVATELY + each.name] = each.value
         found[PRIVATELY + each.name + HALF_WIDTH] = each.half_width
+        if each.below is not None:
+            found[PRIVATELY + each.name + BELOW] = each.below
     return found
+
+
+def private_figures(metrics: Metrics) -> Iterator[Answer]:
+    """Yield the figures among metrics that people were asked for; see ``as_metrics``."""
+    for name, half in metrics.items():
+        if name.endswith(HALF_WIDTH):
+            figure = name.removesuffix(HALF_WIDTH)
+            below = metrics.get(figure + BELOW)
+            yield Answer(figure.removeprefix(PRIVATELY), metrics.get(figure), half, below)
 
 
 def mean_of(values: Floats, counts: Floats, noise: float) -> tuple[float, float]:

@@ -74,7 +74,7 @@ class Asked:
 
     Attributes:
         table: the table.
-        names: the name of each cell.
+        names: the name of each cell; without the last one, if every row is in another.
         edges: for numbers, the edges of the cells; empty for categories.
     """
 
@@ -91,7 +91,7 @@ class Asked:
         """
         found = [
             Answer.of(name, *mean_of(cell, counts, noise), seen=is_seen(counts[at : at + 1], noise))
-            for at, (name, cell) in enumerate(zip(self.names, np.eye(counts.size), strict=True))
+            for at, (name, cell) in enumerate(zip(self.names, np.eye(counts.size), strict=False))
         ]
         if self.edges:
             column = self.names[-1].removesuffix("=missing")
@@ -110,6 +110,11 @@ def asked_columns(ask: Sequence[str]) -> tuple[str, ...] | None:
     if not ask or EVALUATION in ask:
         return None
     return tuple(name for name in ask if name != SHARES_OF_CLASSES)
+
+
+def reads_labels(ask: Sequence[str]) -> bool:
+    """Return whether a run needs labels: one that asks for columns alone does not."""
+    return not ask or not {SHARES_OF_CLASSES, EVALUATION}.isdisjoint(ask)
 
 
 def asked_tables(settings: Any, problem: Problem) -> list[Asked]:
@@ -172,7 +177,8 @@ def _column(name: str, settings: Any, problem: Problem) -> Asked:
         )
     if made and set(made) <= set(features):
         places = tuple(map(features.index, made))
-        return Asked(Categories(places), (*made, f"{name}=none of these"))
+        rest = () if name in columns.others else (f"{name}=none of these",)
+        return Asked(Categories(places), (*made, *rest))
     if name not in features:
         known = ", ".join(dict.fromkeys(each.split("=")[0] for each in features)) or "none"
         raise ConfigError(
@@ -215,13 +221,12 @@ def _quartiles(column: str, edges: Floats, counts: Floats, noise: float) -> list
     ]
     share, half = np.array(below).T * [[1], [TWO_SIDED]]
     rising = np.maximum.accumulate(share) + 1e-12 * np.arange(share.size)
-    between, found = (edges[0], edges[-1]), []
+    most, found = float(edges[-1] - edges[0]), []
     for name, level in QUANTILES.items():
         low = edges[np.logical_and.accumulate(share + half <= level)]
         high = edges[::-1][np.logical_and.accumulate(share[::-1] - half[::-1] >= level)]
         seen = is_seen(counts, noise) and low.size > 0 and high.size > 0
-        value = float(np.interp(level, rising, edges))
-        reach = max(value - low[-1], high[-1] - value) if seen else math.inf
-        told = f"{name} of {column}"
-        found.append(Answer.of(told, value, reach / TWO_SIDED, seen=seen, within=between))
+        ends = (float(low[-1]), float(high[-1])) if seen else (-math.inf, math.inf)
+        value = min(max(float(np.interp(level, rising, edges)), ends[0]), ends[1])
+        found.append(Answer.between(f"{name} of {column}", value, *ends, seen=seen, most=most))
     return found

@@ -135,7 +135,8 @@ class RunConfig(RunSettings):
                 f"{problem.num_classes} classes; give one number per class, in the order of the "
                 "classes"
             )
-        if (problem.num_classes == 1) != (self.label_range is not None):
+        labelled = self.columns.label is not None
+        if labelled and (problem.num_classes == 1) != (self.label_range is not None):
             raise ConfigError(
                 f"label_range = {self.label_range}: the labels of {self.dataset} are "
                 + (

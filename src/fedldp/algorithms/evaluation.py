@@ -388,13 +388,12 @@ def _at_thresholds(
     best, half = int(np.argmax(accuracy)), int(np.searchsorted(edges, 0.0))
     apart = TWO_SIDED * np.hypot(deviation, deviation[best])
     (may,) = np.nonzero(~(accuracy < accuracy[best] - apart))  # also what is not a number
-    ends = edges[[max(may[0] - 1, 0), min(may[-1] + 1, edges.size - 1)]]
-    value = float(special.expit(edges[best]))
-    reach = float(np.abs(special.expit(ends) - value).max())
+    ends = edges[[max(may[0] - 1, 0), best, min(may[-1] + 1, edges.size - 1)]]
+    low, value, high = map(float, special.expit(ends))
     return [
         Answer.of("balanced accuracy at 0.5", *found[half], seen=seen),
         Answer.of("balanced accuracy at the threshold", *found[best], seen=seen),
-        Answer.of("threshold", value, reach / TWO_SIDED, seen=seen),
+        Answer.between("threshold", value, low, high, seen=seen, most=1.0),
     ]
 
 

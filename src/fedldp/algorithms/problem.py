@@ -67,5 +67,4 @@ class EpsilonMeaning:
                 )
 
     def __str__(self) -> str:
-        against = "" if self.adversary == "server" else f" against a {self.adversary}"
-        return f"per {self.unit}{against} ({self.standing})"
+        return f"per {self.unit} against a {self.adversary} ({self.standing})"

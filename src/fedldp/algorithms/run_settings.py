@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from fedldp.accounting.releases import ClientIndices
-from fedldp.algorithms.asking import asked_columns
+from fedldp.algorithms.asking import asked_columns, reads_labels
 from fedldp.algorithms.participation import cohort_sizes
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.server_update import (
@@ -489,14 +489,21 @@ class RunSettings(FrozenConfig):
 
     @property
     def columns(self) -> Columns:
-        """The meaning of a table's columns."""
+        """The meaning of a table's columns.
+
+        A run that asks for columns alone reads no labels. They then count as numbers, because they
+        are of no class.
+        """
+        ask = getattr(self, "ask", ())
+        labelled = reads_labels(ask)
+        within = self.label_range if labelled else [0.0, 1.0]
         return Columns(
-            label=self.label_column,
+            label=self.label_column if labelled else None,
             client=self.client_column,
             ignored=tuple(self.ignore_columns),
             scaled={name: (low, high) for name, (low, high) in self.scale_columns.items()},
             categories={name: tuple(values) for name, values in self.categories.items()},
-            classes=None if self.classes is None else tuple(self.classes),
+            classes=tuple(self.classes) if self.classes and labelled else None,
             centres=self.centre_columns,
             filled=self.fill_columns,
             spreads={name: (typical, by) for name, (typical, by) in self.spread_columns.items()},
@@ -504,8 +511,8 @@ class RunSettings(FrozenConfig):
             persons_at_sites=self.persons_at_sites,
             others=self.other_columns,
             folded=tuple(self.fold_columns),
-            label_range=None if self.label_range is None else LabelRange(*self.label_range),
-            only=asked_columns(getattr(self, "ask", ())),
+            label_range=None if within is None else LabelRange(*within),
+            only=asked_columns(ask),
         )
 
     @property

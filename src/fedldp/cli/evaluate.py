@@ -49,10 +49,10 @@ def _print(found: dict[str, Any]) -> None:
     from fedldp.algorithms.answers import TWO_SIDED
     from fedldp.core.formatting import with_class_name
     from fedldp.reporting.text import print_table, say, say_answers, score_lines
-    from fedldp.reporting.words import answer, area
+    from fedldp.reporting.words import answer, area, examples
 
     console = table_console()
-    say(console, "tested on", f"{found['data']}, {found['examples']:,} examples")
+    say(console, "tested on", f"{found['data']}, {examples(found)}")
     if found.get("threshold") is not None:
         least = f"its probability is at least {found['threshold']}"
         say(console, "threshold", f"{found['classes'][1]['class']} is predicted if {least}")
@@ -68,7 +68,10 @@ def _print(found: dict[str, Any]) -> None:
         print_table(console, ["class", "examples", "precision", "recall", "F1", "AUC"], rows)
     names = [each["class"] for each in found.get("classes", ())]
     last = {with_class_name(each["question"], names): each for each in found["answers"] or ()}
-    told = (answer(q, each["value"], TWO_SIDED * each["deviation"]) for q, each in last.items())
+    told = (
+        answer(q, each["value"], TWO_SIDED * each["deviation"], each["interval"])
+        for q, each in last.items()
+    )
     doubts = (doubt["text"] for doubt in found["doubts_of_answers"])
     say_answers(console, told, found["answered_by"], doubts)
     for warning in found["warnings"]:

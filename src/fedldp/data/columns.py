@@ -32,7 +32,7 @@ class Columns:
     """How the columns of a .csv or .parquet file become features and labels.
 
     Attributes:
-        label: the column of the labels.
+        label: the column of the labels; None if they are not read.
         client: the column that names the client of a row, or None.
         person: the column that names the person of a row, or None; it is not a feature.
         ignored: columns that are left out.
@@ -63,7 +63,7 @@ class Columns:
         ConfigError: the declarations contradict each other, or a range or a list is invalid.
     """
 
-    label: str = "label"
+    label: str | None = "label"
     client: str | None = None
     ignored: tuple[str, ...] = ()
     scaled: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -80,7 +80,9 @@ class Columns:
     only: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        taken = {self.label: "label_column"}
+        taken: dict[str, str] = {}
+        if self.label is not None:
+            _take(taken, [self.label], "label_column")
         if self.client is not None:
             _take(taken, [self.client], "client_column")
         if self.person is not None:

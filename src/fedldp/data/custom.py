@@ -244,8 +244,7 @@ def _of_rows(
     if id_column is not None:
         if id_column not in table.names:
             raise ConfigError(
-                f"id = {id_column}: {table.path} has no such column; name one of "
-                f"{', '.join(table.names)}"
+                f"id = {id_column}: {table.path} has no such column; name one of {table.listed}"
             )
         ids = table.texts(id_column)
         made = {*columns.made(id_column)}

@@ -119,7 +119,6 @@ def encode(
         with noted.check():
             if not (leave_out and labels):  # not for a round of training
                 _refuse_two_signs(table, columns, name)
-                _tell_others(table, columns, name)
             block, bad, whys[name] = _feature(table, columns, name, declared=declared)
             if not leave_out:
                 _note_cells(noted, table, name, bad, whys[name], texts=name in columns.categories)
@@ -129,7 +128,9 @@ def encode(
     if not blocks and columns.only is not None:  # labels and people are read, and no other column
         blocks, names = [np.zeros((len(table), 1), np.float32)], ["nothing"]
     classes = None
-    if labels and columns.label in table.names:
+    if labels and columns.label is None:
+        classes = ["0"] * len(table)  # nobody reads them
+    elif labels and columns.label in table.names:
         classes, bad = _labels(table, columns, leave_out=leave_out)
         if not leave_out:
             told = partial(_bad_label, table, columns, declared=declared)
@@ -149,6 +150,8 @@ def encode(
             sites, whose = as_numbers(owners), as_numbers(persons)
             check_sites(whose, sites, columns.persons_at_sites, f"{table.path}:")
     noted.refuse()
+    if not (leave_out and labels):
+        _tell_others(table, columns)
     rows = np.flatnonzero(~np.any([np.zeros(len(table), np.bool_), *bad_rows.values()], axis=0))
     found = np.concatenate(blocks, axis=1) if blocks else np.empty((len(table), 0), np.float32)
     if columns.centres or columns.spreads:
@@ -306,22 +309,23 @@ def _refuse_two_signs(table: Table, columns: Columns, name: str) -> None:
         )
 
 
-def _tell_others(table: Table, columns: Columns, name: str) -> None:
-    """Tell the owner of a table, in the log, how many cells count as the declared other."""
-    if name not in columns.others:
-        return
-    place_of = places_in(columns.categories[name])
-    count = sum(
-        of_each(table.texts(name), lambda text: place_of(text) < 0 and not is_missing(text))
-    )
-    if count:
-        log.warning(
-            "%s: column %r: %d cells are none of its categories, and count as %r",
-            table.path,
-            name,
-            count,
-            columns.others[name],
-        )
+def _tell_others(table: Table, columns: Columns) -> None:
+    """Tell the owner of a table, in the log, how many cells count as the declared others."""
+    for name in filter(columns.is_feature, columns.others):
+        place_of = places_in(columns.categories[name])
+        texts = table.texts(name)
+        unknown = [
+            at < 0 and not is_missing(t)
+            for at, t in zip(of_each(texts, place_of), texts, strict=True)
+        ]
+        if any(unknown):
+            log.warning(
+                "%s: column %r: %d cells are none of its categories, and count as %r",
+                table.path,
+                name,
+                sum(unknown),
+                columns.others[name],
+            )
 
 
 def _no_category(text: str, name: str, values: Sequence[str], *, declared: bool) -> str:
@@ -388,6 +392,7 @@ def _labels(
     If no classes are declared, a party, whose invalid rows are left out, has integers from 0.
     Labels that are numbers have the text of the number.
     """
+    assert columns.label is not None
     if columns.label_range is not None:
         cells = table.numbers(columns.label)
         return list(map(text_of_float, cells.tolist())), ~np.isfinite(cells)
@@ -405,6 +410,7 @@ def _labels(
 
 
 def _bad_label(table: Table, columns: Columns, row: int, *, declared: bool) -> str:
+    assert columns.label is not None
     if is_missing(table.texts(columns.label)[row]):
         return "an empty label; fill it in or drop the row"
     if columns.label_range is not None:
@@ -418,8 +424,7 @@ def _check_columns(
     table: Table, columns: Columns, noted: Noted, *, clients: bool, people: bool, labels: bool
 ) -> None:
     """Note every column that is declared but missing, and every name that occurs twice."""
-    header = f"its columns are {', '.join(table.names)}"
-    if labels and columns.label not in table.names:
+    if labels and columns.label is not None and columns.label not in table.names:
         noted.note(_lacks(table, columns.label, "label_column"))
     for name, setting in columns.named.items():
         wanted = {"ignore_columns": False, "client_column": clients, "person_column": people}
@@ -428,7 +433,10 @@ def _check_columns(
     for name in dict.fromkeys(table.names):
         if table.names.count(name) > 1:
             noted.note(
-                ConfigError(f"{table.path} has the column {name!r} twice; rename one; {header}")
+                ConfigError(
+                    f"{table.path} has the column {name!r} twice; rename one; its columns are "
+                    f"{table.listed}"
+                )
             )
     features = filter(columns.is_feature, table.names)
     names = [made for name in features for made in columns.made(name)]
@@ -443,7 +451,7 @@ def _check_columns(
 
 def _check_there(table: Table, columns: Columns, features: Sequence[str]) -> None:
     """Refuse a table that lacks a column that the model needs."""
-    shown = f"the columns of {table.path} are {', '.join(table.names)}"
+    shown = f"the columns of {table.path} are {table.listed}"
     for name in (*columns.scaled, *columns.spreads, *columns.categories, *columns.filled):
         if name not in table.names and set(columns.made(name)) <= set(features):
             raise ConfigError(
@@ -455,7 +463,7 @@ def _check_there(table: Table, columns: Columns, features: Sequence[str]) -> Non
 def _lacks(table: Table, name: str, setting: str) -> ConfigError:
     return ConfigError(
         f"{setting} names {name!r}, which {table.path} does not have; name one of its columns, or "
-        f"rename one; its columns are {', '.join(table.names)}"
+        f"rename one; its columns are {table.listed}"
     )
 
 
@@ -465,7 +473,7 @@ def _check_features(table: Table, columns: Columns, features: Sequence[str]) -> 
     if lacking := [feature for feature in features if feature not in there]:
         raise ConfigError(
             f"{table.path} has no column for the feature {lacking[0]!r}; the model takes "
-            f"{', '.join(features)}, and the columns are {', '.join(table.names)}"
+            f"{', '.join(features)}, and the columns are {table.listed}"
         )
     if more := [name for name, names in made.items() if not set(names) <= set(features)]:
         raise ConfigError(

@@ -60,6 +60,11 @@ class Table:
     def __len__(self) -> int:
         return len(self.places)
 
+    @property
+    def listed(self) -> str:
+        """The names of all columns, for a message; an empty or a blank one is quoted."""
+        return ", ".join(name if name.strip() else repr(name) for name in self.names)
+
     def texts(self, column: str) -> Sequence[str]:
         """Return the texts of a column; "" for a cell of a .parquet file that holds nothing."""
         return self.columns[column].texts

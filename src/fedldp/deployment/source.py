@@ -165,7 +165,7 @@ class SiteData:
         person = self.person_column or agreed.person
         return replace(
             agreed,
-            label=self.label_column,
+            label=agreed.label and self.label_column,
             client=None,
             person=person,
             ignored=tuple(name for name in agreed.ignored if name != person),

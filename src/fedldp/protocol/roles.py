@@ -311,16 +311,14 @@ HALF_WIDTH = ", 95 % half-width"
 A figure that noise hides has this metric alone: it was not seen.
 """
 
+BELOW = ", of which below"
+"""The end of the name of a metric that is how far another's 95 % interval reaches down.
+
+A figure has it only if its interval is not symmetric. The half-width is then how far it reaches up.
+"""
+
 PRIVATELY = "private "
 """The beginning of the names of figures that people were asked for and a statement covers."""
-
-
-def private_figures(metrics: Metrics) -> Iterator[tuple[str, float | None, float]]:
-    """Yield the name of each private figure, its value or None, and half of its 95 % interval."""
-    for name, half in metrics.items():
-        if name.endswith(HALF_WIDTH):
-            figure = name.removesuffix(HALF_WIDTH)
-            yield figure.removeprefix(PRIVATELY), metrics.get(figure), half
 
 
 class Initial(Protocol):

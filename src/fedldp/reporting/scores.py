@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.statement import Statement, scores_are_private
-from fedldp.algorithms.answers import TWO_SIDED
+from fedldp.algorithms.answers import TWO_SIDED, private_figures
 from fedldp.core.facts import Doubt
 from fedldp.core.formatting import rounded_count, with_class_name
 from fedldp.core.kinds import (
@@ -31,7 +31,7 @@ from fedldp.core.kinds import (
     TRAINED_ON,
 )
 from fedldp.data.label_range import LabelRange, centred
-from fedldp.protocol.roles import Score, private_figures
+from fedldp.protocol.roles import Score
 from fedldp.protocol.server_loop import MODEL_SCORES, Evaluation, Round
 from fedldp.reporting.record import Schema
 
@@ -360,7 +360,8 @@ def scores(
     Args:
         labels: shape (n,), n of at least 1.
         probabilities: the probability of each class, shape (n, num_classes).
-        schema: the model's schema.
+        schema: the model's schema; if its counts are rounded, so is the number of examples, but
+            not those in the confusion matrix.
         threshold: for two classes, the smallest probability of class 1 at which class 1 is
             predicted; with None, the more probable class is predicted. AUC, average precision and
             the Brier score do not depend on it.
@@ -374,7 +375,7 @@ def scores(
         for label, (each, area) in enumerate(zip(by_class(confusion), areas, strict=True))
     ]
     return {
-        "examples": len(labels),
+        **told_count(len(labels), schema.rounded),
         "accuracy": float(np.mean(predicted == labels)),
         "most_frequent": most_frequent(confusion.sum(1)),
         "f1_macro": f1_macro(confusion),
@@ -432,6 +433,16 @@ def by_class(confusion: NDArray[np.int64]) -> list[dict[str, Any]]:
     ]
 
 
+def told_count(examples: int, rounded: bool) -> dict[str, Any]:
+    """Return the number of test examples as facts and documents tell it.
+
+    Args:
+        examples: the number.
+        rounded: whether it is rounded up, because the examples are rows of a user's own.
+    """
+    return {"examples": rounded_count(examples) if rounded else examples, "rounded": rounded}
+
+
 FEW = 10
 """The number of examples below which a client has too few to train on."""
 
@@ -458,8 +469,7 @@ def doubts(
     if tested is not None and schema.num_classes == 1:
         r2, tests = tested.get("r2"), int(counts.sum())
         if r2 is not None and r2 <= 16 / tests:  # four times the deviation of r2, 2 sqrt(r2/n)
-            shown = rounded_count(tests) if schema.rounded else tests
-            found.append(NOT_ABOVE_MEAN(r2=r2, examples=shown, rounded=schema.rounded))
+            found.append(NOT_ABOVE_MEAN(r2=r2, **told_count(tests, schema.rounded)))
     elif tested is not None:
         missing = [schema.class_name(int(label)) for label in np.flatnonzero(counts == 0)]
         if missing:
@@ -487,8 +497,7 @@ def _doubt(
     balanced = tested["balanced_accuracy"]
     assert accuracy is not None
     often, classes = most_frequent(counts), int(np.count_nonzero(counts))
-    tests = int(counts.sum())
-    on = {"examples": rounded_count(tests) if rounded else tests, "rounded": rounded}
+    on = told_count(int(counts.sum()), rounded)
     if classes == 1:
         return ONE_CLASS
     if auc is not None and auc <= 0.5 + 2 * auc_deviation(counts):
@@ -593,13 +602,13 @@ def answers_of(metrics: Mapping[str, float]) -> list[dict[str, Any]]:
     """Return private figures as JSON shows them; one that was not seen has no value."""
     return [
         {
-            "question": name,
-            "value": value,
-            "deviation": half / TWO_SIDED,
-            "interval": None if value is None else [value - half, value + half],
-            "seen": value is not None,
+            "question": each.name,
+            "value": each.value,
+            "deviation": each.half_width / TWO_SIDED,
+            "interval": each.interval and list(each.interval),
+            "seen": each.value is not None,
         }
-        for name, value, half in private_figures(metrics)
+        for each in private_figures(metrics)
     ]
 
 
@@ -632,11 +641,13 @@ def calibrations_of(metrics: Mapping[str, float], classes: Sequence[str]) -> dic
         classes: the names of the classes; see ``formatting.with_class_name``.
     """
     found: dict[str, list[Band]] = {}
-    for name, value, half in private_figures(metrics):
-        if matched := _BAND.fullmatch(name):
+    for each in private_figures(metrics):
+        if matched := _BAND.fullmatch(each.name):
             what, low, high = matched.groups()
             what = with_class_name("share of class 1" if what == "share" else what, classes)
-            found.setdefault(what, []).append(Band(float(low), float(high), value, half))
+            found.setdefault(what, []).append(
+                Band(float(low), float(high), each.value, each.half_width)
+            )
     return found
 
 
@@ -661,18 +672,18 @@ def asked_figures(metrics: Mapping[str, float], *, trained_on: bool = True) -> l
         trained_on: whether these people are those the model was trained on.
     """
     # An evaluation counts class 1 of two classes, and each of more.
-    of_class = [name for name, _, _ in private_figures(metrics) if _SHARE_OF.fullmatch(name)]
+    of_class = [each for each in private_figures(metrics) if _SHARE_OF.fullmatch(each.name)]
     on = TestSet(classes=max(2, len(of_class)))
     return [
         Figure(
-            metric=(metric := _ASKED.get(name, name)),
-            value=value,
-            interval=None if value is None else (value - half, value + half),
+            metric=(metric := _ASKED.get(each.name, each.name)),
+            value=each.value,
+            interval=each.interval,
             baseline=on.baseline(metric),
             rows="covered",
-            doubts=(TRAINED_ON,) if trained_on and name.startswith(_OF_MODEL) else (),
+            doubts=(TRAINED_ON,) if trained_on and each.name.startswith(_OF_MODEL) else (),
         )
-        for name, value, half in private_figures(metrics)
+        for each in private_figures(metrics)
     ]
 
 

@@ -237,11 +237,13 @@ def print_result(
     say_answers(console, words.asked(metrics, classes), words.unit_asked(summary["config"]), doubts)
     privacy = asked_first(Statement.from_json(summary["privacy"]), asked)
     if stated:
-        # Say what the budget covers: a budget for one weight could be mistaken for the run's.
-        say(console, "privacy", "as stated above" + ("" if setting is None else f": {setting}"))
+        say(console, "privacy", "as stated above")
     else:
-        print_statement(console, privacy, setting)
+        print_statement(console, privacy)
     say(console, "in short", words.lead(summary["config"], privacy))
+    # Say what the budget covers: a budget for one weight could be mistaken for the run's.
+    if setting is not None:
+        say(console, "setting", setting)
     if summary["noise"] is not None:
         say(console, "noise", words.line(Note.from_json(summary["noise"])))
     for doubt in summary["doubts"]:

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 from fedldp.accounting.guarantees import HOUSE, Guarantee
 from fedldp.accounting.proven import Proven, Together
 from fedldp.accounting.statement import Claim, Statement, delta_to_take, revealed
+from fedldp.algorithms.answers import private_figures
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Fact, in_order
 from fedldp.core.formatting import named_at, number, rows_named, with_class_name
 from fedldp.core.kinds import AT_SITES, SIMULATED, TAKES_PART
 from fedldp.core.registry import paper_folders
 from fedldp.ledgers.budget import Budget
-from fedldp.protocol.roles import PRIVATELY, private_figures
+from fedldp.protocol.roles import PRIVATELY
 from fedldp.reporting.lines import (
     Pair,
     asked_for,
@@ -43,9 +44,13 @@ FILE = "words.toml"
 NAMES = "names"
 
 
+def examples(of: Mapping[str, Any]) -> str:
+    """Return on how many examples a model was tested; see ``scores.told_count``."""
+    return f"{'at most ' if of['rounded'] else ''}{of['examples']:,} examples"
+
+
 def _as_far(of: Mapping[str, Any]) -> dict[str, Any]:
-    told = f"{'at most ' if of['rounded'] else ''}{of['examples']:,}"
-    return {"as_far": f"as far as {told} examples can tell", "guessing": 1 / of.get("classes", 1)}
+    return {"as_far": f"as far as {examples(of)} can tell", "guessing": 1 / of.get("classes", 1)}
 
 
 def _part(share: str) -> str:
@@ -336,6 +341,7 @@ def lead(config: Mapping[str, Any], privacy: Statement) -> str:
     else:
         by = standing(proven)
         found = f"{by[:1].upper()}{by[1:]}: {_epsilon(proven)}, against the {proven.adversary}"
+        found += behind(behind_sums(privacy))
     if proven is None:
         return f"{found}."
     if proven.size > MEANINGLESS:
@@ -547,9 +553,16 @@ def unit_asked(config: Mapping[str, Any]) -> str:
     return "row" if config.get("person_column") is None else "person"
 
 
-def answer(question: str, value: float | None, half: float) -> str:
-    """Return a private figure with half of its 95 % interval; it was not seen if it is None."""
-    return f"{question} {'not seen' if value is None else f'{value:.4g}'} ± {half:.2g}"
+def answer(
+    question: str, value: float | None, half: float, interval: Sequence[float] | None
+) -> str:
+    """Return a private figure with its 95 % interval, or half of one if the figure was not seen."""
+    if value is None or interval is None:
+        return f"{question} not seen ± {half:.2g}"
+    low, high = interval
+    if math.isclose(high - value, value - low, rel_tol=1e-6):
+        return f"{question} {value:.4g} ± {half:.2g}"
+    return f"{question} {value:.4g} ({low:.4g} to {high:.4g})"
 
 
 def asked(metrics: Mapping[str, float], classes: Sequence[str]) -> list[str]:
@@ -559,8 +572,10 @@ def asked(metrics: Mapping[str, float], classes: Sequence[str]) -> list[str]:
         metrics: a system's own metrics.
         classes: the names of the classes; see ``formatting.with_class_name``.
     """
-    found = private_figures(metrics)
-    return [answer(with_class_name(name, classes), value, half) for name, value, half in found]
+    return [
+        answer(with_class_name(each.name, classes), each.value, each.half_width, each.interval)
+        for each in private_figures(metrics)
+    ]
 
 
 def doubts_of_asked(figures: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -23,7 +23,16 @@ from fedldp.data.sources import SOURCES
 from fedldp.reporting import words
 from fedldp.reporting.record import RunFolder, check_replaceable, replace_file
 from fedldp.reporting.runs import read_answers
-from fedldp.reporting.scores import TestSet, answers_in, doubts, figures, named, of_numbers, scores
+from fedldp.reporting.scores import (
+    TestSet,
+    answers_in,
+    doubts,
+    figures,
+    named,
+    of_numbers,
+    scores,
+    told_count,
+)
 from fedldp.simulation.inputs import load
 from fedldp.simulation.recorded import load_trained
 from fedldp.simulation.result import Result
@@ -40,7 +49,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Return the metrics of a run's model: what ``fedldp evaluate --json`` prints.
 
-    ``answers`` are the figures that people were asked for privately in the run; None if the folder
+    ``examples`` is ``rounded`` up if the run's test set is of the user's own rows. ``answers`` are
+    the figures that people were asked for privately in the run; None if the folder
     has the model alone. ``answered_by`` says whose line of the run's statement covers them
     ("person" or "row"), and ``doubts_of_answers`` what makes them doubtful.
 
@@ -60,6 +70,8 @@ def evaluate(
     _check_two(trained, "threshold", threshold, low=0, high=1)
     asked = _asked(run, trained)
     told, examples, is_private = _tested(trained, data, data_dir)
+    if data is not None:  # which its user may count
+        trained = replace(trained, schema=replace(trained.schema, rounded=False))
     if not len(examples):
         raise ConfigError(f"data = {told}: it has no examples; give some")
     if trained.schema.num_classes == 1:
@@ -103,7 +115,8 @@ def _evaluation_of_numbers(
     found = of_numbers(examples.labels, centred(said), within)
     doubtful = doubts(found, None, np.array([len(examples)]), trained.schema)
     on = TestSet(len(examples), is_private=is_private)
-    return _evaluation(trained, told, {"examples": len(examples), **found}, on, doubtful)
+    count = told_count(len(examples), trained.schema.rounded)
+    return _evaluation(trained, told, {**count, **found}, on, doubtful)
 
 
 def _evaluation(

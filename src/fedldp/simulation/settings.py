@@ -263,7 +263,7 @@ def _with_clients(settings: dict[str, Any]) -> dict[str, Any]:
     if column not in table.names:
         raise ConfigError(
             f"client_column names {column!r}, which {path} does not have; its columns are "
-            f"{', '.join(table.names)}"
+            f"{table.listed}"
         )
     names = set(map(identity, set(table.texts(column))))
     return {**settings, "num_clients": len(names)}

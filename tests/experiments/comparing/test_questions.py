@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 import fedldp
 from fedldp.core.errors import FedldpError, SeveralErrors
+from fedldp.data import load_examples
+from fedldp.data.columns import Columns
 from fedldp.experiments.advising import draft
 from fedldp.experiments.advising.asking import checked_data, read_request
 from fedldp.experiments.advising.questions import OPEN
@@ -22,7 +24,7 @@ WORDS = st.text("abcdefghijklmnop", max_size=5).map("w".__add__)
 CELLS = {
     "numbers": st.one_of(st.integers(-999, 99999), st.floats(-1e6, 1e6)).map(str),
     "truths": st.sampled_from(["true", "False"]),
-    "strings": WORDS,
+    "strings": WORDS | st.from_regex(r"0[0-9]{1,4}", fullmatch=True),  # such as zip codes
     "dates": st.dates().map(str),
 }
 NAMES = st.one_of(WORDS, st.sampled_from(["Ärztin", "a b", 'q"uo.te', "", "Unnamed: 0", "[x]"]))
@@ -69,6 +71,16 @@ def test_tables_with_the_same_columns_and_kinds_give_the_same_file(
     assert asked | set(left_out) == set(kinds)
     for value in questions.values():
         assert value == OPEN or set(value.values()) == {OPEN}
+
+
+@pytest.mark.parametrize("name", ["", "a b"])
+def test_messages_name_every_column_also_one_without_a_name(tmp_path: Path, name: str) -> None:
+    table = write(tmp_path / "t.csv", {"x": ["1"], name: ["2"]})
+    shown = name if name.strip() else repr(name)
+    with pytest.raises(FedldpError, match=f"its columns are x, {shown}$"):
+        draft(table, person="who")
+    with pytest.raises(FedldpError, match=f"its columns are x, {shown}$"):
+        load_examples(table, columns=Columns(label="y"))
 
 
 @pytest.mark.parametrize(

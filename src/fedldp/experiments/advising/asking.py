@@ -267,7 +267,7 @@ def _undeclared(table: Table, config: RunConfig) -> Iterator[ConfigError]:
     if config.client_column is None:
         yield ConfigError(
             "client: use --client to name the column with each row's site or device; "
-            f"{table.path} has {', '.join(table.names)}"
+            f"{table.path} has {table.listed}"
         )
     columns = config.columns
     known = {*columns.categories, *columns.scaled, *columns.spreads}

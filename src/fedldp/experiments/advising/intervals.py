@@ -296,8 +296,7 @@ def held_people(request: AdviceRequest, data: Dataset) -> HeldPeople:
     for name in request.by_columns:
         if name not in table.names:
             raise ConfigError(
-                f"by_columns: {file} has no column {name!r}; its columns are "
-                f"{', '.join(table.names)}"
+                f"by_columns: {file} has no column {name!r}; its columns are {table.listed}"
             )
         values = np.array(of_each(table.texts(name), config.columns.group_of(name)))[rows]
         known = sorted(set(values.tolist()))

@@ -38,6 +38,9 @@ ROLES: Mapping[str, str] = _QUESTIONS["roles"]
 """The questions about what a column is for, by setting; each must be answered."""
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\S+)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}", re.ASCII)
+_CODE = re.compile(r"0\d", re.ASCII)
+"""How a code of digits may begin, such as a zip code; no program writes a number so."""
+
 _FEW = 8
 
 
@@ -141,13 +144,13 @@ def answered(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 def _check_names(table: Table, roles: Sequence[tuple[str, str | None]]) -> None:
-    noted, known = Noted(), ", ".join(table.names)
+    noted = Noted()
     for name, count in Counter(table.names).items():
         if count > 1:
             noted.note(ConfigError(f"{table.path} has the column {name!r} twice; rename one"))
     for setting, given in roles:
         if given is not None and given not in table.names:
-            why = f"{table.path} has no such column; its columns are {known}"
+            why = f"{table.path} has no such column; its columns are {table.listed}"
             noted.note(ConfigError(f"{setting} = {given}: {why}"))
     noted.refuse()
 
@@ -163,7 +166,7 @@ def _seen(table: Table, name: str, *, names_somebody: bool) -> SeenColumn:
         kind = "truths"
     elif there and all(map(_DATE.fullmatch, there)):
         kind = "dates"
-    elif np.isnan(table.numbers(name)[~gaps]).any():
+    elif np.isnan(table.numbers(name)[~gaps]).any() or any(map(_CODE.match, there)):
         kind = "strings"
     strings = () if names_somebody or kind != "strings" else there
     return SeenColumn(name, kind, int(gaps.sum()), strings)
