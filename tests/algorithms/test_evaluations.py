@@ -27,12 +27,13 @@ from benchmarks.evaluation_coverage import KINDS, RANGE, asked, more_coverage, r
 from fedldp.algorithms.answers import Answer, as_metrics
 from fedldp.algorithms.evaluation import OfClasses, against_the_rest
 from fedldp.algorithms.evaluation_of_numbers import MANY_BANDS, PIECES, OfNumbers
-from fedldp.algorithms.people import needs_of
 from fedldp.algorithms.problem import Problem
 from fedldp.cli import app
 from fedldp.core.errors import ConfigError
+from fedldp.core.kinds import FORESEEN
 from fedldp.data.label_range import STEPS, centred
 from fedldp.protocol.roles import HALF_WIDTH, PRIVATELY
+from fedldp.reporting import words
 from fedldp.reporting.card import write_card
 from fedldp.reporting.html import page
 from fedldp.reporting.scores import Band, calibrations_of
@@ -268,6 +269,11 @@ def test_a_run_evaluates_its_model_for_numbers(channel: str) -> None:
         half = metrics[PRIVATELY + name + HALF_WIDTH]
         assert abs(metrics[PRIVATELY + name] - truth) < 1.3 * half, name
         assert half < 2, name
+    (note,) = FORESEEN.among(result.privacy.warnings)
+    foreseen = dict(zip(note.values["told"], note.values["halves"], strict=True))
+    of_error = "mean absolute error"
+    half = metrics[PRIVATELY + of_error + HALF_WIDTH]
+    assert foreseen[of_error] == pytest.approx(half, rel=0.25)
     (name,) = [
         each for each in metrics if each.startswith(PRIVATELY + "R2") and HALF_WIDTH not in each
     ]
@@ -332,13 +338,50 @@ def test_shares_that_are_asked_for_are_told_of_each_client_too() -> None:
         assert share is not None
         assert abs(share - parts[client][1].mean()) < 1.5 * half < 0.15
     many = config_of(channel="named", num_clients=60, evaluation_share=0.3)
-    assert needs_of(many, "named") == "sum"
+    assert many.composition.estimate.needs == "sum"
 
 
 def test_a_client_whose_positives_the_noise_hides_is_not_seen() -> None:
     data = fedldp.Dataset.from_clients(uneven(900))
     result = fedldp.run(config_of(channel="named", rounds=4, epsilon=0.3), dataset=data)
     assert {value for value, _ in clients(result, "AUC").values()} == {None}
+
+
+@pytest.mark.parametrize("classes", [2, 3, 1])
+@pytest.mark.parametrize("channel", ["named", "sum", "central"])
+def test_what_an_evaluation_will_tell_is_said_before_anybody_is_asked(
+    classes: int, channel: str
+) -> None:
+    """By what is public: what will not be seen, too, such as R2 of 2,000 people at epsilon 0.6."""
+    more = {"label_range": [0.0, 60.0]} if classes == 1 else {}
+    main = {1: "R2", 2: "AUC", 3: "accuracy"}[classes]
+    halves = []
+    for people in (60, 2_000, 200_000):
+        problem = Problem((6,), classes, people, None, 3, people=people)
+        made = config_of(channel=channel, epsilon=1.0, evaluation_share=0.1, **more)
+        (note,) = FORESEEN.among(plan(made, problem).privacy.warnings)
+        told = dict(zip(note.values["told"], note.values["halves"], strict=True))
+        halves.append(told.get(main, np.inf))
+        assert (main in note.values["hidden"]) == (main not in told)
+        assert f"about {people:,} people" in words.line(note)
+    assert halves[0] == np.inf
+    assert halves[2] < halves[1] / 10 or halves[1] == np.inf
+    assert halves[2] < 0.05
+    if classes == 1:
+        assert halves[1] == np.inf
+
+
+@pytest.mark.parametrize("classes", [2, 1])
+def test_rare_classes_and_numbers_close_together_are_foreseen_to_tell_less(classes: int) -> None:
+    problem = Problem((6,), classes, 20_000, None, 3, people=20_000)
+    halves = []
+    for rare in (0.5, 0.1):
+        more: dict[str, Any] = {"class_shares": [1 - rare, rare]}
+        if classes == 1:
+            more = {"label_range": [0.0, 60.0], "label_typical": 60 * rare}
+        (note,) = FORESEEN.among(plan(config_of(**more), problem).privacy.warnings)
+        halves.append(note.values["halves"][0])
+    assert halves[1] > 1.5 * halves[0]
 
 
 def test_three_classes_and_numbers_are_evaluated_at_the_price_of_a_share() -> None:

@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,109 +62,98 @@ RANGES = (
 """The settings of ``InRange``."""
 
 
-class Chart(Protocol):
-    """Public linear coordinates for what clients send, if these are not the model's weights."""
+@dataclass(frozen=True, kw_only=True)
+class Chart(ABC):
+    """Public linear coordinates for what clients send, if these are not the model's weights.
 
-    def bound_to(self, layout: Layout) -> Chart:
+    Attributes:
+        layout: the model's parameters; None until the chart is bound to a model.
+    """
+
+    layout: Layout | None = None
+
+    def bound_to(self, layout: Layout) -> Self:
         """Return this chart for a model whose parameters have this layout."""
-        ...
+        return replace(self, layout=layout)
 
     @property
+    def whole(self) -> Layout:
+        """The model's parameters."""
+        assert self.layout is not None
+        return self.layout
+
+    @property
+    def model(self) -> LinearModel:
+        """The model, which must be linear."""
+        return LinearModel.of(self.whole)
+
+    @property
+    @abstractmethod
     def size(self) -> int:
         """The number of coordinates."""
-        ...
 
+    @abstractmethod
     def apply(self, rows: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return the coordinates of what clients send, shape (n, ``size``), row by row."""
-        ...
 
+    @abstractmethod
     def restore(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the weights, or their change, with these coordinates, shape (d,)."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class InContrasts:
-    """A linear model in contrasts between k classes: k - 1 numbers replace k, with the same norm.
-
-    Attributes:
-        model: the model; None until the chart is bound to one.
-    """
-
-    model: LinearModel | None = None
-
-    def bound_to(self, layout: Layout) -> InContrasts:
-        """Return this chart for a linear model."""
-        return InContrasts(model=LinearModel.of(layout))
+class InContrasts(Chart):
+    """Contrasts between a linear model's k classes: k - 1 numbers replace k, of the same norm."""
 
     @property
     def size(self) -> int:
         """The number of coordinates."""
-        return self._model.contrasts
+        return self.model.contrasts
 
     def apply(self, rows: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return the contrasts of weights, or of their change; see ``Chart``."""
-        return self._model.in_contrasts(rows).reshape(len(rows), -1)
+        return self.model.in_contrasts(rows).reshape(len(rows), -1)
 
     def restore(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the weights with these contrasts; see ``Chart``."""
-        return self._model.weights(mean.reshape(-1, self._model.inputs))
-
-    @property
-    def _model(self) -> LinearModel:
-        assert self.model is not None
-        return self.model
+        return self.model.weights(mean.reshape(-1, self.model.inputs))
 
 
 @dataclass(frozen=True, kw_only=True)
-class InLabels:
+class InLabels(Chart):
     """One class's weights, from a linear model's weights minus their mean over the classes.
 
     The chosen class is the one whose weights have the largest norm; ties go to the first class. If
     all of a client's examples have the same label, the chosen class is that label, and the weights
     of this class determine the client's whole solution.
-
-    Attributes:
-        model: the model; None until the chart is bound to one.
     """
-
-    model: LinearModel | None = None
-
-    def bound_to(self, layout: Layout) -> InLabels:
-        """Return this chart for a linear model."""
-        return InLabels(model=LinearModel.of(layout))
 
     @property
     def labels(self) -> int:
         """The number of classes; each class has one block of coordinates."""
-        return self._model.classes
+        return self.model.classes
 
     @property
     def size(self) -> int:
         """The number of coordinates."""
-        return self._model.classes * self._model.inputs
+        return self.model.classes * self.model.inputs
 
     def apply(self, rows: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return coordinates that are zero except for one class; see ``Chart``."""
-        weights = self._model.by_class(rows)
+        weights = self.model.by_class(rows)
         weights -= weights.mean(1, keepdims=True)
         own = longest_blocks(weights)
-        weights[np.arange(self._model.classes) != own[:, None]] = 0
+        weights[np.arange(self.model.classes) != own[:, None]] = 0
         return weights.reshape(len(rows), -1)
 
     def restore(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the weights, minus their mean over the classes; see ``Chart``."""
-        found = mean.reshape(self._model.classes, -1)
-        return self._model.of_classes(found - found.mean(0))
-
-    @property
-    def _model(self) -> LinearModel:
-        assert self.model is not None
-        return self.model
+        found = mean.reshape(self.model.classes, -1)
+        return self.model.of_classes(found - found.mean(0))
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfStatistics:
+class OfStatistics(Chart):
     """Statistics, not weights; the server computes the weights from the mean of the statistics.
 
     The server's ridge regression on the mean of noisy reports is post-processing, so it costs no
@@ -172,15 +161,9 @@ class OfStatistics:
 
     Attributes:
         ridge: the regression's ridge; positive.
-        model: the model; None until the chart is bound to one.
     """
 
     ridge: float
-    model: LinearModel | None = None
-
-    def bound_to(self, layout: Layout) -> OfStatistics:
-        """Return this chart for a linear model."""
-        return replace(self, model=LinearModel.of(layout))
 
     @property
     def size(self) -> int:
@@ -197,7 +180,6 @@ class OfStatistics:
 
     @property
     def _statistics(self) -> Statistics:
-        assert self.model is not None
         return Statistics(self.model)
 
 

@@ -51,6 +51,7 @@ from fedldp.algorithms.composition import (
 )
 from fedldp.algorithms.evaluation import LOOK_SHARE, OfClasses, split
 from fedldp.algorithms.evaluation_of_numbers import OfNumbers
+from fedldp.algorithms.foreseen import foreseen
 from fedldp.algorithms.participation import All, Participation, most_rounds, participation_of
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
@@ -78,6 +79,7 @@ from fedldp.core.kinds import (
     CLASS_COUNT_ROUNDS,
     CLASSES_FROM_ROWS,
     COUNT_NOISE,
+    FORESEEN,
     PRIVATE_SUMS,
     STAGE,
 )
@@ -116,7 +118,6 @@ from fedldp.training.questions import (
     Crossed,
     Labels,
     Question,
-    Table,
 )
 
 if TYPE_CHECKING:
@@ -336,6 +337,7 @@ def _first_set(settings: Settings, names: Sequence[str]) -> str:
 def questions_of(settings: Settings, problem: Problem) -> tuple[tuple[range, Question], ...]:
     """Return what all people are asked instead of giving gradients, with the rounds."""
     classes, kind = problem.num_classes, evaluation_of(settings, problem)
+    tables = [asked.table for asked in asked_tables(settings, problem)]
     by_group = [Crossed(group, table) for _, group in groups_of(settings, problem)
                 for table in kind.of_group]  # fmt: skip
     found = (
@@ -343,7 +345,7 @@ def questions_of(settings: Settings, problem: Problem) -> tuple[tuple[range, Que
             range(1, 1 + settings.class_count_rounds),
             Question((Labels(classes),), norm_of(settings)),
         ),
-        (rounds_of(settings, "ask"), Question(tables_of(settings, problem))),
+        (rounds_of(settings, "ask"), Question(tables)),
         (rounds_of(settings, "look"), Question(kind.look)),
         (rounds_of(settings, "question"), Question((*kind.tables, *by_group))),
     )
@@ -357,11 +359,6 @@ def evaluation_of(settings: Settings, problem: Problem) -> OfClasses | OfNumbers
     within = settings.columns.label_range
     assert within is not None
     return OfNumbers(within)
-
-
-def tables_of(settings: Settings, problem: Problem) -> list[Table]:
-    """Return the tables that a run asks for which trains nothing."""
-    return [asked.table for asked in asked_tables(settings, problem)]
 
 
 def votes_of(settings: Settings) -> Question:
@@ -464,23 +461,21 @@ class PersonRelease(Release):
     """A noisy sum over people, whose event is stated for one person.
 
     Attributes:
-        of_rows: whether single rows are protected, because the data do not say which rows belong to
-            the same person.
-        people: the total number of people across all clients; public.
-        sampled: the probability that a step samples a given person.
+        settings: the preset's settings.
         problem: the public facts about the data.
-        unmeasured: the places of the columns that keep their declared scale; see ``Measured.of``.
         mechanisms: the mechanism of each stage, with the stage's rounds, if there are several
             stages. They have the same modulus, so that all rounds' reports are equally long.
     """
 
     bound: OfPeople
-    of_rows: bool
-    people: int
-    sampled: float
+    settings: Settings
     problem: Problem
-    unmeasured: tuple[int, ...] = ()
     mechanisms: tuple[tuple[Stage, Mechanism], ...] = ()
+
+    @property
+    def people(self) -> int:
+        """The total number of people across all clients; public."""
+        return people_of(self.settings, self.problem)
 
     def at(self, round: int) -> PersonRelease:
         """Return the release of a round, with the mechanism of its stage; see ``Release.at``.
@@ -501,10 +496,10 @@ class PersonRelease(Release):
         of_one = super().event()
         if isinstance(of_one, InClear):  # the server adds the noise
             return of_one
-        if self.sampled < 1:
+        if (taken := rate_of(self.settings)) < 1:
             assert isinstance(self.mechanism, IntegerGaussian)
-            of_one = of_samples(self.mechanism, self.coordinates, self.sampled)
-        return of_people(of_one, self.of_rows)
+            of_one = of_samples(self.mechanism, self.coordinates, taken)
+        return of_people(of_one, self.problem.people is None)
 
 
 def of_people(of_one: Event, of_rows: bool) -> Event:
@@ -531,15 +526,8 @@ def sums_of_people(
         mechanism=mechanism,
         size=release.size,
         sends=SUMS,
-        of_rows=problem.people is None,
-        people=people,
-        sampled=rate_of(settings),
+        settings=settings,
         problem=problem,
-        unmeasured=tuple(
-            place
-            for place, name in enumerate(problem.features or ())
-            if name in settings.columns.folds
-        ),
         mechanisms=tuple(
             (stage, calibration.noise(size, people=people, stage=stage))
             for stage in stages
@@ -574,18 +562,11 @@ def _last_digit(people: int) -> int:
     return int(10 ** max(1, len(str(people)) - 2))
 
 
-def needs_of(settings: Settings, channel: str) -> Needs:
-    """Return what the server needs of the reports: with any server, figures are told by client.
-
-    With more than ``_MOST_CLIENTS`` clients they would hardly be read, and little would be seen.
-    """
-    asks = bool(settings.ask or rounds_of(settings, "question"))
-    few = settings.num_clients <= _MOST_CLIENTS
-    return "sender" if asks and few and channel == "named" else "sum"
-
-
 _MOST_CLIENTS = 50
-"""With at most this many clients, figures are told of each."""
+"""With any server and at most this many clients, figures are told of each.
+
+With more clients they would hardly be read, and little would be seen.
+"""
 
 
 def largest_number(settings: Settings) -> int:
@@ -601,21 +582,30 @@ class MeanOfPeople:
 
     Attributes:
         release: the release of the reports.
-        clients: the agreed number of clients in a round. A trusted server divides by this number
-            wherever dividing by the number of clients that answered would reveal the latter.
-        settings: the preset's settings.
         noise: returns a trusted server's noise for a sum with a given number of coordinates, in a
             given round.
-        needs: "sender" if figures are also told of each client; see ``needs_of``.
+        needs: "sender" if figures are also told of each client; see ``_MOST_CLIENTS``.
     """
 
     gives: ClassVar[Send] = "update"
 
     needs: Needs
     release: PersonRelease
-    clients: int
-    settings: Settings
     noise: Callable[[int, int], IntegerGaussian] | None
+
+    @property
+    def settings(self) -> Settings:
+        """The preset's settings."""
+        return self.release.settings
+
+    @property
+    def clients(self) -> int:
+        """The agreed number of clients in a round.
+
+        A trusted server divides by this number wherever dividing by the number of clients that
+        answered would reveal the latter.
+        """
+        return self.settings.round_size
 
     @property
     def asks(self) -> bool:
@@ -666,7 +656,9 @@ class MeanOfPeople:
             votes = votes_of(self.settings)
             unit, first = self.settings.num_clients / votes.norm * once, state.weights.size
             counts = mean[first : first + votes.cells] * unit
-            answers = self._voted(counts, deviation * unit)
+            noise = deviation * unit
+            accuracy = mean_of(np.array([0.0, 1.0]), counts, noise)
+            answers = as_metrics([Answer.of(SCORE, *accuracy, seen=is_seen(counts, noise))])
         return Estimated(values=self.release.bound.restore(mean, state, factor), metrics=answers)
 
     def _is_plausible(self, counts: NDArray[np.float64], noise: float, tables: int) -> bool:
@@ -706,12 +698,6 @@ class MeanOfPeople:
         asked = self.release.people * self.settings.sample_rate
         return Estimated(values=None, metrics=found.metrics(asked), arrays=arrays)
 
-    @staticmethod
-    def _voted(counts: NDArray[np.float64], noise: float) -> Metrics:
-        """Return the accuracy on held-out people, from those who are wrong and those right."""
-        accuracy = mean_of(np.array([0.0, 1.0]), counts, noise)
-        return as_metrics([Answer.of(SCORE, *accuracy, seen=is_seen(counts, noise))])
-
     def _by_client(self, reports: Sequence[Report], state: State) -> dict[int, NDArray[np.float64]]:
         """Return each client's own noisy sum, in grid steps.
 
@@ -733,20 +719,18 @@ class MeanOfPeople:
         Of each client, only the classes' shares are told.
         """
         asked = asked_tables(self.settings, self.release.problem)
-        parts = split(counts, [each.table for each in asked])
-        answers = [
-            answer
-            for each, part in zip(asked, parts, strict=True)
-            for answer in each.answers(part, noise)
-        ]
-        for client, (found, of_one) in own.items():
-            parts = split(found, [each.table for each in asked])
-            answers += [
-                replace(answer, name=f"{answer.name}, client {client}")
-                for each, part in zip(asked, parts, strict=True)
-                if isinstance(each.table, Labels)
-                for answer in each.answers(part, of_one)
+        tables = [each.table for each in asked]
+
+        def figures(found: NDArray[np.float64], deviation: float, *, whole: bool) -> list[Answer]:
+            return [
+                answer
+                for each, part in zip(asked, split(found, tables), strict=True)
+                if whole or isinstance(each.table, Labels)
+                for answer in each.answers(part, deviation)
             ]
+
+        answers = figures(counts, noise, whole=True)
+        answers += _of_each(own, partial(figures, whole=False))
         return Estimated(values=None, metrics=as_metrics(answers))
 
     def _looked(self, counts: NDArray[np.float64], noise: float, state: State) -> Estimated:
@@ -758,7 +742,8 @@ class MeanOfPeople:
         looked, asked = (question for _, question in every[-2:])
         tables = len(asked.tables) / len(looked.tables)
         later = noise * math.sqrt(tables * LOOK_SHARE / (1 - LOOK_SHARE))
-        edges = self._evaluation.edges(counts, noise, self.release.people, later, shares)
+        kind = evaluation_of(self.settings, self.release.problem)
+        edges = kind.edges(counts, noise, self.release.people, later, shares)
         arrays = {_LOOK: counts, _LOOK_NOISE: np.array([noise]), EDGES: edges}
         return Estimated(values=None, arrays=arrays)
 
@@ -767,7 +752,8 @@ class MeanOfPeople:
     ) -> Estimated:
         """Return the figures of the model, of all people, by group, and of each client."""
         edges = state.arrays[EDGES].astype(np.float64)
-        of_look, kind = float(state.arrays[_LOOK_NOISE][0]), self._evaluation
+        of_look = float(state.arrays[_LOOK_NOISE][0])
+        kind = evaluation_of(self.settings, self.release.problem)
         cells = sum(table.cells for table in kind.tables)
 
         def figures(found: NDArray[np.float64], deviation: float) -> list[Answer]:
@@ -783,17 +769,8 @@ class MeanOfPeople:
             # The last group is that of people without any of these categories.
             for name, found in zip(names, np.hstack(parts), strict=False):
                 answers += kind.figures_of_group(name, found, edges, noise)
-        for client, told in own.items():
-            answers += [
-                replace(answer, name=f"{answer.name}, client {client}")
-                for answer in figures(*told)
-                if answer.name in kind.of_client
-            ]
+        answers += _of_each(own, figures, kind.of_client)
         return Estimated(values=None, metrics=as_metrics(answers))
-
-    @property
-    def _evaluation(self) -> OfClasses | OfNumbers:
-        return evaluation_of(self.settings, self.release.problem)
 
     def noisy_mean(
         self, state: State, reports: Incoming, draw: Draw
@@ -825,7 +802,9 @@ class MeanOfPeople:
         columns = state.weights.size // classes - 1
         unit /= self._times_answered(mean[:classes] * unit) if classes > 1 else 1
         told = mean[: classes + 2 * columns] * unit
-        found = Measured.of(told, deviation * unit, classes, self.release.unmeasured)
+        names, folds = self.release.problem.features or (), self.settings.columns.folds
+        kept = [place for place, name in enumerate(names) if name in folds]
+        found = Measured.of(told, deviation * unit, classes, kept)
         arrays = found.arrays(otherwise=self._shares)
         metrics = found.shares.metrics(people, self.settings.columns.label_range)
         if not found.shares.seen:
@@ -845,40 +824,54 @@ class MeanOfPeople:
         return Estimated(values=factor * step)
 
 
-def _noise_of_shares(
+def _of_each(
+    own: Parts, figures: Callable[..., list[Answer]], names: Sequence[str] | None = None
+) -> list[Answer]:
+    """Return the figures of each client, with its number, and of these names if any are given."""
+    return [
+        replace(answer, name=f"{answer.name}, client {client}")
+        for client, told in own.items()
+        for answer in figures(*told)
+        if names is None or answer.name in names
+    ]
+
+
+def _noise_of_answers(
     settings: Settings, calibration: PerPersonRun, problem: Problem
 ) -> tuple[Caveat, ...]:
-    """Return how far noise moves class shares that are counted; this is public before the run."""
-    counted = settings.class_count_rounds
-    if settings.ask:
-        return _noise_of_counts(settings, calibration, problem)
-    if (not counted and not settings.measure_share) or problem.num_classes == 1:
-        return ()
+    """Return how far noise moves what people answer, and what it hides: public before the run."""
+    people, classes = people_of(settings, problem), problem.num_classes
     size = sum_size(settings, settings.layout(problem).size, problem)
-    norm = math.isqrt(norm_of(settings)) if counted else BLOCK
     reports = 1 if calibration.channel == "central" else settings.round_size
-    deviation = math.sqrt(reports * float(calibration.noise(size).variance(np.zeros(1))[0]))
-    asked = people_of(settings, problem) * settings.sample_rate
-    asked *= settings.round_size / settings.num_clients * math.sqrt(max(1, counted))
-    noise = deviation / norm / asked
-    return (CLASS_COUNT_NOISE(half_width=TWO_SIDED * noise, least=SEEN * noise),)
 
+    def noise_at(round: int, norm: int) -> float:
+        variance = calibration.noise_at(size, round).variance(np.zeros(1))[0]
+        return math.sqrt(reports * float(variance)) / norm
 
-def _noise_of_counts(
-    settings: Settings, calibration: PerPersonRun, problem: Problem
-) -> tuple[Caveat, ...]:
-    """Return how far noise moves the counts of each round that asks, and what rows told already."""
-    size = sum_size(settings, settings.layout(problem).size, problem)
     found = list[Caveat]()
     listed = settings.classes is not None or not problem.counted_in_private
     if SHARES_OF_CLASSES in settings.ask and not listed:
-        found.append(CLASSES_FROM_ROWS(classes=problem.num_classes))
-    reports = 1 if calibration.channel == "central" else settings.round_size
+        found.append(CLASSES_FROM_ROWS(classes=classes))
+    counted = settings.class_count_rounds
+    if (counted or settings.measure_share) and classes > 1:
+        asked = people * settings.sample_rate * settings.round_size / settings.num_clients
+        noise = noise_at(1, math.isqrt(norm_of(settings)) if counted else BLOCK)
+        noise /= asked * math.sqrt(max(1, counted))
+        found.append(CLASS_COUNT_NOISE(half_width=TWO_SIDED * noise, least=SEEN * noise))
+    noises = list[float]()
     for rounds, question in questions_of(settings, problem):
-        variance = calibration.noise_at(size, rounds[0]).variance(np.zeros(1))[0]
-        half = TWO_SIDED * math.sqrt(reports * float(variance)) / question.norm
-        people = people_of(settings, problem)
-        found.append(COUNT_NOISE(round=rounds[0], half_width=half, of=people))
+        noises.append(noise_at(rounds[0], question.norm))
+        if settings.ask:
+            half = TWO_SIDED * noises[-1]
+            found.append(COUNT_NOISE(round=rounds[0], half_width=half, of=people))
+    if rounds_of(settings, "look"):
+        declared = any(getattr(settings, name) is not None for name in _STARTS)
+        shares = shares_of(settings, classes) if declared else None
+        figures = foreseen(evaluation_of(settings, problem), people, noises[-2:], shares)
+        told = {each.name: each.half_width for each in figures if each.value is not None}
+        hidden = tuple(each.name for each in figures if each.value is None)
+        halves = tuple(told.values())
+        found.append(FORESEEN(of=people, told=tuple(told), halves=halves, hidden=hidden))
     return tuple(found)
 
 
@@ -928,52 +921,55 @@ class PerPersonRun(Calibration):
     channel: str
 
     def __post_init__(self) -> None:
-        if self.settings.delta < LEAST_FOR_MU:
-            raise ConfigError(f"delta = {self.settings.delta:g}: give at least {LEAST_FOR_MU:g}")
-        steps = self.settings.steps_per_round
-        if steps > 1 and self.channel != "named":
-            raise ConfigError(
-                f"steps_per_round = {steps} and channel = {self.channel}: a site adds all of a "
-                "step's noise itself only with channel = named; set channel = named, or "
-                "steps_per_round = 1"
-            )
-        if steps > 1 and self.settings.held_out_people:
-            raise ConfigError(
-                f"steps_per_round = {steps} and held_out_people = "
-                f"{self.settings.held_out_people:g}: a site then sends weights, which cannot "
-                "carry votes; set steps_per_round = 1, or held_out_people = 0"
-            )
-        sites, rate = self.settings.persons_at_sites, self.settings.sample_rate
-        for name in ("client_budget", "person_budget"):
-            if rate < 1 and getattr(self.settings, name) is not None:
-                raise ConfigError(
-                    f"sample_rate = {rate:g} and {name}: a ledger cannot charge for sums over "
-                    f"sampled people; set sample_rate = 1, or leave {name} out"
+        settings, channel = self.settings, self.channel
+        if settings.delta < LEAST_FOR_MU:
+            raise ConfigError(f"delta = {settings.delta:g}: give at least {LEAST_FOR_MU:g}")
+        steps, rate = settings.steps_per_round, settings.sample_rate
+        counted, held = settings.class_count_rounds, settings.held_out_people
+        together: dict[tuple[str, ...], tuple[object, str]] = {
+            ("steps_per_round", "channel"): (
+                steps > 1 and channel != "named",
+                "a site adds all of a step's noise itself only with channel = named; set channel = "
+                "named, or steps_per_round = 1",
+            ),
+            ("steps_per_round", "held_out_people"): (
+                steps > 1 and held,
+                "a site then sends weights, which cannot carry votes; set steps_per_round = 1, or "
+                "held_out_people = 0",
+            ),
+            **{
+                ("sample_rate", name): (
+                    rate < 1 and getattr(settings, name) is not None,
+                    "a ledger cannot charge for sums over sampled people; set sample_rate = 1, or "
+                    f"leave {name} out",
                 )
-        if rate < 1 and sites > 1 and self.channel != "named":
-            raise ConfigError(
-                f"sample_rate = {rate:g}, persons_at_sites = {sites} and channel = {self.channel}: "
+                for name in ("client_budget", "person_budget")
+            },
+            ("sample_rate", "persons_at_sites", "channel"): (
+                rate < 1 and settings.persons_at_sites > 1 and channel != "named",
                 "a person may be sampled at several sites for one sum, and no gain from sampling "
-                "is proven for that; set sample_rate = 1, or channel = named"
-            )
-        counted = self.settings.class_count_rounds
-        if counted and steps > 1:
-            raise ConfigError(
-                f"class_count_rounds = {counted} and steps_per_round = {steps}: a site that takes "
-                "several steps by itself sends no counts; set steps_per_round = 1, or "
-                "class_count_rounds = 0"
-            )
-        if counted and self.settings.class_weights is not None:
-            raise ConfigError(
-                f"class_count_rounds = {counted} and class_weights: class weights are either given "
-                "or follow from counts; leave one of the two out"
-            )
-        if counted and counted >= self.settings.rounds:
-            raise ConfigError(
-                f"class_count_rounds = {counted}: none of rounds = {self.settings.rounds} would "
-                f"be left for training; give at most {self.settings.rounds - 1}"
-            )
-
+                "is proven for that; set sample_rate = 1, or channel = named",
+            ),
+            ("class_count_rounds", "steps_per_round"): (
+                counted and steps > 1,
+                "a site that takes several steps by itself sends no counts; set steps_per_round = "
+                "1, or class_count_rounds = 0",
+            ),
+            ("class_count_rounds", "class_weights"): (
+                counted and settings.class_weights is not None,
+                "class weights are either given or follow from counts; leave one of the two out",
+            ),
+            ("class_count_rounds",): (
+                counted and counted >= settings.rounds,
+                f"none of rounds = {settings.rounds} would be left for training; give at most "
+                f"{settings.rounds - 1}",
+            ),
+        }
+        for names, (wrong, why) in together.items():
+            if wrong:
+                *others, last = (f"{name} = {getattr(settings, name)}" for name in names)
+                told = f"{', '.join(others)} and {last}" if others else last
+                raise ConfigError(f"{told}: {why}")
         self._check_stages()
 
     def _check_stages(self) -> None:
@@ -995,15 +991,9 @@ class PerPersonRun(Calibration):
             )
         given = _first_set(settings, ("ask", *_OF_TRAINING, "evaluation_share"))
         for_training = bool(_first_set(settings, _OF_TRAINING))
+        of_model = (*_OF_TRAINING, "evaluation_share", "class_shares")
         together = {
-            **{
-                name: settings.ask and getattr(settings, name)
-                for name in (
-                    *_OF_TRAINING,
-                    "evaluation_share",
-                    "class_shares",
-                )
-            },
+            **{name: settings.ask and getattr(settings, name) for name in of_model},
             "class_count_rounds": (for_training or settings.ask) and settings.class_count_rounds,
             "class_weights": for_training and settings.class_weights,
             "held_out_people": settings.held_out_people,
@@ -1129,40 +1119,29 @@ def sums_over_people(settings: Settings, unused: Mapping[str, str] | None = None
     of_sgd = dict.fromkeys(
         ("local_epochs", "batch_size"), "each person gives one gradient in a step"
     )
-    return Composition(
-        local=PersonSteps(settings=settings, calibration=calibration),
-        calibration=calibration,
-        participation=turns,
-        channel=channel,
-        averaged=0.5,
-        unused={**of_sgd, **(unused or {})},
-        uses=frozenset({"untrusted_clients"} if channel.kind == "sum" else ()),
-        **parts_of_people(settings, calibration),
-    )
-
-
-def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, Any]:
-    """Return the parts that decide what clients send and what the server computes from it."""
-    known: dict[str, Any] = {}
+    given: dict[str, Any] = {
+        "local": PersonSteps(settings=settings, calibration=calibration),
+        "calibration": calibration,
+        "participation": turns,
+        "channel": channel,
+        "averaged": 0.5,
+        "unused": {**of_sgd, **(unused or {})},
+        "uses": frozenset({"untrusted_clients"} if channel.kind == "sum" else ()),
+    }
     if any(getattr(settings, name) is not None for name in _STARTS):
         shares = shares_of(settings, len(settings.class_shares or [1]))
-        known = {"start": partial(start_at, shares)}
+        given["start"] = partial(start_at, shares)
     if settings.steps_per_round > 1:
-        return {**known, "estimate": WeightedMean()}
+        return Composition(**given, estimate=WeightedMean())
 
-    stages = stages_of(settings)
-
-    needs = needs_of(settings, calibration.channel)
+    stages, few = stages_of(settings), settings.num_clients <= _MOST_CLIENTS
+    asks = bool(settings.ask or rounds_of(settings, "question"))
+    needs: Needs = "sender" if asks and few and channel.kind == "named" else "sum"
+    noise_at = calibration.noise_at if channel.kind == "central" else None
 
     def estimate(release: Release) -> MeanOfPeople:
         assert isinstance(release, PersonRelease)
-        return MeanOfPeople(
-            needs=needs,
-            release=release,
-            clients=settings.round_size,
-            settings=settings,
-            noise=calibration.noise_at if calibration.channel == "central" else None,
-        )
+        return MeanOfPeople(needs=needs, release=release, noise=noise_at)
 
     def downlink(size: int, problem: Problem, round: int) -> Event:
         coordinates = sum_size(settings, size, problem)
@@ -1172,37 +1151,26 @@ def parts_of_people(settings: Settings, calibration: PerPersonRun) -> dict[str, 
             of_one = of_samples(noise, coordinates, taken)
         return of_people(of_one, problem.people is None)
 
-    counted = settings.class_count_rounds
-    notes: tuple[Caveat, ...] = ()
-    if counted:
+    notes = list[Caveat]()
+    if counted := settings.class_count_rounds:
         everybody = settings.round_size == settings.num_clients
-        notes = (CLASS_COUNT_ROUNDS(counted=counted, of=settings.rounds, everybody=everybody),)
-    asked: dict[str, Any] = {}
+        notes = [CLASS_COUNT_ROUNDS(counted=counted, of=settings.rounds, everybody=everybody)]
     if len(stages) > 1 or settings.ask:
-        asked = {
-            "stages": tuple(stage.rounds for stage in stages),
-            "trained": rounds_of(settings, "train"),
-        }
-        notes += tuple(
-            STAGE(
-                sums=stage.kind,
-                first=stage.rounds[0],
-                last=stage.rounds[-1],
-                share=str(stage.share),
-            )
-            for stage in stages
-        )
+        given["stages"] = tuple(stage.rounds for stage in stages)
+        given["trained"] = rounds_of(settings, "train")
+        for stage in stages:
+            first, last, share = stage.rounds[0], stage.rounds[-1], str(stage.share)
+            notes.append(STAGE(sums=stage.kind, first=first, last=last, share=share))
     if settings.measure_share:
-        asked["model_of"] = to_table_weights
-    return {
-        **known,
-        **asked,
-        "notes": notes,
-        "notes_on": partial(_noise_of_shares, settings, calibration),
-        "arrays": partial(_first_arrays, settings),
-        "told": public_in,
-        "bound": OfPeople(rate=settings.learning_rate),
-        "shaped": lambda release, problem: sums_of_people(release, settings, problem, calibration),
-        "estimate": EstimateBy(make=estimate, needs=needs, setting="the sum over people"),
-        "downlink": downlink if calibration.channel == "central" else None,
-    }
+        given["model_of"] = to_table_weights
+    return Composition(
+        **given,
+        notes=tuple(notes),
+        notes_on=partial(_noise_of_answers, settings, calibration),
+        arrays=partial(_first_arrays, settings),
+        told=public_in,
+        bound=OfPeople(rate=settings.learning_rate),
+        shaped=lambda release, problem: sums_of_people(release, settings, problem, calibration),
+        estimate=EstimateBy(make=estimate, needs=needs, setting="the sum over people"),
+        downlink=None if noise_at is None else downlink,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -17,9 +17,7 @@ from fedldp.accounting.releases import ClientIndices
 from fedldp.algorithms.asking import asked_columns, reads_labels
 from fedldp.algorithms.participation import cohort_sizes
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.server_update import (
-    Optimizer,
-)
+from fedldp.algorithms.server_update import Optimizer
 from fedldp.algorithms.settings import (
     LARGEST_BATCH,
     ClientBudget,
@@ -47,9 +45,6 @@ from fedldp.data.label_range import LabelRange
 from fedldp.data.partition import parse_scheme
 from fedldp.ledgers.budget import Budget
 from fedldp.secure_sum.messages import Committees
-
-if TYPE_CHECKING:
-    pass
 
 ClassWeight = Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
 Range = Annotated[list[float], Field(min_length=2, max_length=2)]
@@ -351,7 +346,24 @@ class RunSettings(FrozenConfig):
             raise ConfigError(describe(error, cls.name(), cls.model_fields, nested)) from None
 
     @model_validator(mode="after")
-    def _check_data(self) -> Self:
+    def _check(self) -> Self:
+        self._check_data()
+        self._check_numbers()
+        if self.loss != "cross_entropy" and not is_address(self.loss):
+            raise ConfigError(f'loss = {self.loss}: choose cross_entropy or "module:function"')
+        if self.server_optimizer == "adam" and self.server_rate >= 1:
+            raise ConfigError(
+                f"server_rate = {self.server_rate:g}: with server_optimizer = adam every weight "
+                "moves by about this much in each round; give less than 1, such as 0.01"
+            )
+        # One client's own value is checked in the same way as a value for all clients.
+        own = {n: v.own for n in self.per_client if isinstance(v := getattr(self, n), ClientValue)}
+        if own:
+            self.changed(**own)
+        self._check_clients()
+        return self
+
+    def _check_data(self) -> None:
         fields = type(self).model_fields
 
         def given(names: tuple[str, ...]) -> list[str]:
@@ -382,8 +394,6 @@ class RunSettings(FrozenConfig):
                 f"{self.client_column} already names the client of each row; leave this out"
             )
         self.columns  # noqa: B018 (this refuses contradictory columns)
-        self._check_numbers()
-        return self
 
     def _check_numbers(self) -> None:
         """Refuse settings of labels that are numbers without a range, and divisions by class."""
@@ -412,31 +422,7 @@ class RunSettings(FrozenConfig):
                 "classes; choose iid, power-law:EXPONENT or drawn:N"
             )
 
-    @model_validator(mode="after")
-    def _check_training(self) -> Self:
-        if self.loss != "cross_entropy" and not is_address(self.loss):
-            raise ConfigError(f'loss = {self.loss}: choose cross_entropy or "module:function"')
-        return self
-
-    @model_validator(mode="after")
-    def _check_server(self) -> Self:
-        if self.server_optimizer == "adam" and self.server_rate >= 1:
-            raise ConfigError(
-                f"server_rate = {self.server_rate:g}: with server_optimizer = adam every weight "
-                "moves by about this much in each round; give less than 1, such as 0.01"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_own(self) -> Self:
-        """Check one client's own value in the same way as a value for all clients."""
-        own = {n: v.own for n in self.per_client if isinstance(v := getattr(self, n), ClientValue)}
-        if own:
-            self.changed(**own)
-        return self
-
-    @model_validator(mode="after")
-    def _check_clients(self) -> Self:
+    def _check_clients(self) -> None:
         parse_scheme(self.partition)
         if self.clients_per_round is not None and self.clients_per_round > self.num_clients:
             raise ConfigError(
@@ -449,7 +435,6 @@ class RunSettings(FrozenConfig):
                 f"untrusted_clients = {self.untrusted_clients}: a round has {self.fewest_in_round} "
                 f"participants; give at most {self.fewest_in_round - 1}, so that one can be trusted"
             )
-        return self
 
     def _check_committees(self) -> None:
         if self.committee is None:

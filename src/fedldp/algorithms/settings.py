@@ -93,7 +93,7 @@ class ClientBudget(FrozenConfig):
 
     def budget(self) -> Budget:
         """Return the ledger's budget."""
-        return Budget(self.kind, self.limit)
+        return Budget(**dict(self))
 
 
 class PersonBudget(ClientBudget):
@@ -104,10 +104,6 @@ class PersonBudget(ClientBudget):
         description="what the limit protects: person, or record if a system only distinguishes "
         "single records",
     )
-
-    def budget(self) -> Budget:
-        """Return the ledger's budget."""
-        return Budget(self.kind, self.limit, self.unit)
 
 
 @dataclass(frozen=True, kw_only=True)

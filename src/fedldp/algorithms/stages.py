@@ -136,16 +136,9 @@ def stages_of(settings: Any) -> tuple[Stage, ...]:
             f"training; give at least {sum(counts) + 1}"
         )
     counts.insert(1, settings.rounds - sum(counts))
-    ends = list(itertools.accumulate(counts, initial=1))
-    kinds: tuple[Kind, ...] = ("measure", "train", "intercept", "look", "question")
-    shares = (
-        measure, left, intercept, LOOK_SHARE * evaluation, (1 - LOOK_SHARE) * evaluation,
-    )  # fmt: skip
-    return tuple(
-        Stage(kind=kind, rounds=range(*rounds), share=share)
-        for kind, rounds, share in zip(kinds, itertools.pairwise(ends), shares, strict=True)
-        if range(*rounds)
-    )
+    kinds: tuple[Kind, ...] = ("measure", "train", "intercept")
+    shares = measure, left, intercept
+    return _consecutive(*zip(kinds, counts, shares, strict=False), *_evaluating(look, evaluation))
 
 
 def _asking(settings: Any) -> tuple[Stage, ...]:
@@ -156,17 +149,27 @@ def _asking(settings: Any) -> tuple[Stage, ...]:
             f"rounds = {settings.rounds} and ask = {settings.ask}: asking takes as many rounds as "
             f"there are questions; set rounds = {tables + evaluation}"
         )
-    share = Fraction(1, tables + evaluation // 2)
-    every = (
-        Stage(kind="ask", rounds=range(1, 1 + tables), share=share),
-        Stage(kind="look", rounds=range(1 + tables, tables + evaluation), share=LOOK_SHARE * share),
-        Stage(
-            kind="question",
-            rounds=range(tables + evaluation, 1 + tables + evaluation) if evaluation else range(0),
-            share=(1 - LOOK_SHARE) * share,
-        ),
+    look = evaluation // 2
+    share = Fraction(1, tables + look)
+    return _consecutive(("ask", tables, share), *_evaluating(look, share))
+
+
+_Part = tuple[Kind, int, Fraction]
+"""The kind of a stage, the number of its rounds, and its share."""
+
+
+def _evaluating(look: int, share: Fraction) -> tuple[_Part, _Part]:
+    return ("look", look, LOOK_SHARE * share), ("question", look, (1 - LOOK_SHARE) * share)
+
+
+def _consecutive(*parts: _Part) -> tuple[Stage, ...]:
+    """Return stages one after another, from round 1 on; without those that have no rounds."""
+    ends = itertools.accumulate((count for _, count, _ in parts), initial=1)
+    return tuple(
+        Stage(kind=kind, rounds=range(*rounds), share=share)
+        for (kind, count, share), rounds in zip(parts, itertools.pairwise(ends), strict=True)
+        if count
     )
-    return tuple(stage for stage in every if stage.rounds)
 
 
 def stage_at(stages: Sequence[Stage], round: int) -> Stage:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.algorithms.bounds import Chart
 from fedldp.algorithms.composition import Algorithm, EstimateBy, EstimateOf, FirstArrays, Sgd
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
@@ -20,7 +21,7 @@ from fedldp.algorithms.server_update import Estimate, Estimated, Sent
 from fedldp.core.errors import ConfigError
 from fedldp.models import HEAD, trained_of
 from fedldp.protocol.roles import Arrays, Draw, LocalUpdate, State, Tester
-from fedldp.protocol.wire import Incoming, Layout
+from fedldp.protocol.wire import Incoming
 
 if TYPE_CHECKING:
     import torch
@@ -120,23 +121,13 @@ class OwnHead(Sgd):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InBody:
-    """The change of all weights but those of the last layer, which does not change.
-
-    Attributes:
-        layout: the model's parameters; None until the chart is bound to a model.
-    """
-
-    layout: Layout | None = None
-
-    def bound_to(self, layout: Layout) -> InBody:
-        """Return this chart for a model."""
-        return InBody(layout=layout)
+class InBody(Chart):
+    """The change of all weights but those of the last layer, which does not change."""
 
     @property
     def size(self) -> int:
         """The number of coordinates."""
-        return self._whole.size - self._head
+        return self.whole.size - self._head
 
     def apply(self, rows: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return the change of the body's weights; see ``Chart``."""
@@ -147,11 +138,6 @@ class InBody:
         return np.concatenate([mean, np.zeros(self._head)])
 
     @property
-    def _whole(self) -> Layout:
-        assert self.layout is not None
-        return self.layout
-
-    @property
     def _head(self) -> int:
-        names = trained_of(self._whole.names, HEAD)
-        return sum(self._whole.sizes[-len(names) :])
+        names = trained_of(self.whole.names, HEAD)
+        return sum(self.whole.sizes[-len(names) :])

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.accountants import protects_in_training, real_arithmetic_only
 from fedldp.accounting.events import Event
-from fedldp.algorithms.bounds import Send
+from fedldp.algorithms.bounds import Chart, Send
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.people import MeanOfPeople
 from fedldp.algorithms.problem import Problem
@@ -49,7 +49,6 @@ from fedldp.protocol.server_loop import Evaluator, Loop, Transport
 from fedldp.protocol.wire import (
     Broadcast,
     Incoming,
-    Layout,
     RoundRequest,
     Sensitive,
     pack_request,
@@ -297,7 +296,7 @@ class AttackedClient:
             return _AllSums(of_people)
         bound = release.bound
         if bound.chart is not None:
-            bound = replace(bound, chart=_AsSent(self.sent_size))
+            bound = replace(bound, chart=_AsSent(size=self.sent_size))
         return self.config.composition.estimate(replace(release, bound=bound))
 
     @cached_property
@@ -406,13 +405,10 @@ class _AllSums:
 
 
 @dataclass(frozen=True)
-class _AsSent:
+class _AsSent(Chart):
     """A chart that leaves numbers sent in place of weights unchanged."""
 
-    size: int
-
-    def bound_to(self, layout: Layout) -> _AsSent:
-        return self
+    size: int = 0
 
     def apply(self, rows: NDArray[np.floating]) -> NDArray[np.floating]:
         return rows

@@ -77,6 +77,13 @@ _COMPUTED: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "not-above-mean": _as_far,
     "not-of-client": lambda of: {"about": about(of["unit"], of["adversary"])},
     "class-count-rounds": lambda of: {"share": f"{100 * of['counted'] / of['of']:.2g} %"},
+    "evaluation-foreseen": lambda of: {
+        "within": ", ".join(
+            f"{name} to within {half:.2g}"
+            for name, half in zip(of["told"], of["halves"], strict=True)
+        )
+        or "nothing",
+    },
     "stage": lambda of: {"part": _part(of["share"])},
 }
 """Values that templates show besides a fact's own."""
