@@ -947,8 +947,8 @@ class PerPersonRun(Calibration):
             },
             ("sample_rate", "persons_at_sites", "channel"): (
                 rate < 1 and settings.persons_at_sites > 1 and channel != "named",
-                "a person may be sampled at several sites for one sum, and no gain from sampling "
-                "is proven for that; set sample_rate = 1, or channel = named",
+                "a person may be sampled at several sites for one sum, so the noise could not be "
+                "smaller than without sampling; set sample_rate = 1, or channel = named",
             ),
             ("class_count_rounds", "steps_per_round"): (
                 counted and steps > 1,
