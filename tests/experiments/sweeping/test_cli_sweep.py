@@ -20,7 +20,7 @@ RUN_KEYS = ["settings", "seed", "accuracy", "loss", "epsilon", "unit", "adversar
             "stated_by", "idealised", "conditions", "guarantee", "seconds", "run_dir",
             "metrics"]  # fmt: skip
 METRICS = ["auc", "average_precision", "balanced_accuracy", "brier", "calibration_error",
-           "most_frequent"]  # fmt: skip
+           "most_frequent", "f1_macro", "client_accuracy", "worst_tenth_accuracy"]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
