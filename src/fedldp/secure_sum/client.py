@@ -198,19 +198,13 @@ class SecureSumClient:
         distinct |= {pair[KEY_BYTES:] for pair in table.values()}
         if len(distinct) < 2 * len(table):
             raise self._refusal("two public keys are the same")
-        self._check_certified(records)
+        roster = None if self._identity is None else self._identity.roster
+        for client, record in records.items():
+            if roster is not None and not roster.certifies(self.setup, self.round, client, record):
+                raise self._refusal(f"the roster does not certify the keys of client {client}")
         self._once("told", self._told)
         self._once("keys", keys)
         return table, self.setup.context(self._told, keys)
-
-    def _check_certified(self, records: dict[int, bytes]) -> None:
-        if self._identity is None:
-            return
-        roster = self._identity.roster
-        for client, record in records.items():
-            keys, signature = record[:KEYS_BYTES], record[KEYS_BYTES:]
-            if not roster.certifies(self.setup, self.round, client, keys, signature):
-                raise self._refusal(f"the roster does not certify the keys of client {client}")
 
     def _opened(
         self, table: dict[int, bytes], context: bytes, shares: bytes

@@ -14,7 +14,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from fedldp.core.errors import ConfigError, PrivacyError
-from fedldp.secure_sum.messages import IDENTITY_BYTES, LARGEST_CLIENT, SecureSum
+from fedldp.secure_sum.messages import IDENTITY_BYTES, KEYS_BYTES, LARGEST_CLIENT, SecureSum
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +49,9 @@ class Roster:
         """Return the roster with only these clients."""
         return replace(self, keys={c: key for c, key in self.keys.items() if c in clients})
 
-    def certifies(
-        self, setup: SecureSum, round: int, client: int, keys: bytes, signature: bytes
-    ) -> bool:
-        """Return whether ``client`` signed these keys for this round of the run."""
-        own = self.keys.get(client)
+    def certifies(self, setup: SecureSum, round: int, client: int, record: bytes) -> bool:
+        """Return whether a record has keys that ``client`` signed for this round of the run."""
+        own, keys, signature = self.keys.get(client), record[:KEYS_BYTES], record[KEYS_BYTES:]
         if own is None:
             return False
         try:

@@ -103,7 +103,9 @@ class SecureSumServer:
             # Such keys would make every other client refuse the round.
             if len(both) < 2 or both & taken or any(map(has_low_order, both)):
                 self.dropped["unfit keys"] += 1
-            elif not self._certified(client, record):
+            elif self.roster is not None and not self.roster.certifies(
+                self.setup, self.round, client, record
+            ):
                 self.dropped["uncertified"] += 1
             else:
                 found[client] = record
@@ -198,12 +200,6 @@ class SecureSumServer:
             f"round {self.round}: the shares of client {client} are wrong: there is no sum; go on "
             "with another round"
         )
-
-    def _certified(self, client: int, record: bytes) -> bool:
-        if self.roster is None:
-            return True
-        keys, signature = record[:KEYS_BYTES], record[KEYS_BYTES:]
-        return self.roster.certifies(self.setup, self.round, client, keys, signature)
 
     def _without_complaints(self, messages: Messages) -> Iterator[tuple[int | None, bytes]]:
         """Yield all messages except complaints, which are recorded in ``complaints``."""
