@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import statistics
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.proven import Proven, Together
 from fedldp.algorithms.config import RunConfig
+from fedldp.core.deferred import special
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.facts import Doubt, Fact, Unprotected
 from fedldp.core.kinds import CHOOSING, HELD_OUT, SCORES_RELEASED
@@ -286,6 +288,14 @@ def conditions_in_words(groups: Sequence[Group]) -> list[str]:
 def deviation_of(values: Sequence[float]) -> float | None:
     """Return the standard deviation over runs (n - 1); None for fewer than two values."""
     return statistics.stdev(values) if len(values) > 1 else None
+
+
+def half_width(values: Sequence[float]) -> float | None:
+    """Return half of the 95 % interval of a mean, by Student's t; None for fewer than two."""
+    deviation = deviation_of(values)
+    if deviation is None:
+        return None
+    return float(special.stdtrit(len(values) - 1, 0.975)) * (deviation / math.sqrt(len(values)))
 
 
 def plain(value: Any) -> Any:

@@ -8,7 +8,6 @@ difference between two runs on the same people is paired.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +25,7 @@ from fedldp.data.label_range import LabelRange
 from fedldp.data.people import as_numbers, count_of
 from fedldp.experiments.advising.plan import AdviceRequest
 from fedldp.experiments.runs import Row
+from fedldp.experiments.table import half_width
 from fedldp.reporting.scores import TestSet
 
 DRAWS = 200
@@ -79,13 +79,8 @@ class Estimate:
         """
         if not values or len(resampled) != len(values):
             return None
-        half = None
-        if len(values) > 1:
-            from scipy.special import stdtrit
-
-            error = statistics.stdev(values) / math.sqrt(len(values))
-            half = float(stdtrit(len(values) - 1, 0.975)) * error
-        return cls(math.fsum(values) / len(values), np.mean(resampled, axis=0), half)
+        mean = math.fsum(values) / len(values)
+        return cls(mean, np.mean(resampled, axis=0), half_width(values))
 
     @property
     def interval(self) -> tuple[float, float] | None:

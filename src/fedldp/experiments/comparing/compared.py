@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -16,7 +15,6 @@ from fedldp.accounting.guarantees import HOUSE, Adversary, Unit
 from fedldp.accounting.proven import Proven, Together, together
 from fedldp.accounting.statement import WHOLE_RUN
 from fedldp.algorithms.systems import whose_word
-from fedldp.core.deferred import special
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.core.kinds import (
@@ -32,7 +30,7 @@ from fedldp.experiments.comparing.design import Design
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import Row
 from fedldp.experiments.store import RunStore
-from fedldp.experiments.table import NAMES, Group, RunTable, draw_courses
+from fedldp.experiments.table import NAMES, Group, RunTable, draw_courses, half_width
 from fedldp.reporting import words
 from fedldp.reporting.record import as_json, replace_file
 from fedldp.reporting.scores import LESS_IS_BETTER, TestSet
@@ -110,11 +108,8 @@ class Behind:
 
 def interval_of(values: Sequence[float]) -> tuple[float, float] | None:
     """Return the 95 % interval of a mean, by Student's t; None for fewer than two values."""
-    if len(values) < 2:
-        return None
-    mean, error = float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    half = float(special.stdtrit(len(values) - 1, 0.975)) * error
-    return mean - half, mean + half
+    half = half_width(values)
+    return None if half is None else (float(np.mean(values)) - half, float(np.mean(values)) + half)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
