@@ -41,7 +41,7 @@ GROWTH = Offer(
     "increase; each round is charged its own",
     1.0,
 )
-"""The setting of ``ByRound``."""
+"""The setting of ``by_round``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,54 +138,50 @@ class OfRounds(Release):
         return Release(bound=self.bound, mechanism=mechanism, size=self.size, sends=self.sends)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ByRound:
-    """Budgets that grow, or shrink, from round to round: the parts that this changes.
+Shaped = Callable[[Release, Problem], Release]
+"""See ``Composition.shaped``."""
 
-    Attributes:
+
+def by_round(calibration: PerReport, before: Shaped | None) -> Shaped:
+    """Return what gives each round the mechanism for its own budget.
+
+    Args:
         calibration: gives the mechanism for a budget.
-        before: see ``Composition.shaped``; what is done to the release first.
+        before: what is done to a release first.
 
     Raises:
         ConfigError: budgets would depend on private examples, or differ between clients.
     """
+    settings = calibration.settings
+    growth = settings.epsilon_growth
+    if growth == "by-loss":
+        raise ConfigError(
+            "epsilon_growth = by-loss: the loss on clients' examples is private, so budgets that "
+            "follow it would reveal it; give a number, which is public"
+        )
+    if is_own(settings.epsilon):
+        raise ConfigError(
+            f"epsilon is a list and epsilon_growth = {growth:g}: give one epsilon, or leave "
+            "epsilon_growth out"
+        )
 
-    calibration: PerReport
-    before: Callable[[Release, Problem], Release] | None
-
-    def __post_init__(self) -> None:
-        settings = self.calibration.settings
-        if settings.epsilon_growth == "by-loss":
-            raise ConfigError(
-                "epsilon_growth = by-loss: the loss on clients' examples is private, so budgets "
-                "that follow it would reveal it; give a number, which is public"
-            )
-        if is_own(settings.epsilon):
-            raise ConfigError(
-                f"epsilon is a list and epsilon_growth = {settings.epsilon_growth:g}: give one "
-                "epsilon, or leave epsilon_growth out"
-            )
-
-    def shaped(self, release: Release, problem: Problem) -> OfRounds:
-        """Return the release with the mechanism of each round."""
-        release = release if self.before is None else self.before(release, problem)
-        settings, found = self.calibration.settings, []
-        for round in range(settings.rounds):
-            budget = settings.epsilon * settings.epsilon_growth**round
-            found.append(self.calibration.in_round(problem, budget))
+    def shaped(release: Release, problem: Problem) -> OfRounds:
+        release = release if before is None else before(release, problem)
+        budgets = (settings.epsilon * growth**round for round in range(settings.rounds))
         return OfRounds(
             bound=release.bound,
-            mechanism=found[0],
+            mechanism=release.mechanism,
             size=release.size,
             sends=release.sends,
-            mechanisms=tuple(found),
+            mechanisms=tuple(calibration.in_round(problem, budget) for budget in budgets),
         )
 
-    def read_by(self, estimate: EstimateOf) -> EstimateBy:
-        """Return an estimate that reads each round's reports with the mechanism of the round."""
-        return EstimateBy.around(
-            estimate, lambda release: _InRounds(make=estimate, release=release)
-        )
+    return shaped
+
+
+def read_by_round(estimate: EstimateOf) -> EstimateBy:
+    """Return an estimate that reads each round's reports with the mechanism of the round."""
+    return EstimateBy.around(estimate, lambda release: _InRounds(make=estimate, release=release))
 
 
 @dataclass(frozen=True, kw_only=True)

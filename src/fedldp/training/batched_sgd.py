@@ -14,6 +14,7 @@ any number of workers gives the same bits.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
 
@@ -130,6 +131,22 @@ def train_together(
     else:
         trained = torch.cat([w.flatten(1) for w in copies.values()], 1)
     return Sensitive(Update(rows=trained.numpy() if device.type == "cpu" else trained))
+
+
+class OneByOne(ABC):
+    """A local update whose clients train one after another; see ``protocol.roles.LocalUpdate``."""
+
+    @abstractmethod
+    def train(self, broadcast: Broadcast, client: Client) -> Vector:
+        """Return one client's weights after training, float32, shape (d,)."""
+
+    def group(self, most_examples: int) -> int:
+        """Return 1: clients train one after another."""
+        return 1
+
+    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
+        """Return the clients' weights after training, float32, shape (n, d)."""
+        return train_alone(batch, lambda client: self.train(broadcast, client))
 
 
 def train_alone(batch: Batch, train: Callable[[Client], Vector]) -> Sensitive[Update]:

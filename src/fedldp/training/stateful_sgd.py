@@ -9,9 +9,9 @@ import numpy as np
 
 from fedldp.data.examples import Examples
 from fedldp.models import layout_of_module
-from fedldp.protocol.roles import Batch, Client, Score, Update
-from fedldp.protocol.wire import Broadcast, Sensitive, Vector
-from fedldp.training.batched_sgd import train_alone
+from fedldp.protocol.roles import Client, Score
+from fedldp.protocol.wire import Broadcast, Vector
+from fedldp.training.batched_sgd import OneByOne
 from fedldp.training.local_sgd import LocalSgd, evaluate
 from fedldp.training.tensors import load_weights
 
@@ -46,7 +46,7 @@ def keep(client: Client, round: int, begun: Vector, ended: Vector) -> None:
 
 @final
 @dataclass(frozen=True, eq=False)
-class ControlledSgd:
+class ControlledSgd(OneByOne):
     """SCAFFOLD: SGD whose every gradient is corrected by what other clients' steps were like.
 
     A control variate is how far a client's own steps of a round went, W - w, corrected by itself:
@@ -62,15 +62,8 @@ class ControlledSgd:
 
     sgd: LocalSgd
 
-    def group(self, most_examples: int) -> int:
-        """Return 1: clients train one after another."""
-        return 1
-
-    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
-        """Return the clients' weights after training, float32, shape (n, d)."""
-        return train_alone(batch, lambda client: self._train(broadcast, client))
-
-    def _train(self, broadcast: Broadcast, client: Client) -> Vector:
+    def train(self, broadcast: Broadcast, client: Client) -> Vector:
+        """Return one client's weights after training, shape (d,)."""
         sgd, start = self.sgd, broadcast.weights
         (common,) = broadcast.public.values()  # the server's control variate
         own = kept_before(client, broadcast.round, np.zeros_like(start))
@@ -83,7 +76,7 @@ class ControlledSgd:
 
 @final
 @dataclass(frozen=True, eq=False)
-class OwnHeadSgd:
+class OwnHeadSgd(OneByOne):
     """FedPer: SGD on a body that all clients share and a head that never leaves its client.
 
     Attributes:
@@ -97,15 +90,8 @@ class OwnHeadSgd:
     sgd: LocalSgd
     body: int
 
-    def group(self, most_examples: int) -> int:
-        """Return 1: clients train one after another."""
-        return 1
-
-    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
-        """Return the clients' weights after training, with the broadcast's head, shape (n, d)."""
-        return train_alone(batch, lambda client: self._train(broadcast, client))
-
-    def _train(self, broadcast: Broadcast, client: Client) -> Vector:
+    def train(self, broadcast: Broadcast, client: Client) -> Vector:
+        """Return one client's weights after training, with the broadcast's head, shape (d,)."""
         whole = self.of(broadcast, client)
         found = self.sgd.train(whole, client, self.sgd.rate(broadcast.round))
         keep(client, broadcast.round, whole.weights[self.body :], found[self.body :])

@@ -40,7 +40,15 @@ from fedldp.algorithms.bounds import (
     Send,
     Unbounded,
 )
-from fedldp.algorithms.budgets import GROWTH, MECHANISM, ByRound, PerReport, SharesPerRun
+from fedldp.algorithms.budgets import (
+    GROWTH,
+    MECHANISM,
+    PerReport,
+    Shaped,
+    SharesPerRun,
+    by_round,
+    read_by_round,
+)
 from fedldp.algorithms.calibration import Calibration, Fixed
 from fedldp.algorithms.composition import (
     Composition,
@@ -201,7 +209,7 @@ def composed(settings: Settings) -> Composition:
         estimate = WeightedMean(by_examples=settings.weighting == "examples")
     participation: Participation = All()
     calibration: Calibration
-    shaped = sends_statistics if statistics else None
+    shaped: Shaped | None = sends_statistics if statistics else None
     stages: tuple[range, ...] = ()
     if settings.mechanism in _BARE:
         calibration = Fixed(every=bare(settings))
@@ -215,8 +223,7 @@ def composed(settings: Settings) -> Composition:
         if settings.weighting != "examples":
             estimate = OwnMean(scale=calibration.scale)
         if settings.epsilon_growth != 1:
-            budgets = ByRound(calibration=calibration, before=shaped)
-            estimate, shaped = budgets.read_by(estimate), budgets.shaped
+            estimate, shaped = read_by_round(estimate), by_round(calibration, shaped)
             stages = tuple(range(each, each + 1) for each in range(1, settings.rounds + 1))
     corrects = settings.local_update == "scaffold"
     if corrects:

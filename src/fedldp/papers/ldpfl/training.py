@@ -29,7 +29,7 @@ from fedldp.papers.ldpfl.encoding import PIECE, Codes
 from fedldp.protocol.roles import Batch, Client, Score, Update
 from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 from fedldp.training import batched_sgd
-from fedldp.training.batched_sgd import single_gradients, train_alone
+from fedldp.training.batched_sgd import OneByOne, single_gradients, train_alone
 from fedldp.training.draws import drawing
 from fedldp.training.local_sgd import batches, evaluate, gradients
 from fedldp.training.portions import indices_of_round, kept_order
@@ -155,7 +155,7 @@ GRADIENTS_PIECE = 200
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RandomisedSgd:
+class RandomisedSgd(OneByOne):
     """The local update: SGD with gradients that are randomised one by one, each example used once.
 
     Attributes:
@@ -180,15 +180,8 @@ class RandomisedSgd:
     device: torch.device
     class_weights: Tensor | None = None
 
-    def group(self, most_examples: int) -> int:
-        """Return 1: clients train one after another."""
-        return 1
-
-    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
-        """Return the clients' weights after this round's examples, float32, shape (n, d)."""
-        return train_alone(batch, lambda client: self._once(broadcast, client))
-
-    def _once(self, broadcast: Broadcast, client: Client) -> Vector:
+    def train(self, broadcast: Broadcast, client: Client) -> Vector:
+        """Return one client's weights after this round's examples, shape (d,)."""
         kept = client.store.arrays(
             "trained",
             lambda: {"weights": self._train(broadcast, client)},

@@ -12,15 +12,15 @@ import torch
 
 from fedldp.core.randomness import torch_seeded
 from fedldp.models import layout_of_module
-from fedldp.protocol.roles import Batch, Client, Update
-from fedldp.protocol.wire import Broadcast, Sensitive, Vector
-from fedldp.training.batched_sgd import shrinking, single_gradients, train_alone
+from fedldp.protocol.roles import Client
+from fedldp.protocol.wire import Broadcast, Vector
+from fedldp.training.batched_sgd import OneByOne, shrinking, single_gradients
 from fedldp.training.local_sgd import LocalSgd
 from fedldp.training.tensors import as_tensors, load_weights, read_weights, to_device
 
 
 @dataclass(frozen=True, eq=False)
-class ClippedSgd:
+class ClippedSgd(OneByOne):
     """The local update: SGD whose steps are means of gradients that are clipped one by one.
 
     A step changes the weights by at most the learning rate times ``clip``, and so does one example.
@@ -34,19 +34,12 @@ class ClippedSgd:
     plain: LocalSgd
     clip: float
 
-    def group(self, most_examples: int) -> int:
-        """Return 1: clients train one after another."""
-        return 1
-
-    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
-        """Return the clients' weights after training, float32, shape (n, d).
+    def train(self, broadcast: Broadcast, client: Client) -> Vector:
+        """Return one client's weights after training, shape (d,).
 
         Raises:
             ConfigError: the model cannot be trained on examples one by one.
         """
-        return train_alone(batch, lambda client: self._train(broadcast, client))
-
-    def _train(self, broadcast: Broadcast, client: Client) -> Vector:
         plain, model = self.plain, self.plain.model
         load_weights(model, layout_of_module(model), broadcast.weights)
         model.train()
