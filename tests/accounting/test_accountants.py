@@ -57,7 +57,7 @@ from fedldp.ledgers.sqlite import SqliteLedger
 WIRE = {
     "TwoValuedBits", "PureCoordinates", "PureReport", "GaussianReport", "GaussianShare",
     "SampledGaussian", "SampledClientsGaussian", "InClear", "NoData", "PerRecord", "PerPerson",
-    "DrawnOnce", "Several", "SubsetResponse", "SampledShare", "RenyiReport",
+    "DrawnOnce", "Several", "SubsetResponse", "SampledShare", "RenyiReport", "ProfileReport",
 }  # fmt: skip
 
 

@@ -551,8 +551,9 @@ def test_a_folded_column_finds_a_u_and_measuring_leaves_it_alone(tmp_path: Path)
         result = simulate(config_of("central", **common, fold_columns=folds))
         found[len(folds)] = result.rounds[-1].auc
         if folds:
-            release = result.config.algorithm(problem_of(result.config, None)).release(0)
-            assert release.unmeasured == (1, 3, 5)
+            names, folds = problem_of(result.config, None).features, result.config.columns.folds
+            assert names is not None
+            assert [names.index(each) for each in folds] == [1, 3, 5]
     assert found[0] < 0.55
     assert found[3] > found[0] + 0.15
     noisy = np.concatenate([[0.5, 0.5], [0.1, 0.2, 0.3], [0.4, 0.5, 0.6]])
