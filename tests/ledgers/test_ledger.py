@@ -93,7 +93,7 @@ def test_removed_bytes_are_not_randomised_again(path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "event", "what"),
     [
-        ("pure", GaussianReport(mu=1.0, rho=0.5), "no finite cost is proven.*a zcdp budget covers"),
+        ("pure", GaussianReport(mu=1.0, rho=0.5), 'no finite cost is proven.*set kind = "zcdp"'),
         ("zcdp", InClear(what="weights"), "no finite cost is proven"),
         ("gdp", InClear(what="weights"), "no finite cost is proven"),
         ("pure", IDEAL, "private for real numbers only"),
@@ -381,7 +381,7 @@ def test_a_release_that_protects_only_people_is_refused_under_a_clients_budget(
     with pytest.raises(OverBudget) as found:
         ledger.admit("run", 1, 0, OF_PEOPLE)
     assert str(found.value) == (
-        "PerPerson: no finite cost is proven under a zcdp budget for whole clients; for "
+        "no finite cost is proven for this release under a zcdp budget for whole clients; for "
         "single people, give a person_budget; nothing was released"
     )
     with pytest.raises(OverBudget, match="for single records, give a person_budget with unit = re"):

@@ -216,7 +216,7 @@ def planned(assignment: str) -> Plan:
             'client_budget={kind="zcdp", limit=9}',
             "client_budget: .*; for single people, give a person_budget",
         ),
-        ("person_budget.limit=9", "person_budget: .*; a zcdp budget covers it"),
+        ("person_budget.limit=9", 'person_budget: .*; set kind = "zcdp"'),
     ],
 )
 def test_a_budget_that_can_never_pay_is_refused_before_the_run(budget: str, said: str) -> None:

@@ -79,9 +79,7 @@ def price_of_run(
         first = _price(event, kind, before, side)
         before |= drawn_once(event)
         if math.isinf(first):
-            raise OverBudget(
-                f"{type(event).__name__}: it was released, but no {kind} budget covers it"
-            )
+            raise OverBudget(f"what was released has no finite cost under a {kind} budget")
         total += Fraction(first) + (times - 1) * Fraction(_price(event, kind, before, side))
     return total
 

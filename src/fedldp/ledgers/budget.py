@@ -114,10 +114,10 @@ class Budget:
                 unit = " with unit = record" if part == "record" else ""
                 remedy = f" for {_ONES[self.unit]}; for {_ONES[part]}, give a person_budget{unit}"
             elif self.kind != "zcdp" and cost(event, "zcdp", self.unit) < math.inf:
-                remedy = "; a zcdp budget covers it"
+                remedy = '; set kind = "zcdp", which covers it'
             raise OverBudget(
-                f"{type(event).__name__}: no finite cost is proven under a {self.kind} "
-                f"budget{remedy}; nothing was released"
+                f"no finite cost is proven for this release under a {self.kind} budget{remedy}; "
+                "nothing was released"
             )
         total = math.inf if math.isinf(spent) else Fraction(spent) + Fraction(costs)
         if total > Fraction(self.limit):
