@@ -13,6 +13,7 @@ import pytest
 from environments import (
     Environment,
     ask,
+    ask_bytes,
     asks,
     assert_each_once,
     bits,
@@ -26,6 +27,7 @@ from fedldp.core.errors import ConfigError, DataError
 from fedldp.data import Columns
 from fedldp.data.label_range import STEPS, LabelRange
 from fedldp.deployment.acceptance import accept, payable
+from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.checks import check_people_of
 from fedldp.deployment.messages import Answered, read_by_server
 from fedldp.deployment.parties import DemoEnvironment
@@ -360,3 +362,29 @@ def test_sites_answer_questions_like_the_simulation(
     ]  # fmt: skip
     stated = (1 if channel == "named" else 3) * largest_mu(line.epsilon, line.delta) ** 2
     assert 2 * run == pytest.approx(stated, rel=1e-6)
+
+
+def test_asking_again_is_stopped_by_the_ledger_which_lists_all_that_was_asked(
+    tmp_path: Path,
+) -> None:
+    """Each new run asks the same people; no budget is left for the third."""
+    asked = ('ask=["shares"]', "rounds=1", "server_optimizer=none")
+    for name in ("free", "world"):
+        (tmp_path / name).mkdir()
+    free = environment_of(tmp_path / "free", *asked)
+    limit = 2.5 * free.policies[0].costs(free.agreement)[1]
+    terms = {"budget": None, "person_budget": {**BUDGET, "limit": limit}}
+    env = environment_of(tmp_path / "world", *asked, policy=terms)
+    runs = [env.agreement, *(env.agreement.changed(run=f"{n:032x}") for n in range(2))]
+    accept(env.policies[0], runs[1])
+    with pytest.raises(ConfigError, match="what is left of this site's budgets"):
+        accept(env.policies[0], runs[2])
+    assert [_answered(env, each) for each in runs[:2]] == [Report, Report]
+    assert [each.run for each in env.ledger(0).verify()] == [each.run for each in runs[:2]]
+
+
+def _answered(env: Environment, agreement: Agreement) -> type:
+    of = replace(env, agreement=agreement)
+    answer = read_by_server(of.agent(0).answer_in(agreement.digest, ask_bytes(of, request_of(of))))
+    assert isinstance(answer, Answered)
+    return type(content(answer))
