@@ -111,8 +111,8 @@ def test_a_killed_server_comes_back_without_intervention(tmp_path: Path) -> None
 def test_lines_are_json_although_a_library_configured_logging() -> None:
     program = """import logging
 logging.basicConfig(format="a library's: %(message)s")
-from fedldp.deployment.running import _log_to_stderr
-_log_to_stderr(True)
+from fedldp.deployment.running import _begin
+_begin("a server", json_log=True)
 logging.getLogger("fedldp.site").info("takes part")"""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     (line,) = done.stderr.splitlines()
