@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -11,7 +12,10 @@ from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon
 from fedldp.algorithms.calibration import PerRun
 from fedldp.algorithms.participation import Balanced
 from fedldp.algorithms.settings import ClientValue
+from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import ConfigError
+from fedldp.mechanisms import mechanisms
+from fedldp.simulation.plan import problem_of
 
 COMMON = PerRun(epsilon=2.0, delta=1e-5, clip=1.5, rounds=12)
 CHOSEN = PerRun(epsilon=[1.0, 8.0], delta=[1e-5, 1e-3], clip=[0.5, 3.0], rounds=12, own=True)
@@ -67,3 +71,30 @@ def test_too_much_noise_is_refused_with_the_setting_that_asks_for_it(
     calibration = replace(COMMON, epsilon=1e-6, **changes)
     with pytest.raises(ConfigError, match=given + r".* give a larger epsilon$"):
         calibration.gaussian(4)
+
+
+@pytest.mark.parametrize("mechanism", [name for name in mechanisms() if name != "none"])
+def test_a_budget_that_grows_releases_and_states_each_rounds_own(mechanism: str) -> None:
+    found = 0
+    for channel, bound in product(("named", "shuffle", "sum"), ("range", "norm", "direction")):
+        settings = {
+            "dataset": "digits", "model": "logistic", "num_clients": 6, "participation": "all",
+            "learning_rate": 0.1, "rounds": 3, "mechanism": mechanism, "bound": bound,
+            "channel": channel,
+        }  # fmt: skip
+
+        def encoder(settings: dict[str, Any] = settings, **more: Any) -> Any:
+            config = find_system("composed").model_validate({**settings, **more})
+            return config.algorithm(problem_of(config, None)).encoder(0)
+
+        try:
+            apart = {round: encoder(epsilon=2.0**round) for round in (1, 2, 3)}
+        except ConfigError:
+            continue  # these parts do not go together
+        growing, found = encoder(epsilon=2.0, epsilon_growth=2.0), found + 1
+        stated = [growing.event(0, round) for round in apart]
+        assert stated == [each.event(0, round) for round, each in apart.items()]
+        assert len(set(stated)) == len(stated)
+        mechanisms_used = [growing.release.at(round).mechanism for round in apart]
+        assert mechanisms_used == [each.release.mechanism for each in apart.values()]
+    assert found

@@ -151,11 +151,12 @@ class Encoder:
 
     def event(self, phase: int = 0, round: int = 1) -> Event:
         """Return what one report of one client releases in a round; this is charged."""
-        event = self.release.at(round).event() if self.inner is None else self.inner
+        release = self.release.at(round)
+        event = release.event() if self.inner is None else self.inner
         if self.one_category:
             if self.inner is not None or self.tells_examples or self.label is not None:
                 raise UnfitEvent("a shuffler of whole reports passes on one category and no more")
-            return self.release.category()
+            return release.category()
         if self.tells_examples:
             return InClear(what=(*_in_clear(event), NUMBER_OF_EXAMPLES))
         if self.label is not None and isinstance(event, BinaryRandomizedResponse):
