@@ -125,6 +125,7 @@ TESTS = Path(__file__).parents[1]
 OF_PAPERS = {"gate", "golden", "papers", "reproduction", "refusals"}
 """Folders of tests whose subject papers are."""
 BORROW = {
+    "audit/test_attacks.py": "a paper's attack beside those for every system, with few shadows",
     "mechanisms/test_categories.py": "one law of categories, of which a mechanism is a paper's",
     "test_installed_papers.py": "the scan of papers",
     "test_own_word.py": "an own system that derives from a published one",
