@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 import fedldp
-from fedldp.core.errors import PrivacyError, RunError, WireError
+from fedldp.core.errors import PrivacyError, RunError, StoreUnusable, WireError
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import Batch, LocalUpdate, Update
@@ -372,6 +372,19 @@ def test_a_lost_draw_is_refused_to_that_client_alone(tmp_path: Path) -> None:
     assert answers[1] == Refusal(2, Reason.NOT_KEPT)
     assert all(isinstance(answers[place], Report) for place in (0, 2, 3))
     assert step.groups == [[0, 1, 2], [0, 2, 3]]
+
+
+@pytest.mark.parametrize("group", [[1], [0, 1, 2]])
+def test_a_damaged_draw_ends_a_simulation_however_its_clients_are_grouped(
+    tmp_path: Path, group: list[int]
+) -> None:
+    """Otherwise what a run does would depend on how many clients are asked together."""
+    population, ledger = population_of("ldpfl-digits-public", tmp_path), MemoryLedger()
+    packed(population, request(population, 1)[0], group, ledger)
+    for file in population.store(1).folder.iterdir():
+        file.write_bytes(b"cut")
+    with pytest.raises(StoreUnusable, match=r"client-1.*cannot be read"):
+        packed(population, request(population, 2)[0], group, ledger)
 
 
 def test_the_answers_of_a_group_are_charged_before_they_leave(tmp_path: Path) -> None:

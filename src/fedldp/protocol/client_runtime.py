@@ -443,6 +443,8 @@ class _Asked:
             return group.places
         places = []
         for place, verdict in zip(group.places, verdicts, strict=True):
+            if isinstance(verdict, StoreUnusable):
+                raise verdict
             if isinstance(verdict, PrivacyError):
                 found[place] = _refusal(self.request, _reason_of(verdict))
             elif verdict is not None:
