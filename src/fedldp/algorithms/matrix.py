@@ -90,6 +90,11 @@ def check_pairs(parts: Composition, settings: Any) -> None:
             f"{type(parts.participation).__name__.lower()}: what a client pays would depend on the "
             "rounds that it is asked in; set participation = all and leave clients_per_round out"
         )
+    if channel == "sum" and closed in ("scaffold", "own_head"):
+        raise ConfigError(
+            f"channel = sum and local_update = {closed}: a client forgets what it kept of a round "
+            "as the next secure sum begins; set channel = named, or local_update = sgd"
+        )
     if isinstance(parts.participation, Once):
         check_once(parts, settings)
     if channel == "named" and home == "sum":
