@@ -23,7 +23,7 @@ from scipy.special import expit, logit
 from sklearn.metrics import roc_auc_score
 
 import fedldp
-from fedldp.protocol.roles import private_figures
+from fedldp.algorithms.answers import private_figures
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.settings import from_mapping
 
@@ -170,7 +170,7 @@ def by_group(seed: int, number: int = PEOPLE, tested: int = TESTED) -> list[Cell
             "by_columns": ["sex", "hospital"],
         }  # fmt: skip
         result = simulate(from_mapping(settings))
-    told = {name: (value, half) for name, value, half in private_figures(result.metrics)}
+    told = {each.name: (each.value, each.half_width) for each in private_figures(result.metrics)}
     return [
         Cell(f"{column}={value}", float(test["ill"][test[column] == value].mean()),
              *told[f"observed share of class 1, {column}={value}"])
