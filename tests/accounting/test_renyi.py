@@ -162,6 +162,21 @@ def test_an_error_is_added_and_points_above_the_hull_change_nothing():
     assert epsilon_of({few: 3}) == epsilon_of({more: 3})
 
 
+@pytest.mark.parametrize(
+    ("points", "error"), [(((0.0, 0.5),), 0.7), (((1.0, 0.99),), 0.02), (((0.0, 0.5),), 1.0)]
+)
+def test_errors_that_leave_nothing_of_a_profile_leave_no_guarantee(points, error):
+    event = ProfileReport(points=points, error=error)
+    (line,) = local_guarantees(Counter({event: 2}), "client-run", 1e-5)
+    assert (line.epsilon, line.reason) == (None, PROFILE_OF_ONE)
+
+
+def test_epsilons_that_are_all_but_equal_are_one():
+    near = ProfileReport(points=((0.0, 0.4), (5e-324, 0.3), (1.0, 0.0)))
+    one = ProfileReport(points=((0.0, 0.3), (1.0, 0.0)))
+    assert epsilon_of({near: 3}) == pytest.approx(epsilon_of({one: 3}), rel=1e-12)
+
+
 CURVE = gaussian_curve(0.1)
 PROFILE = gaussian_profile(0.5, 6, 200)
 

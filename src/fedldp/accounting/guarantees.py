@@ -393,7 +393,7 @@ def _by_profiles(
     """
     parts: list[tuple[Losses, int]] = []
     for loss, times in losses:
-        if isinstance(loss, Profile) and shift == 1:
+        if isinstance(loss, Profile) and shift == 1 and loss.points[-1][1] + loss.error < delta:
             parts.append((_dominating(loss), times))
         elif isinstance(loss, Pure) and loss.whole <= compose.LARGEST_EPSILON:
             parts.append((two_valued_losses(loss.whole, times), 1))

@@ -122,10 +122,11 @@ def profile_losses(points: Sequence[tuple[float, float]], error: float) -> Losse
     Source: Zhu, Dong, Wang 2022, "Optimal Accounting of Differential Privacy via Characteristic
     Function", Proposition 9 and Theorem 10.
     """
-    above = [
-        (1 / exp_below(Fraction(-epsilon)), min(Fraction(delta) + Fraction(error), Fraction(1)))
+    rounded = {  # of epsilons that are rounded to one x, the last has the least delta, at most x
+        1 / exp_below(Fraction(-epsilon)): min(Fraction(delta) + Fraction(error), Fraction(1))
         for epsilon, delta in points
-    ]
+    }
+    above = [*rounded.items()]
     corners: list[tuple[Fraction, Fraction]] = [(Fraction(0), Fraction(1))]
     for x, h in [*((1 / x, 1 - (1 - h) / x) for x, h in reversed(above)), *above]:
         while len(corners) > 1 and _slope(corners[-2], corners[-1]) >= _slope(corners[-1], (x, h)):
