@@ -12,9 +12,13 @@ from torch.nn import functional
 
 import fedldp
 from fedldp.algorithms.systems import find_system
+from fedldp.core.errors import RunError
+from fedldp.data.examples import Examples
 from fedldp.models import trained_of
 from fedldp.protocol.client_store import MemoryStore
 from fedldp.protocol.keys import draws_of_seed
+from fedldp.protocol.roles import Batch
+from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.engine import simulate as run
 from fedldp.simulation.plan import problem_with
 from fedldp.simulation.recorded import RunFolder
@@ -149,3 +153,18 @@ def test_a_run_that_dies_before_its_checkpoint_ends_with_the_same_bits(
     resumed = fedldp.resume(tmp_path / "run")
     for name, weights in whole.weights.items():
         assert resumed.weights[name].tobytes() == weights.tobytes()
+
+
+@pytest.mark.parametrize("shape", [(1,), (1, -1), (-1, 1)])
+def test_a_control_variate_of_another_shape_changes_nothing_at_a_client(shape: Any) -> None:
+    data = data_of_clients((20, 31))
+    config = configured(2, local_update="scaffold", model="logistic")
+    dataset = fedldp.Dataset.from_clients(data, test=data[0], name="custom")
+    algorithm = config.algorithm(problem_with(config, dataset, None))
+    weights = np.zeros(algorithm.layout.size, np.float32)
+    control = (weights[:1] if shape == (1,) else weights).reshape(shape)
+    client = client_of(Examples(*data[0]))
+    asked = Broadcast(round=1, weights=weights, public={"control": control})
+    with pytest.raises(RunError, match="the control variate has shape"):
+        algorithm.local_update(torch.device("cpu"))(asked, Batch.of_one(client))
+    assert client.store.known("state", 1) is None

@@ -7,6 +7,7 @@ from typing import final
 
 import numpy as np
 
+from fedldp.core.errors import RunError
 from fedldp.data.examples import Examples
 from fedldp.models import layout_of_module
 from fedldp.protocol.roles import Client, Score
@@ -66,6 +67,8 @@ class ControlledSgd(OneByOne):
         """Return one client's weights after training, shape (d,)."""
         sgd, start = self.sgd, broadcast.weights
         (common,) = broadcast.public.values()  # the server's control variate
+        if common.shape != start.shape:  # it would be repeated, and stay in the client's own
+            raise RunError(f"the control variate has shape {common.shape}, not {start.shape}")
         own = kept_before(client, broadcast.round, np.zeros_like(start))
         steps = sgd.local_epochs * -(-len(client.examples) // sgd.batch_size)
         drift = (common - own) / np.float32(max(steps, 1) * sgd.learning_rate)
