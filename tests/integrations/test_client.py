@@ -139,6 +139,7 @@ def test_settings_of_data_model_and_training_are_refused_by_name(
     [
         ("channel=sum", "set channel = named"),
         ("channel=shuffle", "set channel = named"),
+        ("epsilon_growth=2", "leave epsilon_growth out"),
         ("dataset=digits", "dataset: your own loop"),
         ("target.epsilon=1", "target: .*give epsilon"),
     ],

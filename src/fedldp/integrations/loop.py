@@ -183,6 +183,8 @@ def _check_fits(config: RunConfig) -> None:
             "its server adds noise, but this loop's server adds none; choose a system whose "
             "clients add the noise"
         )
+    elif parts.stages:
+        wrong = "its rounds release different things; leave epsilon_growth out"
     elif not isinstance(parts.estimate, OwnMean | WeightedMean) or (
         parts.estimate.needs not in ("sum", "reports")
     ):
