@@ -302,6 +302,31 @@ def test_what_is_paid_and_due_after_training_is_run_unless_it_ends_now(
 
 
 @pytest.mark.slow
+def test_what_is_due_and_not_paid_is_left_out_and_the_sites_are_told(tmp_path: Path) -> None:
+    """Rounds as above; the budgets pay seven, so that one of the intercept's is refused."""
+    shares, budget = (
+        (*STAGED, "evaluation_share=0.05", "rounds=10"),
+        Budget("zcdp", math.inf, "person"),
+    )
+    for name in ("free", "world"):
+        (tmp_path / name).mkdir()
+    free = environment_of(tmp_path / "free", *shares).agreement
+    prices = [budget.price(free.events_of(0, round)[0]) for round in range(1, 11)]
+    limit = sum(prices[:7]) + 0.5 * prices[7]
+    terms = {"budget": None, "person_budget": {"kind": "zcdp", "limit": limit, "unit": "person"}}
+    env = environment_of(tmp_path / "world", *shares, policy=terms, enough=7)
+    with pytest.raises(EndedForGood, match="used up"):
+        env.server().serve(env.pipe(), lambda record: None, None)
+    ask_to_finish(env.folder / "server", now=False)
+    pipe = env.pipe()
+    served = env.server().serve(pipe, lambda record: None, None)
+    assert [record.round for record in served.rounds] == list(range(1, 8))
+    assert pipe.ended == 7
+    assert env.ledger(0).spent() == pytest.approx(sum(prices[:7]))
+    assert read_run(env.folder / "server").privacy == served.privacy
+
+
+@pytest.mark.slow
 def test_a_server_that_dies_while_it_ends_goes_on_with_what_is_due(tmp_path: Path) -> None:
     env = environment_of(tmp_path, *STAGED)
 

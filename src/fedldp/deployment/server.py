@@ -343,13 +343,18 @@ class Server:
     ) -> None:
         """Run to the end; repeat rounds that too few sites answered."""
         round, missed = 0, 0
+        self._skip(self._due())
         while True:
-            self._skip()
             try:
                 self._state = loop.go(self._state, keep)
                 return
             except Finishes:
-                continue
+                self._skip(self._due())
+            except EndedForGood as error:  # what is still due is made only if sites can pay for it
+                if not self.rounds or asked_to_finish(self.folder.path) is None:
+                    raise
+                log.warning("the rounds that were still due are not made: %s", error)
+                self._skip(loop.rounds + 1)
             except QuorumMissed as error:
                 missed = missed + 1 if self._state.round == round else 1
                 round = self._state.round
@@ -365,6 +370,7 @@ class Server:
                     while time.monotonic() < until:
                         interrupt(True)
                         time.sleep(min(pause, 1.0))
+                self._skip(self._due())
             except Diverged as error:  # trying again would give the same answers and weights
                 raise EndedForGood(str(error)) from error
 
@@ -386,13 +392,13 @@ class Server:
             unasked or bool(asked_to_finish(self.folder.path))
         )
 
-    def _skip(self) -> None:
-        """Leave out all rounds before the first one that is still due.
+    def _skip(self, due: int) -> None:
+        """Leave out all rounds before ``due``.
 
         Raises:
             EndedForGood: the operator ends a run that has no complete round.
         """
-        round, due = self._state.round, self._due()
+        round = self._state.round
         if round >= due:
             return
         if not self.rounds:
