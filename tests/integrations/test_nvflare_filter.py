@@ -16,6 +16,7 @@ from node_settings import SETTINGS
 from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.kinds import EARLIER_RUNS
 from fedldp.integrations.client import PrivateClient
 from fedldp.integrations.loop import composition, planned
 from fedldp.ledgers.budget import Budget
@@ -30,11 +31,12 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.app_common.app_constant import AppConstants
 
-from fedldp.integrations.nvflare import PrivateFilter
+from fedldp.integrations.nvflare import CONDITIONS, PrivateFilter
 
 PAGE = ROOT / "docs" / "nvflare_filter.md"
 START = {"weight": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)}
 MODEL = {"weight": [2, 3]}
+PURE = "epsilon_client-run_server_delta_0.0"
 
 
 def private(folder: Path, limit: float = 1e6, **more: Any) -> PrivateFilter:
@@ -50,13 +52,14 @@ def answer(
     name: str = "site-1",
     task: str = "train",
     start: dict[str, NDArray[Any]] = START,
+    job: str = "job",
 ) -> Shareable:
     """Return what leaves the site of a task, as NVFLARE's client asks the filter for it."""
     data = DXO(DataKind.WEIGHTS, data=start).to_shareable()
     data.set_header(AppConstants.CURRENT_ROUND, round)
     context = FLContext()
     props = {FLContextKey.TASK_NAME: task, FLContextKey.TASK_ID: "7", FLContextKey.TASK_DATA: data,
-             ReservedKey.IDENTITY_NAME: name, ReservedKey.RUN_NUM: "job"}  # fmt: skip
+             ReservedKey.IDENTITY_NAME: name, ReservedKey.RUN_NUM: job}  # fmt: skip
     for key, value in props.items():
         context.set_prop(key, value, private=True, sticky=False)
     site.handle_event(EventType.BEFORE_TASK_EXECUTION, context)
@@ -77,18 +80,44 @@ def sent(result: Shareable) -> NDArray[Any]:
     return found
 
 
-def test_a_result_has_the_report_a_constant_and_epsilon(tmp_path: Path) -> None:
+def epsilons(result: Shareable) -> dict[str, float]:
+    found: dict[str, float] = from_shareable(result).meta[MetaKey.INITIAL_METRICS]
+    return found
+
+
+def test_a_result_has_the_report_a_constant_and_every_line_of_the_job(tmp_path: Path) -> None:
     site = private(tmp_path)
     result = answer(site, None)
     dxo = from_shareable(result)
     assert (dxo.data_kind, dxo.data["weight"].dtype) == (DataKind.WEIGHTS, np.float32)
-    steps, metrics = (dxo.meta[k] for k in (MetaKey.NUM_STEPS_CURRENT_ROUND, "initial_metrics"))
-    lines = site.statement("site-1").guarantees
-    epsilon = min(line.size for line in lines if line.unit == "client-run")
-    assert (steps, metrics) == (1, {"epsilon": epsilon})
+    assert dxo.meta[MetaKey.NUM_STEPS_CURRENT_ROUND] == 1
+    stated = site.statement("site-1")
+    lines = [line for line in stated.guarantees if line.unit == "client-run"]
+    assert epsilons(result) == {
+        f"epsilon_client-run_server_delta_{line.delta}": line.epsilon for line in lines
+    }
+    assert {line.delta for line in lines} == {0.0, 1e-5}
+    for line in lines:
+        told = dxo.meta[CONDITIONS][f"epsilon_client-run_server_delta_{line.delta}"]
+        assert told["stated_by"] == "fedldp"
+        assert {each.kind for each in (*line.assumptions, *stated.warnings)} == {
+            *told["conditions"]
+        }
     assert result.get_header("examples") is None
     moved = np.abs(sent(result) - START["weight"]).round(4)
     assert len(np.unique(moved)) == 1  # a bit for each weight
+
+
+def test_an_epsilon_is_that_of_its_own_job(tmp_path: Path) -> None:
+    """Of two jobs at a site, the one that answered last has spent less."""
+    site = private(tmp_path)
+    first = epsilons(answer(site, None))[PURE]
+    result = answer(site, None, round=1)
+    assert epsilons(result)[PURE] == pytest.approx(2 * first)
+    assert epsilons(answer(site, None, job="other"))[PURE] == first
+    again = answer(site, None, round=1)  # the same answer, from the ledger
+    assert epsilons(again) == epsilons(result)
+    assert EARLIER_RUNS.name in from_shareable(again).meta[CONDITIONS][PURE]["conditions"]
 
 
 def test_weights_and_differences_are_the_same_report(tmp_path: Path) -> None:
@@ -191,7 +220,10 @@ def test_the_pages_job_in_nvflares_simulator(tmp_path: Path) -> None:
         env=dict(os.environ),
     )  # fmt: skip
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    assert "Early stop condition satisfied: epsilon >= 5" in done.stdout + done.stderr
+    assert (
+        "Early stop condition satisfied: epsilon_client-run_server_delta_1e-05 >= 5"
+        in done.stdout + done.stderr
+    )
     config = composition(tmp_path / "private.toml", {"rounds": 2})
     ours = planned(config, Layout(("0",), ((650,),)))
     client = PrivateClient(

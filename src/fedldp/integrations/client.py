@@ -237,13 +237,14 @@ class PrivateClient:
 
     # Statements
 
-    def statement(self, node: str | None = None) -> Displayed:
+    def statement(self, node: str | None = None, run: str | None = None) -> Displayed:
         """Return the guarantee for a node.
 
         Args:
-            node: a node's name; the statement covers the latest run in the node's ledger. If there
-                were other runs, a warning says what all runs together cost. None: the statement
-                covers a node that answers in every round of a run.
+            node: a node's name; the statement covers one run in the node's ledger. If there were
+                other runs, a warning says what all runs together cost. None: the statement covers a
+                node that answers in every round of a run.
+            run: the server's name for the run; None: the latest.
 
         Raises:
             ConfigError: the node has no ledger.
@@ -253,14 +254,15 @@ class PrivateClient:
         more: list[Caveat] = []
         ledger = self._ledger_of(node)
         entries = [each for each in ledger.releases() if not each.renews]
-        latest = entries[-1].run if entries else ""
-        if any(each.run != latest for each in entries):
+        if run is None:
+            run = entries[-1].run if entries else ""
+        if any(each.run != run for each in entries):
             costs = [
                 SPENT(unit=budget.unit, kind=budget.kind, spent=spent)
                 for budget, spent, *_ in ledger.accounts(entries)
             ]
             more.append(EARLIER_RUNS(costs=tuple(costs)))
-        releases = _history([each for each in entries if each.run == latest])
+        releases = _history([each for each in entries if each.run == run])
         return Displayed.of(stated_for(self.config, releases, *more))
 
     def ledgers(self) -> dict[str, SqliteLedger]:

@@ -4,8 +4,8 @@
 
 The filter is for jobs whose train task has the weights as one DXO, such as FedAvg's. Only three
 things leave the site: the composition's report, as one DXO with the model's names and shapes; a
-constant in place of the number of steps, which aggregators use as a weight; and the epsilon that
-the site has spent in the job, which depends on no example.
+constant in place of the number of steps, which aggregators use as a weight; and what the site has
+spent in the job, with its conditions, which depends on no example.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.accounting.proven import Proven
 from fedldp.core.errors import ConfigError, PrivacyError, first_line
 from fedldp.core.registry import check_extra, load
 from fedldp.integrations.client import AnswerTime, PrivateClient, words_of
 from fedldp.ledgers.budget import Budget
 from fedldp.protocol.wire import Layout, Refusal
+from fedldp.reporting import words
 from fedldp.reporting.text import Displayed
 
 check_extra("nvflare", needed_by="fedldp.integrations.nvflare")
@@ -47,8 +49,8 @@ _SITE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
 _KINDS = (DataKind.WEIGHTS, DataKind.WEIGHT_DIFF)
 
-EPSILON = "epsilon"
-"""The metric that tells what a site has spent in a job, if its statement has a number."""
+CONDITIONS = "epsilon_conditions"
+"""The meta data that tell, for each epsilon of a result, its conditions and who states it."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,10 @@ class PrivateFilter(Filter):  # type: ignore[misc]  # nvflare has no types
     treated like an executor that changed nothing. An executor must not raise: NVFLARE reports this
     before any filter is asked. Results of other tasks are refused.
 
-    Once the budget does not cover another round, results are refused: the job halts. The metric
-    ``epsilon`` of each result is what the site has spent in the job, so that a workflow can stop
-    before (FedAvg: ``stop_cond="epsilon >= 4"``).
+    Once the budget does not cover another round, results are refused: the job halts. The metrics of
+    each result are what the site has spent in the job, one for each line of its statement about the
+    run and the server; see ``metric_of``. So a workflow can stop before (FedAvg:
+    ``stop_cond="epsilon_client-run_server_delta_1e-05 >= 4"``).
 
     The site's ledger is in ``folder``, under the site's own name. All arguments are plain values,
     so that they can stand in a job's or a site's configuration file.
@@ -194,21 +197,33 @@ class PrivateFilter(Filter):  # type: ignore[misc]  # nvflare has no types
         if self.sends == DataKind.WEIGHT_DIFF:
             found = {key: each - asked.weights[key] for key, each in found.items()}
         meta: dict[str, Any] = {MetaKey.NUM_STEPS_CURRENT_ROUND: 1}
-        epsilon = self._spent(site)
-        if epsilon is not None:
-            meta[MetaKey.INITIAL_METRICS] = {EPSILON: epsilon}
-            log.info("%s: epsilon %.4g is spent in this job", place, epsilon)
+        if spent := self._spent(site, run):
+            meta[MetaKey.INITIAL_METRICS] = {metric_of(line): line.size for line in spent}
+            meta[CONDITIONS] = {metric_of(line): _conditions(line) for line in spent}
+            log.info("%s: spent in this job: %s", place, "; ".join(map(words.size_of, spent)))
         result: Shareable = DXO(self.sends, data=found, meta=meta).to_shareable()
         result.set_return_code(ReturnCode.OK)
         result.set_header(AppConstants.CURRENT_ROUND, asked.round - 1)
         return result
 
-    def _spent(self, site: str) -> float | None:
-        """Return the epsilon of what a site has released in its latest job; None if unknown."""
-        lines = self._client.statement(site).guarantees
-        of_run = [each for each in lines if (each.unit, each.adversary) == ("client-run", "server")]
-        known = [each.epsilon for each in of_run if each.epsilon is not None]
-        return min(known, default=None)
+    def _spent(self, site: str, run: str) -> list[Proven]:
+        """Return the lines with a number about what a site has released to the server in a job."""
+        stated = self._client.statement(site, run)
+        return [
+            Proven.of_line(line, stated)
+            for line in stated.guarantees
+            if (line.unit, line.adversary) == ("client-run", "server") and line.epsilon is not None
+        ]
+
+
+def metric_of(line: Proven) -> str:
+    """Return the name of the metric that is a line's epsilon: NVFLARE's metrics are numbers."""
+    return f"epsilon_{line.unit}_{line.adversary}_delta_{line.delta}"
+
+
+def _conditions(line: Proven) -> dict[str, Any]:
+    kinds = dict.fromkeys(each.kind for each in line.conditions)
+    return {"conditions": list(kinds), "stated_by": line.stated_by}
 
 
 def _layout(model: Mapping[str, list[int]]) -> Layout:
