@@ -280,10 +280,12 @@ def test_what_is_paid_and_due_after_training_is_run_unless_it_ends_now(
     """Rounds: 1 measures, 2 to 5 train, 6 to 8 train the intercept, 9 and 10 evaluate."""
     shares = (*STAGED, "evaluation_share=0.05", "rounds=10")
     env = environment_of(tmp_path, *shares, channel=channel)
-    served = env.server().serve(env.pipe(), finish_after(env, 3, now=now), None)
+    server = env.server()
+    served = server.serve(env.pipe(), finish_after(env, 3, now=now), None)
     made = [1, 2, 3] if now else [1, 2, 3, 6, 7, 8, 9, 10]
     assert [record.round for record in served.rounds] == made
     assert {round for round, _ in env.releases(0)} == set(made)
+    assert server.watch.document()["rounds"] == {"done": len(made), "of": 10}
     spent = env.ledger(0).spent()
     _, whole = env.policies[0].costs(env.agreement)
     assert spent < whole

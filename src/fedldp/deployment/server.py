@@ -310,7 +310,7 @@ class Server:
             self.released = privacy
             self._note(record)
             self._journal.forget()
-            self.watch.complete(record.round, record.seconds, reported)
+            self.watch.complete(len(self.rounds), record.seconds, reported)
             after_round(record)
             interrupt(True)
 

@@ -236,10 +236,10 @@ class Watch(_Watch):
             if self._began is None:
                 self._began = time.monotonic()
 
-    def complete(self, round: int, seconds: float | None = None, sites: Sequence[int] = ()) -> None:
-        """Note a complete round and who took part in it."""
+    def complete(self, done: int, seconds: float | None = None, sites: Sequence[int] = ()) -> None:
+        """Note how many rounds are complete, and who took part in the last."""
         with self._lock:
-            self._done, self._missed, self._changed = round, 0, True
+            self._done, self._missed, self._changed = done, 0, True
             self._seconds, self._began = seconds, None
             for site in sites:
                 before = self._sites[site].rounds
