@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,7 +32,7 @@ from fedldp.deployment.status import status_of_server, status_of_site
 from fedldp.ledgers.budget import Budget
 from fedldp.reporting.record import RunFolder
 from fedldp.reporting.runs import read_statement
-from fedldp.simulation.recorded import load_trained, read_run, weights_of
+from fedldp.simulation.recorded import is_finished, load_trained, read_run, weights_of
 
 ROUNDS = 5
 
@@ -326,6 +327,31 @@ def test_what_is_due_and_not_paid_is_left_out_and_the_sites_are_told(tmp_path: P
     assert pipe.ended == 7
     assert env.ledger(0).spent() == pytest.approx(sum(prices[:7]))
     assert read_run(env.folder / "server").privacy == served.privacy
+    assert status_of_server(env.folder / "server")["rounds"] == {"done": 7, "of": 10}
+    again = env.serve(FakePipe({}))  # the sites that were told are gone, and none is asked
+    assert again.privacy == served.privacy
+
+
+@pytest.mark.slow
+def test_only_budgets_leave_out_what_is_due(tmp_path: Path) -> None:
+    """A folder from an older copy misses rounds that sites released; its end states too little."""
+    env = environment_of(tmp_path, *STAGED)
+    folder, copy = env.folder / "server", env.folder / "copy"
+
+    def after(record: Any) -> None:
+        if record.round == 3:
+            shutil.copytree(folder, copy)
+        if record.round == 5:
+            raise Killed
+
+    with pytest.raises(Killed):
+        env.server().serve(env.pipe(), after, None)
+    shutil.rmtree(folder)
+    copy.rename(folder)
+    ask_to_finish(folder, now=False)
+    with pytest.raises(EndedForGood, match="keep refusing"):
+        env.server().serve(env.pipe(), lambda record: None, None)
+    assert not is_finished(folder)
 
 
 @pytest.mark.slow

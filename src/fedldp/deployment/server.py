@@ -50,7 +50,7 @@ from fedldp.deployment.initial import agreed_initial
 from fedldp.deployment.journal import Journal
 from fedldp.deployment.messages import KeptReceipts
 from fedldp.deployment.runs import asked_to_finish
-from fedldp.deployment.sites import Finishes, Pipe, QuorumMissed, Sites, Stopped
+from fedldp.deployment.sites import BudgetsSpent, Finishes, Pipe, QuorumMissed, Sites, Stopped
 from fedldp.deployment.statement import stated
 from fedldp.deployment.watch import Watch
 from fedldp.ledgers.columns import MemoryLedger
@@ -350,7 +350,7 @@ class Server:
                 return
             except Finishes:
                 self._skip(self._due())
-            except EndedForGood as error:  # what is still due is made only if sites can pay for it
+            except BudgetsSpent as error:  # what is still due is made only if sites can pay for it
                 if not self.rounds or asked_to_finish(self.folder.path) is None:
                     raise
                 log.warning("the rounds that were still due are not made: %s", error)
@@ -381,7 +381,7 @@ class Server:
             return 1
         config = self.agreement.config
         over, trained = config.rounds + 1, config.composition.trained
-        if now or trained is None:
+        if now or trained is None or is_finished(self.folder.path):
             return over
         # Without a trained model there is nothing to ask people about.
         return over if self._state.round <= trained.start < trained.stop else trained.stop

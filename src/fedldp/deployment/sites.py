@@ -109,6 +109,10 @@ class QuorumMissed(RunError):
         self.what = what
 
 
+class BudgetsSpent(EndedForGood):
+    """Too few sites can pay for a round, and none refuses for good for another reason."""
+
+
 class Finishes(RunError):
     """The operator ends the run, so the round under way is not waited for."""
 
@@ -553,7 +557,8 @@ class Sites:
                 "the budgets of some sites are used up; agree on a run that costs less, with "
                 "fewer rounds or a smaller epsilon"
             )
-        return EndedForGood(
+        kind = BudgetsSpent if {*for_good} == {Reason.OVER_BUDGET} else EndedForGood
+        return kind(
             f"{what}; all complete rounds are kept, but the same command would fail here again: "
             f"{remedy}"
         )
