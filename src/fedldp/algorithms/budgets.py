@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Annotated, ClassVar, Literal
 
@@ -134,8 +134,7 @@ class OfRounds(Release):
 
     def at(self, round: int) -> Release:
         """Return the release of a round; see ``Release.at``."""
-        mechanism = self.mechanisms[round - 1]
-        return Release(bound=self.bound, mechanism=mechanism, size=self.size, sends=self.sends)
+        return replace(self, mechanism=self.mechanisms[round - 1])
 
 
 Shaped = Callable[[Release, Problem], Release]
@@ -168,13 +167,8 @@ def by_round(calibration: PerReport, before: Shaped | None) -> Shaped:
     def shaped(release: Release, problem: Problem) -> OfRounds:
         release = release if before is None else before(release, problem)
         budgets = (settings.epsilon * growth**round for round in range(settings.rounds))
-        return OfRounds(
-            bound=release.bound,
-            mechanism=release.mechanism,
-            size=release.size,
-            sends=release.sends,
-            mechanisms=tuple(calibration.in_round(problem, budget) for budget in budgets),
-        )
+        mechanisms = tuple(calibration.in_round(problem, budget) for budget in budgets)
+        return OfRounds(**vars(release), mechanisms=mechanisms)
 
     return shaped
 
