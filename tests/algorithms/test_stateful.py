@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import fedldp
 from fedldp.algorithms.systems import find_system
-from fedldp.core.errors import RunError
+from fedldp.core.errors import ConfigError, RunError
 from fedldp.data.examples import Examples
 from fedldp.models import trained_of
 from fedldp.protocol.client_store import MemoryStore
@@ -129,6 +129,8 @@ def test_each_client_is_tested_by_its_own_model_on_labels_like_its_own() -> None
     shared = run(configured(2, local_update="sgd", **changes), dataset=data)
     assert shared.accuracy < 0.6
     assert "last layers were trained on their rows" in str(own.privacy)
+    with pytest.raises(ConfigError, match="last layers never left their clients"):
+        own.predict(features)
 
 
 @pytest.mark.slow

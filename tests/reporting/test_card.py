@@ -17,10 +17,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fedldp
 from fedldp.accounting.statement import Statement
 from fedldp.core.errors import RunError
 from fedldp.core.facts import Doubt, NoGuarantee, Unprotected
-from fedldp.core.kinds import HELD_OUT, OTHER_SENT, SCORES, SENT_IN_CLEAR, SIMULATED, WEIGHTS
+from fedldp.core.kinds import (
+    HELD_OUT,
+    OTHER_SENT,
+    OWN_HEADS,
+    SCORES,
+    SENT_IN_CLEAR,
+    SIMULATED,
+    WEIGHTS,
+)
+from fedldp.reporting import words
 from fedldp.reporting.card import (
     CONFIDENTIAL,
     COUNTS,
@@ -34,6 +44,7 @@ from fedldp.reporting.card import (
 )
 from fedldp.reporting.html import page
 from fedldp.reporting.lines import headline_first
+from fedldp.simulation.engine import simulate
 from fedldp.simulation.evaluating import predict
 from fedldp.simulation.recorded import load_trained, read_run
 
@@ -229,6 +240,22 @@ def test_scores_that_clients_send_in_clear_are_left_out_too(
     assert document["scores"] is None
     assert CONFIDENTIAL in model_card(other, document).replace("The scores", "the scores")
     assert privacy_document(other, scores=True)["scores"] is not None
+
+
+def test_scores_of_own_heads_are_left_out_and_named(tmp_path: Path) -> None:
+    """No client sends them, but they depend on private rows, on whatever test set they are."""
+    changes = {"rounds": 1, "num_clients": 3}
+    simulate(fedldp.recipe("composed-digits-own-head", **changes), out=tmp_path)
+    run = read_run(tmp_path)
+    assert OWN_HEADS in run.privacy.warnings
+    assert HELD_OUT not in run.privacy.warnings
+    document = privacy_document(run)
+    assert document["scores"] is None
+    assert document["hazards"]["tuning_and_scores"]["finding"].startswith(words.line(OWN_HEADS))
+    assert words.line(HELD_OUT) not in json.dumps(document)
+    told = (tmp_path / "report.html").read_text()
+    assert "These scores are exact functions of private rows" in told
+    assert "No client sent these scores" not in told
 
 
 def test_every_null_is_listed_or_says_that_nothing_is_known(

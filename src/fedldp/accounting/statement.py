@@ -59,8 +59,8 @@ when a key or a kind is added."""
 
 
 def scores_are_private(warnings: Iterable[Caveat]) -> bool:
-    """Return whether a statement warns that scores use private rows."""
-    return kinds.HELD_OUT in warnings
+    """Return whether a statement warns that scores use private rows, or models trained on them."""
+    return not {kinds.HELD_OUT, kinds.OWN_HEADS}.isdisjoint(warnings)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,8 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.server_update import Estimate, Estimated, Sent
 from fedldp.core.errors import ConfigError
+from fedldp.core.facts import Unprotected
+from fedldp.core.kinds import SCORES
 from fedldp.models import HEAD, trained_of
 from fedldp.protocol.roles import Arrays, Draw, LocalUpdate, State, Tester
 from fedldp.protocol.wire import Incoming
@@ -98,6 +100,11 @@ class OwnHead(Sgd):
     tested_on: str = "test examples with labels like each client's, by its own model"
     trains_part: ClassVar[bool] = False
     trains_statistics: ClassVar[bool] = False
+
+    @property
+    def private_scores(self) -> list[Unprotected]:
+        """Scores of models that were trained on the clients' examples and are never sent."""
+        return [SCORES(on="common", encoder="last layer")]
 
     def check(self, algorithm: Algorithm) -> None:
         """Refuse a model that is nothing but a head; see ``Local.check``."""

@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.statement import Statement, scores_are_private
 from fedldp.core.errors import RunError
-from fedldp.core.facts import Fact, in_order
+from fedldp.core.facts import Caveat, Fact, in_order
 from fedldp.core.kinds import (
     AT_SITES,
     DISCRETE,
-    HELD_OUT,
     IDEALISED,
     OTHER_SENT,
     SCORES,
@@ -277,7 +276,7 @@ def _values(run: FinishedRun, *, scores: bool) -> dict[str, Any]:
         "figures": [f"{name} {value}" for name, value in words.scores(run.summary["final"])],
         "why_doubtful": run.doubts,
         "simulation": SIMULATED,
-        "held_out": HELD_OUT,
+        "of_scores": _of_scores(privacy),
         "ideal": IDEALISED,
         "discrete": DISCRETE,
         "never": None,
@@ -293,11 +292,15 @@ def _unprotected(run: FinishedRun, privacy: Statement) -> str | None:
             f"{words.names('part')[line.unit]}, against the {line.adversary}" for line in bare
         )
     ]
-    if scores_are_private(privacy.warnings):
-        found.append(words.line(HELD_OUT))
+    found += map(words.line, _of_scores(privacy))
     if run.own_data is not None:
         found.append(COUNTS)
     return "; ".join(found) or None
+
+
+def _of_scores(privacy: Statement) -> tuple[Caveat, ...]:
+    """Return the warnings that scores reveal something about private rows."""
+    return tuple(each for each in privacy.warnings if scores_are_private([each]))
 
 
 def _named(config: Mapping[str, Any], *names: str) -> list[str]:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.statement import Statement, scores_are_private
+from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import RunError
 from fedldp.core.facts import Doubt, Note
-from fedldp.core.kinds import COVERS_ALL_ROUNDS, NOT_FINISHED, SIMULATED
+from fedldp.core.kinds import COVERS_ALL_ROUNDS, HELD_OUT, NOT_FINISHED, SIMULATED
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.models import frozen_digest
 from fedldp.protocol.keys import draws_of_seed
@@ -243,7 +243,7 @@ def _stated(folder: RunFolder, config: RunConfig, saved: Saved) -> Statement:
         schema.problem,
         **counts,
         counted_in_private=schema.rounded,
-        private_scores=scores_are_private(known.warnings),
+        private_scores=HELD_OUT in known.warnings,
     )
     return stated_so_far(
         config.with_schedule(draws_of_seed(config.seed)),

@@ -16,6 +16,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.facts import Note
+from fedldp.core.kinds import OWN_HEADS
 from fedldp.data import Columns, Examples, standardised
 from fedldp.data.image_features import ExampleMap
 from fedldp.models import fill_model, frozen_of
@@ -229,8 +230,13 @@ def check_usable(config: RunConfig, schema: Schema, folder: Path | None) -> None
     """Refuse a model that cannot be used without its clients.
 
     Raises:
-        ConfigError: it reads the output of each client's own encoder.
+        ConfigError: it reads the output of each client's own encoder, or lacks their last layers.
     """
+    if OWN_HEADS in config.composition.notes:
+        raise ConfigError(
+            f"{_of(folder)}its last layers never left their clients, so it cannot be used without "
+            "them; its weights are those of the other layers, with the initial last one"
+        )
     algorithm = config.algorithm(schema.problem)
     if algorithm.prepared().map is None and algorithm.input_shape != schema.input_shape:
         raise ConfigError(

@@ -397,16 +397,21 @@ def test_scores_through_clients_own_encoders_are_reported(made: Any, tmp_path: P
     from fedldp.experiments.comparing.compared import compared as table
     from fedldp.experiments.comparing.design import design_of
 
-    configs = {"own": resolve("ldpfl-digits"), "public": resolve("ldpfl-sound-digits")}
+    configs = {
+        "own": resolve("ldpfl-digits"),
+        "public": resolve("ldpfl-sound-digits"),
+        "heads": resolve("composed-digits-own-head"),
+    }
     design = design_of(
-        configs, {"num_clients": 12}, guarantee="record:server", epsilon=4, delta=None,
-        metric=None, tries=2, seeds=[0],
+        configs, {"num_clients": 12, "partition": "iid"}, guarantee="record:server", epsilon=4,
+        delta=None, metric=None, tries=2, seeds=[0],
     )  # fmt: skip
     data = load_dataset("digits")
     none = RunStore(tmp_path / "results.jsonl")
     notes = table(design, design.comparison(lambda: data), none, data).notes()
-    (own,) = [note for note in notes if "a separate release" in note]
+    own, heads = [note for note in notes if "a separate release" in note]
     assert own.startswith("own: scores on own test examples, through an encoder trained on")
+    assert heads.startswith("heads: scores of models whose last layers were trained on own")
     assert not any("a separate release" in note for note in made.notes())
 
 
