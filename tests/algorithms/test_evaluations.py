@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 import fedldp
 from benchmarks.evaluation_coverage import KINDS, RANGE, asked, more_coverage, rows_of
-from fedldp.algorithms.answers import Answer, as_metrics
+from fedldp.algorithms.answers import TWO_SIDED, Answer, as_metrics
 from fedldp.algorithms.evaluation import OfClasses, against_the_rest
 from fedldp.algorithms.evaluation_of_numbers import MANY_BANDS, PIECES, OfNumbers
 from fedldp.algorithms.problem import Problem
@@ -137,14 +137,39 @@ def test_figures_that_noise_hides_are_not_seen() -> None:
         assert all(math.isfinite(each.half_width) for each in found.values())
 
 
+def test_a_figure_whose_interval_holds_all_that_is_possible_is_not_seen() -> None:
+    """Once an R2 of 0.51 was told to within 1.5; numbers are checked in every evaluation."""
+    for deviation, seen in ((0.25, True), (0.26, False)):
+        for more in ({}, {"within": (-math.inf, 1), "untrained": 0.0}):
+            found = Answer.of("x", 0.51, deviation, **more)
+            assert (found.value is not None) == seen
+            assert found.half_width == pytest.approx(TWO_SIDED * deviation)
+    assert Answer.between("x", 0.5, 0.1, 0.9, seen=True, most=0.9).value == 0.5
+    assert Answer.between("x", 0.5, 0.0, 0.9, seen=True, most=0.9).value is None
+    widest = {"AUC": 0.25, "R2": 0.5, "mean absolute error": 30.0, "mean prediction": 0.5}
+    widest |= {"observed mean": 30.0, "Brier score": 0.5, "balanced accuracy": 0.25}
+    shown, hidden = set[str](), set[str]()
+    for kind, people, noise in itertools.product(KINDS, (300, 600, 1_200), (5.0, 15.0, 40.0)):
+        for name, each in told(kind, people, noise, 0)[0].items():
+            short = name.partition(" of ")[0].partition(",")[0].partition(" at ")[0]
+            widths = {**widest, "mean prediction": 30.0} if kind == "numbers" else widest
+            if each.value is None:
+                hidden.add(short)
+            elif short in widest and not (kind == "three classes" and name == "Brier score"):
+                shown.add(short)
+                assert each.half_width < widths[short], (kind, name)
+    assert shown == widest.keys()
+    assert {"R2", "AUC"} <= hidden
+
+
 def test_an_impossible_estimate_is_told_as_the_nearest_possible_value() -> None:
     """Once a share of -0.0028 was told, and a mean of -2.247 days."""
     for estimate, within, nearest in (
         (-0.0028, (0, 1), 0.0), (1.3, (0, 1), 1.0), (0.4, (0, 1), 0.4),
         (-2.247, (0, 60), 0.0), (-2.247, (-3, 60), -2.247), (-7.0, (-math.inf, 1), -7.0),
     ):  # fmt: skip
-        found = Answer.of("x", estimate, 0.5, within=within)
-        assert (found.value, found.half_width) == (nearest, 0.98)
+        found = Answer.of("x", estimate, 0.25, within=within)
+        assert (found.value, found.half_width) == (nearest, 0.49)
     hidden = {
         within: Answer.of("x", 0.4, math.nan, within=within).half_width
         for within in ((0, 1), (-3, 60), (-math.inf, 1), (5, 5))
@@ -363,7 +388,7 @@ def test_what_an_evaluation_will_tell_is_said_before_anybody_is_asked(
         told = dict(zip(note.values["told"], note.values["halves"], strict=True))
         halves.append(told.get(main, np.inf))
         assert (main in note.values["hidden"]) == (main not in told)
-        assert f"about {people:,} people" in words.line(note)
+        assert f"about {people:,} people, an evaluation tells at best" in words.line(note)
     assert halves[0] == np.inf
     assert halves[2] < halves[1] / 10 or halves[1] == np.inf
     assert halves[2] < 0.05
@@ -380,6 +405,7 @@ def test_declared_rare_classes_are_foreseen_to_tell_less(classes: int) -> None:
         made = config_of(class_shares=shares)
         (note,) = FORESEEN.among(plan(made, problem).privacy.warnings)
         halves.append(note.values["halves"][0])
+        assert "at best" not in words.line(note)
     assert halves[1] > 1.2 * halves[0]
 
 

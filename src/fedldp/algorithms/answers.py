@@ -3,7 +3,8 @@
 A figure's interval is that of the delta method, with the variance max(count, 0) + s^2 for a cell
 whose noise has the deviation s: it includes the noise, and the chance of who was asked. A person
 with several rows varies less than that, so the interval is conservative. A figure that rests on
-fewer than ``SEEN`` deviations of the noise is not seen: it has no value.
+fewer than ``SEEN`` deviations of the noise is not seen: it has no value. Nor has one whose interval
+is as wide as all of its possible values, or as from an untrained model to a perfect one.
 
 Noise can make an estimate impossible, such as a share below 0. The figure is then the nearest
 possible value, which is never further from the truth, so the same half-width still holds. An
@@ -65,6 +66,7 @@ class Answer:
         *,
         seen: bool = True,
         within: tuple[float, float] = (0.0, 1.0),
+        untrained: float = -math.inf,
     ) -> Answer:
         """Return a figure with a standard deviation; it is not seen if these are not finite.
 
@@ -75,10 +77,11 @@ class Answer:
             seen: whether it rests on enough people.
             within: its smallest and its largest possible value; if these are not known, values are
                 taken to be at most 1 apart.
+            untrained: the value of a model that has learned nothing, if above the smallest.
         """
         low, high = map(float, within)
         half = TWO_SIDED * float(deviation)
-        if seen and math.isfinite(value) and math.isfinite(half):
+        if seen and math.isfinite(value) and 2 * half < high - max(low, untrained):
             return cls(name, min(max(float(value), low), high), half)
         most = high - low if 0 < high - low < math.inf else 1.0
         return cls(name, None, min(most, half) if math.isfinite(half) else most)
@@ -97,7 +100,7 @@ class Answer:
             seen: whether it rests on enough people.
             most: at most how far its values may be apart.
         """
-        if not seen:
+        if not seen or high - low >= most:
             return cls(name, None, most)
         return cls(name, value, high - value, value - low)
 

@@ -20,6 +20,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -231,9 +232,9 @@ class OfClasses:
             for label, answers in zip(self.labels, of_labels, strict=True)
         ]
         return [
-            _combined("AUC", [each["AUC"] for each in every], 1 / self.classes, 1.0),
+            _combined("AUC", [each["AUC"] for each in every], 1 / self.classes, untrained=0.5),
             *_of_right(right, noise[1]),
-            _combined("Brier score", [each["Brier score"] for each in every], 1.0, 2.0),
+            _combined("Brier score", [each["Brier score"] for each in every], 1.0, within=(0, 2)),
             *self._shares(right.sum(axis=1), noise[1] * math.sqrt(2), ""),
             *(answer for each in every for answer in each.values()),
         ]
@@ -301,14 +302,14 @@ def _by_band(counts: Floats) -> Floats:
     return counts.reshape(2, -1)[:, :-1]
 
 
-def _combined(name: str, answers: Sequence[Answer], factor: float, most: float) -> Answer:
-    """Return the sum of figures times a factor, from 0 to ``most``.
+def _combined(name: str, answers: Sequence[Answer], factor: float, **bounds: Any) -> Answer:
+    """Return the sum of figures times a factor, with the ``bounds`` of ``Answer.of``.
 
     Its interval holds however they depend on each other.
     """
     values = [math.nan if each.value is None else each.value for each in answers]
     halves = [each.half_width for each in answers]
-    return Answer.of(name, factor * sum(values), factor * sum(halves) / TWO_SIDED, within=(0, most))
+    return Answer.of(name, factor * sum(values), factor * sum(halves) / TWO_SIDED, **bounds)
 
 
 def _of_right(counts: Floats, noise: float) -> list[Answer]:
@@ -323,6 +324,7 @@ def _of_right(counts: Floats, noise: float) -> list[Answer]:
             float(value),
             deviation / len(counts),
             seen=all(is_seen(own, noise) for own in counts),
+            untrained=1 / len(counts),
         ),
     ]
 
@@ -370,7 +372,8 @@ def _auc(
         slopes = np.concatenate([above / (n * p) - area / n, below / (n * p) - area / p])
         variance = slopes**2 @ (np.maximum(np.append(negatives, positives), 0) + noise**2)
         tied = negatives @ positives / (n * p)
-    return Answer.of(name, area, math.sqrt(variance), seen=seen and tied <= MOST_TIED)
+    seen = seen and bool(tied <= MOST_TIED)
+    return Answer.of(name, area, math.sqrt(variance), seen=seen, untrained=0.5)
 
 
 def _at_thresholds(
@@ -390,10 +393,11 @@ def _at_thresholds(
     (may,) = np.nonzero(~(accuracy < accuracy[best] - apart))  # also what is not a number
     ends = edges[[max(may[0] - 1, 0), best, min(may[-1] + 1, edges.size - 1)]]
     low, value, high = map(float, special.expit(ends))
+    most = float(np.ptp(special.expit(edges)))
     return [
-        Answer.of("balanced accuracy at 0.5", *found[half], seen=seen),
-        Answer.of("balanced accuracy at the threshold", *found[best], seen=seen),
-        Answer.between("threshold", value, low, high, seen=seen, most=1.0),
+        Answer.of("balanced accuracy at 0.5", *found[half], seen=seen, untrained=0.5),
+        Answer.of("balanced accuracy at the threshold", *found[best], seen=seen, untrained=0.5),
+        Answer.between("threshold", value, low, high, seen=seen, most=most),
     ]
 
 

@@ -161,4 +161,5 @@ class OfNumbers:
         low, high = self.range.restored(clip)
         name = f"R2 of numbers clipped to {low:.4g} and {high:.4g}"
         seen = is_seen(squares, noise) and square > SEEN * of_square
-        return Answer.of(name, share, both / abs(square), seen=seen, within=(-math.inf, 1))
+        within = (-math.inf, 1)
+        return Answer.of(name, share, both / abs(square), seen=seen, within=within, untrained=0.0)

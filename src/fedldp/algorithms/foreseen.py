@@ -28,16 +28,13 @@ _APART = 0.84
 _WIDEST = 1 / 3
 """The largest deviation of numbers from -1 to 1; they are then spread over the whole range."""
 
-_SAYS_LITTLE = {"AUC": 0.25, "R2": 0.5}
-"""Half-widths at which a figure hardly tells a good model from one that has learned nothing."""
-
 
 def foreseen(
     kind: OfClasses | OfNumbers, people: float, noise: Sequence[float], shares: Floats | None
 ) -> list[Answer]:
     """Return the main figures that an evaluation of a model would tell, with their intervals.
 
-    A figure that noise hides, or that would say little, has no value.
+    A figure that noise will hide has no value.
 
     Args:
         kind: how the model is evaluated.
@@ -61,8 +58,6 @@ def foreseen(
     found = []
     for each in kind.figures(looked, asked, edges, (noise[0], noise[1])):
         name = each.name.partition(" of numbers")[0]
-        if each.half_width >= _SAYS_LITTLE.get(name, math.inf):
-            each = replace(each, value=None)
         if name == "R2" or (name in kind.of_client and " of class " not in name):
             found.append(replace(each, name=name))
     return found

@@ -868,10 +868,10 @@ def _noise_of_answers(
         declared = any(getattr(settings, name) is not None for name in _STARTS)
         shares = shares_of(settings, classes) if declared else None
         figures = foreseen(evaluation_of(settings, problem), people, noises[-2:], shares)
-        told = {each.name: each.half_width for each in figures if each.value is not None}
-        hidden = tuple(each.name for each in figures if each.value is None)
-        halves = tuple(told.values())
-        found.append(FORESEEN(of=people, told=tuple(told), halves=halves, hidden=hidden))
+        halves = {each.name: each.half_width for each in figures if each.value is not None}
+        told, hidden = tuple(halves), tuple(each.name for each in figures if each.value is None)
+        by = {"of": people, "declared": declared, "halves": tuple(halves.values())}
+        found.append(FORESEEN(**by, told=told, hidden=hidden))
     return tuple(found)
 
 

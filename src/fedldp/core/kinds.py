@@ -143,7 +143,13 @@ COUNT_NOISE = Kind(
 FORESEEN = Kind(
     "evaluation-foreseen",
     Caveat,
-    {"of": int, "told": tuple[str, ...], "halves": tuple[float, ...], "hidden": tuple[str, ...]},
+    {
+        "of": int,
+        "declared": bool,
+        "told": tuple[str, ...],
+        "halves": tuple[float, ...],
+        "hidden": tuple[str, ...],
+    },
     binds=False,
 )
 CLASSES_FROM_ROWS = Kind("classes-from-rows", Caveat, {"classes": int}, binds=False)
