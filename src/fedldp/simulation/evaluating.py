@@ -49,7 +49,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Return the metrics of a run's model: what ``fedldp evaluate --json`` prints.
 
-    ``examples`` is ``rounded`` up if the run's test set is of the user's own rows. ``answers`` are
+    ``examples`` is ``rounded`` up if the run's test set is of the user's own rows; ``classes`` and
+    ``confusion`` have exact counts of them, which a warning names. ``answers`` are
     the figures that people were asked for privately in the run; None if the folder
     has the model alone. ``answered_by`` says whose line of the run's statement covers them
     ("person" or "row"), and ``doubts_of_answers`` what makes them doubtful.
