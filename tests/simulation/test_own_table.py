@@ -18,9 +18,11 @@ from fedldp.core.errors import RunError
 from fedldp.core.kinds import HELD_OUT
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting import words
+from fedldp.reporting.card import write_card
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.evaluating import evaluate
 from fedldp.simulation.inputs import Inputs
+from fedldp.simulation.recorded import read_run
 
 TRAIN, TEST = 75, 15
 """Numbers that appear nowhere else in a run's files."""
@@ -59,6 +61,27 @@ def arrays(rows: int = 60) -> tuple[Any, Any]:
     return features, (features[:, 0] > 0.5).astype(np.int64)
 
 
+def test_counts_that_the_owner_is_told_say_so_and_are_in_no_file(
+    place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kinds = ["a"] * 53 + ["b"] * 37  # of which "b" is not declared
+    rows = (place / "own.csv").read_text().splitlines()
+    lines = [f"{row},{kind}" for row, kind in zip(rows, ["kind", *kinds], strict=True)]
+    (place / "own.csv").write_text("\n".join(lines))
+    declared = {"categories": {"kind": ["a", "x"]}, "other_columns": {"kind": "x"}}
+    fedldp.run(own(**declared), out=place / "run")
+    write_card(read_run(place / "run"), scores=True)
+    told = [record.getMessage() for record in caplog.records if "37 cells" in record.getMessage()]
+    assert told
+    assert all("told only here" in each for each in told)
+    files = [each for each in (place / "run").rglob("*") if each.is_file()]
+    assert len(files) > 8
+    for each in files:
+        text = each.read_bytes()
+        assert b"none of its categories" not in text, each
+        assert b"37 cells" not in text, each
+
+
 # Scores
 
 
@@ -88,6 +111,9 @@ def test_the_statement_says_that_scores_use_private_rows(place: Path) -> None:
         assert (words.line(HELD_OUT) in html.unescape(page)) is there
         assert ("exact functions of private rows: see the warning" in page) is there
         assert (words.shown(HELD_OUT) in evaluate(place / f"run-{there}")["warnings"]) is there
+        measured = evaluate(place / f"run-{there}")
+        assert measured["examples"] >= sum(map(sum, measured["confusion"])) > 0
+    assert "the exact number of rows of each class" in words.line(HELD_OUT)
     # Somebody who gives other rows knows whose they are.
     of_others = evaluate(place / "run-True", place / "later.csv")["warnings"]
     assert words.shown(HELD_OUT) not in of_others

@@ -275,6 +275,15 @@ def _check_list(setting: str, values: Sequence[str], least: int) -> None:
 
 log = logging.getLogger("fedldp.data")
 
+
+def tell_owner(message: str, *values: object) -> None:
+    """Tell the owner of private rows about them, in the log, and say that nobody else may know.
+
+    The message may have counts, which are exact, but no names.
+    """
+    log.warning(f"{message} (exact, of private rows: told only here)", *values)
+
+
 _T = TypeVar("_T")
 
 INEXACT = (
@@ -404,9 +413,6 @@ def tell_spellings(
 ) -> None:
     """Tell the owner of the data, in the log, how many names have several spellings.
 
-    The log has counts, and no names. Like every fact about private rows, these counts must not be
-    sent to anybody else.
-
     Args:
         texts: the names as they were given.
         meaning: the function that returns the one spelling of a name.
@@ -417,7 +423,7 @@ def tell_spellings(
     several = sum(count > 1 for count in spellings.values())
     kinds = {"client": "clients", "person": "persons", "class": "classes"}[what]
     if several:
-        log.warning(
+        tell_owner(
             "%s %d spellings (in Unicode, spaces or decimals) are read as %d %s",
             where,
             sum(count for count in spellings.values() if count > 1),
@@ -427,7 +433,7 @@ def tell_spellings(
     folded = Counter(name.casefold() for name in spellings)
     alike = sum(count for count in folded.values() if count > 1)
     if alike:
-        log.warning(
+        tell_owner(
             "%s %d %s differ from each other only in upper and lower case, and count as different; "
             "if two are the same, give them one spelling",
             where,

@@ -17,10 +17,10 @@ from fedldp.data.columns import (
     Columns,
     identity,
     is_missing,
-    log,
     numbers,
     of_each,
     places_in,
+    tell_owner,
     tell_spellings,
     text_of_float,
     value,
@@ -319,7 +319,7 @@ def _tell_others(table: Table, columns: Columns) -> None:
             for at, t in zip(of_each(texts, place_of), texts, strict=True)
         ]
         if any(unknown):
-            log.warning(
+            tell_owner(
                 "%s: column %r: %d cells are none of its categories, and count as %r",
                 table.path,
                 name,
