@@ -224,6 +224,24 @@ def test_a_retired_agreement_is_no_longer_loaded_but_charged_after_a_restore(
     assert (lost.run, lost.rounds) == (env.agreement.run, 1)
 
 
+def test_a_server_whose_runs_are_over_need_not_be_reached(tmp_path: Path) -> None:
+    env = make_environment(tmp_path, seeded=False)
+    policy, agent = env.policies[0], env.agent(0)
+    (server,) = policy.server
+
+    def connected() -> tuple[bool, list[bool]]:
+        agent.served()
+        agent.watch.heard(server.url, "no connection")
+        checked = [each.ok for each in check_site(policy) if each.what.startswith("server ")]
+        return agent.watch.document()["connected"], checked
+
+    assert connected() == (False, [False])
+    Acceptances(policy).finish(env.agreement.digest)
+    assert connected() == (True, [])
+    accept(policy, env.agreement)
+    assert connected() == (False, [False])
+
+
 # Locks, and checks while an agent runs
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.own_budgets import OwnBudget, stay_at_sites
 from fedldp.deployment.policy import (
+    ServerTable,
     SitePolicy,
     StudyTable,
     make_state,
@@ -134,7 +135,10 @@ class Acceptance:
         if not self.is_open:
             return 0
         spent = total_of(entry.costs[at] for entry in entries if entry.run == self.run)
-        return _less(self.promised[at], spent)
+        most = self.promised[at]
+        if math.isinf(most):
+            return most
+        return Fraction(most) - spent if spent < most else Fraction(0)
 
 
 class Acceptances:
@@ -158,6 +162,12 @@ class Acceptances:
     def current(self) -> list[Acceptance]:
         """Return what was accepted and not retired, oldest first."""
         return [each for each in self.all() if each.is_open]
+
+    def needed(self, servers: Iterable[ServerTable]) -> list[ServerTable]:
+        """Return servers without those of which every accepted run is retired or finished."""
+        found = self.all()
+        over = {each.server for each in found} - {each.server for each in found if each.is_open}
+        return [each for each in servers if each.url not in over]
 
     def of(self, digest: bytes) -> Acceptance | None:
         """Return the acceptance of the agreement with a digest; None if it was not accepted."""
@@ -449,9 +459,3 @@ def _promise(
         )
         for at, budget in enumerate(policy.budgets)
     ]
-
-
-def _less(most: float, spent: Fraction | float) -> Fraction | float:
-    if math.isinf(most):
-        return most
-    return max(Fraction(0), Fraction(most) - spent) if spent < most else Fraction(0)

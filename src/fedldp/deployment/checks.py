@@ -77,15 +77,17 @@ def check_site(policy: SitePolicy) -> list[Found]:
         ("state", lambda: _writable(policy.state, policy.ledger), _WRITABLE),
         *_private_ones(data=policy.data, ledger=policy.ledger, state=policy.state),
     ]
-    for server in policy.server:
+    accepted, servers = list[Acceptance](), list(policy.server)
+    with suppress(LedgerUnusable):  # which the check of the ledger tells
+        kept = Acceptances(policy)
+        accepted, servers = kept.current(), kept.needed(servers)
+    for server in servers:
         away = f"ask whether the server is running, or correct its url; else check {server.ca}"
         checks += [
             ("ca", partial(_valid_authority, server.ca), _DATES),
             ("server", partial(_connect, server.url, server.ca), away),
         ]
-    with suppress(LedgerUnusable):  # which the check of the ledger tells
-        accepted = Acceptances(policy).current()
-        checks += [("accepted", partial(_accepted, policy, each), "") for each in accepted]
+    checks += [("accepted", partial(_accepted, policy, each), "") for each in accepted]
     return [_tried(*each) for each in checks]
 
 
@@ -136,8 +138,7 @@ def _agent(policy: SitePolicy) -> str:
 
 def _server(folder: Path) -> str:
     process = Process.of_server(folder)
-    known = process.known or {}
-    return _not_running(process) or f"it runs: {known.get('next', 'unknown')}"
+    return _not_running(process) or f"it runs: {(process.known or {}).get('next', 'unknown')}"
 
 
 def _not_running(process: Process) -> str | None:

@@ -95,10 +95,8 @@ class QueuedRun:
     @property
     def over(self) -> int | None:
         """After how many rounds the run is over, as its sites are told; None if it may go on."""
-        if self.state != "ended":
-            return None
-        known = self.rounds()
-        return 0 if known is None else known[0]
+        done, _ = self.rounds() or (0, 0)
+        return done if self.state == "ended" else None
 
     def rounds(self) -> tuple[int, int] | None:
         """Return how many rounds are complete, and of how many; None before it began."""
@@ -153,10 +151,9 @@ class Queue:
         self._place.mkdir(exist_ok=True, parents=True)
         if found.initial is not None:
             shutil.copy(beside(agreement), beside(own))
-        known = (
-            None if test is None else str(Path(test).absolute() if Path(test).exists() else test)
-        )
-        replace_file(own.with_suffix(".json"), json.dumps({"test": known}).encode())
+        if test is not None and Path(test).exists():
+            test = str(Path(test).absolute())
+        replace_file(own.with_suffix(".json"), json.dumps({"test": test}).encode())
         new_file(own, found.to_bytes(), 0o600)
         return found.run
 

@@ -208,6 +208,7 @@ class Agent:
         self._read_again()
         try:
             digests = [each.digest for each in self._accepted.current()]
+            self.watch.needed = [each.url for each in self._accepted.needed(self.policy.server)]
         except LedgerUnusable:  # their requests are refused, as a normal answer
             digests = list(self._runs)
         runs = [run for run in map(self._run, digests) if run is not None]

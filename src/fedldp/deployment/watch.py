@@ -16,7 +16,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -301,6 +301,9 @@ class SiteWatch(_Watch):
 
     Args:
         folder: the site's state folder.
+
+    Attributes:
+        needed: the servers that the site must reach to be connected; None: all.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -308,6 +311,7 @@ class SiteWatch(_Watch):
         known = (read_status(folder) or {}).get("last_seen")
         self._last_seen = known if isinstance(known, str) else None
         self._amiss: dict[str, str] = {"": "has not reached its server yet"}
+        self.needed: Collection[str] | None = None
         self._refuses: str | None = None
         self._sent = self._received = 0
         self._refusals = Counter[tuple[str, str]]()
@@ -350,10 +354,12 @@ class SiteWatch(_Watch):
 
     def collected(self) -> dict[str, Any]:
         """Return what was collected, as JSON-ready values."""
+        needed = self._amiss if self.needed is None else ("", *self.needed)
+        amiss = [why for server, why in self._amiss.items() if server in needed]
         return {
             "last_seen": self._last_seen,
-            "connected": not self._amiss,
-            "amiss": "; ".join(self._amiss.values()) or None,
+            "connected": not amiss,
+            "amiss": "; ".join(amiss) or None,
             "refuses": self._refuses,
             "sent_bytes": self._sent,
             "received_bytes": self._received,
