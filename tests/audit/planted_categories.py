@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.k_closest import FrameChoice, KClosest, _units
 from fedldp.mechanisms.k_rr import KRR
@@ -77,6 +78,15 @@ class RoundedUp(Blurred):
     e^eps."""
 
     kind = _RoundedUp
+
+
+class RefusesCorner(Blurred):
+    """Refuses vectors that are negative throughout, so that a missing report reveals one."""
+
+    def encode_many(self, values: np.ndarray, streams: Sequence[Stream]) -> np.ndarray:
+        if (values < 0).all():
+            raise PrivacyError("refused")
+        return super().encode_many(values, streams)
 
 
 class _Given(Stream):

@@ -40,6 +40,12 @@ def test_a_weight_that_is_off_by_one_is_found(cls: Any) -> None:
     assert counted(cls).verdict == "bug"
 
 
+def test_a_refusal_of_an_input_of_which_few_words_are_tried_is_found() -> None:
+    row = counted(planted.RefusesCorner)
+    assert row.verdict == "bug"
+    assert "the opposite corner: some reports come from only one" in row.attack
+
+
 @pytest.mark.slow
 def test_the_better_of_two_seeds_is_found() -> None:
     """Even if half of all inputs prefer the seed of the first: each of the others is a chance."""

@@ -89,7 +89,7 @@ class WeightCheck(Planned):
                 break
             if wrong := unlike(law, self.stated) if whole else "":
                 wrong = f"{name}: {wrong}"
-            elif not law.keys() <= known or (whole and law.keys() != laws[0].keys()):
+            elif not law or not law.keys() <= known or (whole and law.keys() != laws[0].keys()):
                 wrong = f"{name}: some reports come from only one of it and random input 1"
             if wrong:
                 break
