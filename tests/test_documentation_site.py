@@ -55,6 +55,14 @@ def copy(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_no_line_of_a_formula_begins_like_an_item_of_a_list(page: Path) -> None:
+    """GitHub ends the paragraph and the formula there."""
+    text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(encoding="utf-8"), flags=re.S)
+    formulas = re.findall(r"(?<![\\$])\$(?!\$)[^$]+\$", text)
+    assert not [each for each in formulas if re.search(r"\n\s*([-+*>]|\d+[.)]) ", each)]
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = copy(tmp_path_factory.mktemp("site"))
