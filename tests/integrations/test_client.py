@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from documents import document
+from guides import ROOT, own_files
 from node_settings import SETTINGS
 from torch import nn
 
@@ -19,6 +20,7 @@ import fedldp
 from fedldp.algorithms.run_settings import RunSettings
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.integrations.client import PrivateClient
+from fedldp.integrations.loop import composition, planned
 from fedldp.ledgers.budget import Budget
 from fedldp.protocol.wire import Layout, Vector
 from fedldp.reporting import words
@@ -152,3 +154,17 @@ def test_account_refuses_what_a_node_refuses(
     assert f"fedldp account {file} --size" in fedldp_command("account", file).assert_refused()
     said = fedldp_command("account", file, "--size", 650, "--set", setting).assert_refused()
     assert re.search(why, said)
+
+
+def test_the_page_on_nvflare_has_the_epsilon_of_each_round(tmp_path: Path) -> None:
+    page, place = ROOT / "docs" / "nvflare_filter.md", tmp_path / "private.toml"
+    place.write_text(own_files(page)["private.toml"])
+    told = []
+    for rounds in (1, 2):
+        config = composition(place, {"rounds": rounds})
+        lines = planned(config, Layout(("0",), ((650,),))).guarantees
+        (line,) = (each for each in lines if each.unit == "client-run")
+        assert (line.adversary, line.delta) == ("server", 1e-5)
+        told.append(f"{line.size:.3g}")
+    expected = f"({told[0]}, then {told[1]} here)"
+    assert expected in " ".join(page.read_text().split())
