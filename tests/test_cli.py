@@ -19,7 +19,7 @@ from documents import SHORT, check_run, check_statement, document, run_folders
 import fedldp
 from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.systems import systems
-from fedldp.cli import app
+from fedldp.cli import app, list_
 from fedldp.cli.options import described, parameters
 from fedldp.core.registry import modules
 from fedldp.data.sources import SOURCES
@@ -196,6 +196,10 @@ def test_lists_are_named_and_described(fedldp_command: Any, kind: str) -> None:
     printed = fedldp_command("list", kind).out.replace("\n", "")
     for row in rows:
         assert row["name"] in printed
+
+
+def test_the_help_of_list_names_every_kind() -> None:
+    assert described(list_.list_, "Help")["kind"] == ("", f"one of: {', '.join(list_._KINDS)}")
 
 
 def test_lists_are_complete(fedldp_command: Any) -> None:

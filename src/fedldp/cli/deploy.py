@@ -565,8 +565,8 @@ def server(
         certificate: this server's certificate (PEM) [default: server.pem next to the agreement]
         key: the certificate's key (PEM) [default: server.key next to the agreement]
         test: examples to test the model on: .npz, .csv, or a data set's name
-        tries: stop after this many attempts at a round with too few sites [default: retry until
-            enough sites answer]
+        tries: stop the server when a round has had too few sites this many times [default: keep
+            trying]
         runs: without an agreement: serve this many runs at once
     """
     if agreement is None:

@@ -44,7 +44,7 @@ def reproduce(
         only (CELL): only cells whose recipe or row name contains this string
         budget (TIME): with --run: stop after this much time, such as 90s, 30m or 2h
         check: exit with status 1 if a measured cell differs and no reason is noted
-        svg (FILE): the .svg file for a chart of the target
+        svg (FILE): write a chart of the target to this .svg file
         device: where the measurements that count were made
         workers: with --run: number of processes [default: one per core]
     """
