@@ -484,24 +484,17 @@ class Sites:
 
     def _came_late(self, client: int, body: bytes | None) -> None:
         """Store the receipt of an answer that came too late to be used."""
-        try:
-            message = read_by_server(body) if body else None
-        except WireError:
-            return
-        if isinstance(message, Answered):
+        if (message := _answered_in(body)) is not None:
             self._watch.heard(client)
             self._receipts.keep(client, message.receipt)
             self._heard_of(client)
 
     def _compare(self, waiting: _Waiting, client: int, body: bytes | None) -> None:
         """Log a site that gives a second, different answer to a request."""
-        try:
-            message = read_by_server(body) if body else None
-        except WireError:
+        if (message := _answered_in(body)) is None:
             return
-        if isinstance(message, Answered):
-            self._receipts.keep(client, message.receipt)
-        if isinstance(message, Answered) and message.answer != waiting.answers[client]:
+        self._receipts.keep(client, message.receipt)
+        if message.answer != waiting.answers[client]:
             name = self._agreement.sites[client].name
             self._rate_limited(
                 f"site {name} gave a second, different answer to a request: the first counts, and "
@@ -562,6 +555,15 @@ class Sites:
             f"{what}; all complete rounds are kept, but the same command would fail here again: "
             f"{remedy}"
         )
+
+
+def _answered_in(body: bytes | None) -> Answered | None:
+    """Return the answer in a message; None if there is none."""
+    try:
+        message = read_by_server(body) if body else None
+    except WireError:
+        return None
+    return message if isinstance(message, Answered) else None
 
 
 def _and_more(sites: int) -> str:
