@@ -36,7 +36,7 @@ from fedldp.protocol.roles import HALF_WIDTH, PRIVATELY
 from fedldp.reporting import words
 from fedldp.reporting.card import write_card
 from fedldp.reporting.html import page
-from fedldp.reporting.scores import Band, calibrations_of
+from fedldp.reporting.scores import Band, answers_of, calibrations_of
 from fedldp.reporting.text import print_result
 from fedldp.simulation.plan import plan
 from fedldp.simulation.recorded import read_run
@@ -160,6 +160,15 @@ def test_a_figure_whose_interval_holds_all_that_is_possible_is_not_seen() -> Non
                 assert each.half_width < widths[short], (kind, name)
     assert shown == widest.keys()
     assert {"R2", "AUC"} <= hidden
+
+
+def test_the_deviation_of_an_uneven_interval_is_that_of_its_longer_side() -> None:
+    """Once that of a threshold at the upper end of its interval was told as 0."""
+    for value in (0.3, 0.5, 0.7):
+        figure = Answer.between("threshold", value, 0.3, 0.7, seen=True, most=1.0)
+        (told,) = answers_of(as_metrics([figure]))
+        assert told["interval"] == pytest.approx([0.3, 0.7])
+        assert told["deviation"] * TWO_SIDED == pytest.approx(max(value - 0.3, 0.7 - value))
 
 
 def test_an_impossible_estimate_is_told_as_the_nearest_possible_value() -> None:

@@ -604,7 +604,7 @@ def answers_of(metrics: Mapping[str, float]) -> list[dict[str, Any]]:
         {
             "question": each.name,
             "value": each.value,
-            "deviation": each.half_width / TWO_SIDED,
+            "deviation": max(each.half_width, each.below or 0.0) / TWO_SIDED,
             "interval": each.interval and list(each.interval),
             "seen": each.value is not None,
         }
