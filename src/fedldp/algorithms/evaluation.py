@@ -371,8 +371,7 @@ def _auc(
         area = positives @ below / (n * p)
         slopes = np.concatenate([above / (n * p) - area / n, below / (n * p) - area / p])
         variance = slopes**2 @ (np.maximum(np.append(negatives, positives), 0) + noise**2)
-        tied = negatives @ positives / (n * p)
-    seen = seen and bool(tied <= MOST_TIED)
+        seen = seen and bool(negatives @ positives / (n * p) <= MOST_TIED)
     return Answer.of(name, area, math.sqrt(variance), seen=seen, untrained=0.5)
 
 

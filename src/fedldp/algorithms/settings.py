@@ -95,6 +95,9 @@ class ClientBudget(FrozenConfig):
         """Return the ledger's budget."""
         return Budget(**dict(self))
 
+    def __str__(self) -> str:
+        return str(dict(self))
+
 
 class PersonBudget(ClientBudget):
     """The limit in every simulated client's ledger for each person, or each record."""
