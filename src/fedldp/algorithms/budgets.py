@@ -122,21 +122,6 @@ class PerReport(Calibration):
         return mechanism.scale
 
 
-@dataclass(frozen=True, kw_only=True)
-class OfRounds(Release):
-    """A release with a mechanism for each round.
-
-    Attributes:
-        mechanisms: the mechanism of each round, from the first on.
-    """
-
-    mechanisms: tuple[Mechanism, ...]
-
-    def at(self, round: int) -> Release:
-        """Return the release of a round; see ``Release.at``."""
-        return replace(self, mechanism=self.mechanisms[round - 1])
-
-
 Shaped = Callable[[Release, Problem], Release]
 """See ``Composition.shaped``."""
 
@@ -164,11 +149,12 @@ def by_round(calibration: PerReport, before: Shaped | None) -> Shaped:
             "epsilon_growth out"
         )
 
-    def shaped(release: Release, problem: Problem) -> OfRounds:
+    def shaped(release: Release, problem: Problem) -> Release:
         release = release if before is None else before(release, problem)
         budgets = (settings.epsilon * growth**round for round in range(settings.rounds))
-        mechanisms = tuple(calibration.in_round(problem, budget) for budget in budgets)
-        return OfRounds(**vars(release), mechanisms=mechanisms)
+        found = [calibration.in_round(problem, budget) for budget in budgets]
+        each = tuple((range(at, at + 1), mechanism) for at, mechanism in enumerate(found, 1))
+        return replace(release, mechanisms=each)
 
     return shaped
 

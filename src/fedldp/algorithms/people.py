@@ -463,30 +463,18 @@ class PersonRelease(Release):
     Attributes:
         settings: the preset's settings.
         problem: the public facts about the data.
-        mechanisms: the mechanism of each stage, with the stage's rounds, if there are several
-            stages. They have the same modulus, so that all rounds' reports are equally long.
+        mechanisms: see ``Release``. The mechanisms of all stages have the same modulus, so that all
+            rounds' reports are equally long.
     """
 
     bound: OfPeople
     settings: Settings
     problem: Problem
-    mechanisms: tuple[tuple[Stage, Mechanism], ...] = ()
 
     @property
     def people(self) -> int:
         """The total number of people across all clients; public."""
         return people_of(self.settings, self.problem)
-
-    def at(self, round: int) -> PersonRelease:
-        """Return the release of a round, with the mechanism of its stage; see ``Release.at``.
-
-        Raises:
-            RunError: the run has no such round.
-        """
-        if not self.mechanisms:
-            return self
-        found = stage_at([stage for stage, _ in self.mechanisms], round)
-        return replace(self, mechanism=dict(self.mechanisms)[found], mechanisms=())
 
     def event(self) -> Event:
         """Return what the report releases about one person or row; a whole client is not hidden.
@@ -529,7 +517,7 @@ def sums_of_people(
         settings=settings,
         problem=problem,
         mechanisms=tuple(
-            (stage, calibration.noise(size, people=people, stage=stage))
+            (stage.rounds, calibration.noise(size, people=people, stage=stage))
             for stage in stages
             if noisy
         ),

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import BinaryRandomizedResponse, Event, InClear
 from fedldp.algorithms.bounds import Bound, InRange, Unbounded, ranges_of
-from fedldp.core.errors import UnfitEvent
+from fedldp.core.errors import RunError, UnfitEvent
 from fedldp.core.facts import Unprotected
 from fedldp.core.kinds import NUMBER_OF_EXAMPLES
 from fedldp.core.randomness import Stream
@@ -45,21 +46,32 @@ class Release:
         sends: the name of the update's array that is sent instead of the weights; None sends the
             weights. If the bound has a chart, the array is in the chart's coordinates. If training
             failed, the array is zero.
+        mechanisms: the mechanism of each part of the run, with its rounds, if there are several.
     """
 
     bound: Bound
     mechanism: Mechanism
     size: int
     sends: str | None = None
+    mechanisms: tuple[tuple[range, Mechanism], ...] = ()
 
     @property
     def coordinates(self) -> int:
         """The number of coordinates that are randomised."""
         return self.bound.size(self.size)
 
-    def at(self, round: int) -> Release:
-        """Return the release of a round; most are the same in all rounds."""
-        return self
+    def at(self, round: int) -> Self:
+        """Return the release of a round; most are the same in all rounds.
+
+        Raises:
+            RunError: the run has no such round.
+        """
+        if not self.mechanisms:
+            return self
+        for rounds, mechanism in self.mechanisms:
+            if round in rounds:
+                return replace(self, mechanism=mechanism, mechanisms=())
+        raise RunError(f"round {round}: the run has the rounds 1 to {self.mechanisms[-1][0][-1]}")
 
     def event(self) -> Event:
         """Return what one client's report releases, for every update and broadcast."""
