@@ -90,6 +90,11 @@ class Estimated:
     metrics: Metrics = field(default_factory=dict)
     arrays: Arrays = field(default_factory=dict)
 
+    def change(self, gives: Sent, weights: Values) -> Values:
+        """Return the change of the weights if ``values`` are what an estimate ``gives``."""
+        assert self.values is not None
+        return self.values if gives == "update" else self.values - weights
+
 
 class Estimate(Protocol):
     """Estimate the clients' mean from a stream of reports, in O(d) memory.

@@ -69,8 +69,7 @@ class Controlled:
     ) -> Estimated:
         """Return the mean change, and the next mean of the control variates; see ``Estimate``."""
         found = self.estimate(state, reports, draw)
-        assert found.values is not None
-        change = found.values - (state.weights if self.estimate.gives == "weights" else 0)
+        change = found.change(self.estimate.gives, state.weights)
         control = state.arrays[CONTROL]
         moved = (control - self.share * (change + control)).astype(np.float32)
         return replace(found, values=factor * change, arrays={**found.arrays, CONTROL: moved})

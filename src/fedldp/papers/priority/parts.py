@@ -263,8 +263,7 @@ class RankFeatures:
     ) -> Estimated:
         """Return the mean change, and what is known about the importance after the round."""
         noisier, found = self.noisier, self.mean(state, reports, draw)
-        assert found.values is not None
-        change = found.values if self.mean.gives == "update" else found.values - state.weights
+        change = found.change(self.mean.gives, state.weights)
         importance, precision = state.arrays["importance"], state.arrays["precision"]
         ratio = np.where(noisier.picked_in(state.round, importance), noisier.ratio, 1.0)
         noise_variance = (ratio * noisier.least.sigma) ** 2 / found.weight
