@@ -13,7 +13,7 @@ from fedldp.algorithms.calibration import PerRun
 from fedldp.algorithms.participation import Balanced
 from fedldp.algorithms.settings import ClientValue
 from fedldp.algorithms.systems import find_system
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, RunError
 from fedldp.mechanisms import mechanisms
 from fedldp.simulation.plan import problem_of
 
@@ -97,4 +97,7 @@ def test_a_budget_that_grows_releases_and_states_each_rounds_own(mechanism: str)
         assert len(set(stated)) == len(stated)
         mechanisms_used = [growing.release.at(round).mechanism for round in apart]
         assert mechanisms_used == [each.release.mechanism for each in apart.values()]
+        for wrong in (0, 4):  # neither the last round's mechanism nor any other
+            with pytest.raises(RunError, match="the run has the rounds 1 to 3"):
+                growing.event(0, wrong)
     assert found
