@@ -156,21 +156,6 @@ class Made:
         write(console)
         return console.file.getvalue()  # type: ignore[attr-defined]
 
-    def tagged(self) -> str:
-        """Return what is sent to MLflow."""
-        told: list[str] = []
-        pytest.importorskip("mlflow")
-        client = types.SimpleNamespace(
-            create_run=lambda *_, **__: types.SimpleNamespace(
-                info=types.SimpleNamespace(run_id="1", start_time=0)
-            ),
-            log_batch=lambda *_, **__: None,
-            set_tag=lambda _, name, text: told.append(text),
-            set_terminated=lambda *_: None,
-        )
-        export._send(client, "1", self.run)
-        return "\n".join(told)
-
     def boards(self, monkeypatch: pytest.MonkeyPatch) -> str:
         """Return what is written for TensorBoard."""
         told: list[str] = []
@@ -192,18 +177,6 @@ class Made:
         export.to_tensorboard([self.run], self.into / "board")
         return "\n".join(told)
 
-    def weights_and_biases(self, monkeypatch: pytest.MonkeyPatch) -> str:
-        told: list[str] = []
-
-        def init(**named: Any) -> Any:
-            told.append(named["notes"])
-            return types.SimpleNamespace(log=lambda *_, **__: None, finish=lambda: None)
-
-        module = types.SimpleNamespace(init=init, Settings=lambda **_: None)
-        monkeypatch.setattr(export, "import_extra", lambda *_, **__: module)
-        export.to_wandb([self.run], "project")
-        return "\n".join(told)
-
 
 BOTH, STATEMENT = (Assumption, Caveat, Doubt), (Assumption, Caveat)
 """What a writer of a run, or of a statement alone, shows."""
@@ -216,8 +189,6 @@ WRITERS: dict[str, tuple[tuple[type[Fact], ...], Writer]] = {
     "reporting/card.py:model_card": (BOTH, lambda made, _: model_card(
         made.run, privacy_document(made.run, scores=True))),
     "reporting/export.py:to_tensorboard": (BOTH, lambda made, patch: made.boards(patch)),
-    "reporting/export.py:to_mlflow": (BOTH, lambda made, _: made.tagged()),
-    "reporting/export.py:to_wandb": (BOTH, lambda made, patch: made.weights_and_biases(patch)),
     "reporting/html.py:page": (BOTH, lambda made, _: page([made.run])),
     "reporting/runs.py:FinishedRun.to_record": (BOTH, lambda made, _: made.run.to_record()),
     "reporting/text.py:print_statement": (STATEMENT, lambda made, _: made.printed(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +19,6 @@ def report(
     *,
     out: Path | None = None,
     tensorboard: Path | None = None,
-    mlflow: str | None = None,
-    wandb: str | None = None,
     as_json: Json = False,
 ) -> None:
     """Make one HTML page about a run, or about several runs side by side.
@@ -30,29 +27,21 @@ def report(
         folders (DIR...): folders of runs
         out (FILE): the page to write [default: report.html]
         tensorboard (LOGDIR): write the runs into this folder for TensorBoard
-        mlflow (URI): send the runs to this MLflow tracking store
-        wandb (PROJECT): send the runs to this project of Weights & Biases
     """
     from rich.console import Console
 
-    from fedldp.reporting import export
+    from fedldp.reporting.export import to_tensorboard
     from fedldp.simulation.recorded import read_run
 
     runs = [read_run(folder) for folder in folders]
-    if out is not None or (tensorboard, mlflow, wandb, as_json) == (None, None, None, False):
+    if out is not None or (tensorboard is None and not as_json):
         place = out or Path("report.html")
         notice_without_charts(Console(stderr=True), "the same command")
         _write(place, runs)
         typer.echo(f"report     {place}", err=as_json)
-    sent: tuple[tuple[Callable[..., None], Path | str | None, str], ...] = (
-        (export.to_tensorboard, tensorboard, "tensorboard --logdir {}"),
-        (export.to_mlflow, mlflow, "MLflow, experiment fedldp: {}"),
-        (export.to_wandb, wandb, "Weights & Biases, project {}"),
-    )
-    for send, where, told in sent:
-        if where is not None:
-            send(runs, where)
-            typer.echo(f"written    {told.format(where)}", err=as_json)
+    if tensorboard is not None:
+        to_tensorboard(runs, tensorboard)
+        typer.echo(f"written    tensorboard --logdir {tensorboard}", err=as_json)
     if as_json:
         print_json(_document(runs))
 
