@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -29,7 +28,6 @@ def reproduce(
     only: str | None = None,
     budget: str | None = None,
     check: bool = False,
-    svg: Path | None = None,
     device: Literal["cpu", "cuda"] = "cpu",
     workers: Annotated[int | None, typer.Option(min=1)] = None,
     data_dir: DataDir = None,
@@ -44,7 +42,6 @@ def reproduce(
         only (CELL): only cells whose recipe or row name contains this string
         budget (TIME): with --run: stop after this much time, such as 90s, 30m or 2h
         check: exit with status 1 if a measured cell differs and no reason is noted
-        svg (FILE): write a chart of the target to this .svg file
         device: where the measurements that count were made
         workers: with --run: number of processes [default: one per core]
     """
@@ -58,10 +55,6 @@ def reproduce(
             raise ConfigError(
                 f"{name} = {given}: this option has no effect without --run; add --run"
             )
-    if svg is not None and target is None:
-        raise ConfigError(f"svg = {svg}: a chart shows one target; name the target")
-    if svg is not None and svg.suffix.lower() != ".svg":
-        raise ConfigError(f"svg = {svg}: the file's name must end in .svg")
     found = targets()
     chosen = [find_target(target, found)] if target is not None else list(found.values())
     if only is not None:
@@ -75,10 +68,6 @@ def reproduce(
         _show_all(chosen, rows, measurements, as_json)
     else:
         _show(chosen[0], rows[target], as_json)
-        if svg is not None:
-            from fedldp.experiments.reproduction.figure import write_svg
-
-            write_svg(svg, f"{chosen[0].paper}, {chosen[0].place}", rows[target])
     differing = [row for each in rows.values() for row in each if row.verdict == "differs"]
     wrong = [row for row in differing if row.why is None]
     if check and wrong:

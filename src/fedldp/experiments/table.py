@@ -309,6 +309,8 @@ def _drawn(
     size: tuple[float, float],
     notes: Callable[[], Sequence[str]],
     panels: int = 1,
+    *,
+    stacked: bool = False,
 ) -> Iterator[tuple[Any, Sequence[Any]]]:
     """Yield an empty figure and the axes of its panels, and finish what was drawn in them.
 
@@ -317,6 +319,7 @@ def _drawn(
         size: the width and the height of its panels in inches.
         notes: returns what a reader must know; the panels keep their size.
         panels: the number of panels.
+        stacked: whether they are below each other, each with its own legend.
 
     Raises:
         ConfigError: Matplotlib is not installed, or the file extension is unknown.
@@ -329,16 +332,19 @@ def _drawn(
     lines = [line for note in notes() for line in textwrap.wrap(note, 110)]
     width, height = size
     figure = figures.Figure(figsize=(width, height + 0.12 * len(lines)), layout="constrained")
-    every = figure.subplots(1, panels, sharey=True, squeeze=False)[0]
+    rows, columns = (panels, 1) if stacked else (1, panels)
+    every = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     for axes in every:
         axes.grid(color="#d9d9d9", linewidth=0.7)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
     yield figure, every
     figure.suptitle("\n".join(lines), fontsize=7, ha="left", x=0.01)
+    for axes in every if stacked else ():
+        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     handles = {
         text: each
-        for axes in every
+        for axes in ([] if stacked else every)
         for each, text in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     if handles:
@@ -373,42 +379,47 @@ def _draw(
             axes.axhspan(low, high, color=colour, alpha=0.12, linewidth=0)
 
 
+Course = tuple[str, Sequence[int], NDArray[np.float64], NDArray[np.float64]]
+"""A score by round: a name, the rounds, means over seeds, and deviations."""
+
+
 def draw_courses(
-    panels: Sequence[tuple[str, Sequence[tuple[str, NDArray[np.float64]]]]],
+    panels: Sequence[tuple[str, Sequence[Course]]],
     scale: float,
     label: str,
     notes: Sequence[str],
     path: Path | str | None,
+    *,
+    stacked: bool = False,
 ) -> Any:
-    """Draw scores by round, a panel for each guarantee, and return Matplotlib's figure.
+    """Draw scores by round, with a band of one deviation, and return Matplotlib's figure.
 
     Args:
-        panels: the title of each, and its lines: names, and scores of shape (seeds, rounds).
+        panels: the title of each panel, and its lines.
         scale: the factor on scores.
         label: what the scores are.
         notes: what a reader must know.
         path: where to save the picture, if anywhere; see ``RunTable.plot``.
+        stacked: whether panels are below each other, because they have different lines.
 
     Raises:
         ConfigError: Matplotlib is not installed, or the file extension is unknown.
         RunError: the file cannot be written.
     """
-    names = list(dict.fromkeys(name for _, curves in panels for name, _ in curves))
-    size = max(7.2, 3.6 * len(panels)), 4.2
-    with _drawn(path, size, lambda: notes, len(panels)) as (figure, every):
-        for axes, (title, curves) in zip(every, panels, strict=True):
+    names = list(dict.fromkeys(name for _, courses in panels for name, *_ in courses))
+    size = (9.0, 3.2 * len(panels)) if stacked else (max(7.2, 3.6 * len(panels)), 4.2)
+    with _drawn(path, size, lambda: notes, len(panels), stacked=stacked) as (figure, every):
+        for axes, (title, courses) in zip(every, panels, strict=True):
             axes.set(title=title, xlabel="round")
             axes.xaxis.get_major_locator().set_params(integer=True)
-            for name, found in curves:
-                number, rounds = names.index(name), np.arange(1, found.shape[1] + 1)
+            for name, rounds, mean, deviation in courses:
+                number, ends = names.index(name), (mean - deviation, mean + deviation)
                 colour, marker = _COLOURS[number % len(_COLOURS)], _MARKERS[number % len(_MARKERS)]
-                mean, spread = scale * found.mean(0), np.zeros(found.shape[1])
-                if len(found) > 1:
-                    spread = scale * found.std(0, ddof=1)
-                axes.plot(rounds, mean, label=name, color=colour, linewidth=1.6, marker=marker,
-                          markersize=4, markevery=max(1, found.shape[1] // 10))  # fmt: skip
-                axes.fill_between(rounds, mean - spread, mean + spread, color=colour, alpha=0.12)
-        every[0].set_ylabel(label)
+                axes.plot(rounds, scale * mean, label=name, color=colour, linewidth=1.6,
+                          marker=marker, markersize=4,
+                          markevery=max(1, len(rounds) // 10))  # fmt: skip
+                axes.fill_between(rounds, *(scale * end for end in ends), color=colour, alpha=0.12)
+            axes.set_ylabel(label if stacked or axes is every[0] else "")
     return figure
 
 

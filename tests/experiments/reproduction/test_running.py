@@ -20,8 +20,7 @@ from fedldp.experiments.reproduction import __main__ as publishing
 from fedldp.experiments.reproduction import comparison, results, targets
 from fedldp.experiments.reproduction.__main__ import documents, text_of
 from fedldp.experiments.reproduction.comparison import Reason, Row, compare, proven
-from fedldp.experiments.reproduction.figure import has_rounds
-from fedldp.experiments.reproduction.pages import committed, markdown, write_page
+from fedldp.experiments.reproduction.pages import committed, courses, markdown, write_page
 from fedldp.experiments.reproduction.results import Measurement, Measurements
 from fedldp.experiments.reproduction.runner import Missing, missing
 from fedldp.experiments.reproduction.targets import Gain, PaperTarget
@@ -422,7 +421,7 @@ def test_a_page_has_its_text_its_table_and_a_chart_where_rounds_are_known(
     assert target.title in text.partition("\n")[0]
     assert target.text in text
     assert markdown(committed(target)) in text
-    has_chart = any(map(has_rounds, committed(target, prove=False)))
+    has_chart = bool(courses(committed(target, prove=False)))
     assert (f"(reproduction_{name}.svg)" in text) == has_chart
     assert (tmp_path / f"reproduction_{name}.svg").exists() == has_chart
     assert has_chart == (name == "ldp-fl-fig3")

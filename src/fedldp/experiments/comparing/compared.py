@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedldp.accounting.guarantees import HOUSE, Adversary, Unit
 from fedldp.accounting.proven import Proven, Together, together
@@ -30,7 +29,7 @@ from fedldp.experiments.comparing.design import Design
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import Row
 from fedldp.experiments.store import RunStore
-from fedldp.experiments.table import NAMES, Group, RunTable, draw_courses, half_width
+from fedldp.experiments.table import NAMES, Course, Group, RunTable, draw_courses, half_width
 from fedldp.reporting import words
 from fedldp.reporting.record import as_json, replace_file
 from fedldp.reporting.scores import LESS_IS_BETTER, TestSet
@@ -408,18 +407,22 @@ class Compared(RunTable[Line]):
             " & ".join(heads) + " \\\\", "\\hline", *rows, "\\hline", "\\end{tabular}", "",
         ]  # fmt: skip
 
-    def _curves(self) -> dict[int, NDArray[np.float64]]:
-        """Return the scores by round of each line that has them, shape (seeds, rounds)."""
-        return {
-            id(line): np.array([row["by_round"][self.metric] for row in line.runs])
-            for line in self.groups
-            if line.runs and all(self.metric in row.get("by_round", ()) for row in line.runs)
-        }
+    def _courses(self, epsilon: float | None) -> Iterator[Course]:
+        """Yield the score by round of each line at an epsilon, and of each reference."""
+        for line in self.groups:
+            if line.epsilon not in (epsilon, None) or not line.runs:
+                continue
+            if all(self.metric in row.get("by_round", ()) for row in line.runs):
+                found = np.array([row["by_round"][self.metric] for row in line.runs])
+                count, rounds = found.shape
+                deviation = found.std(0, ddof=1) if count > 1 else np.zeros(rounds)
+                name = line.name + (" (no guarantee)" if line.epsilon is None else "")
+                yield name, range(1, rounds + 1), found.mean(0), deviation
 
     @property
     def has_rounds(self) -> bool:
         """Whether there are scores by round to draw."""
-        return bool(self._curves())
+        return any(any(self._courses(line.epsilon)) for line in self.groups)
 
     def plot_rounds(self, path: Path | str | None = None) -> Any:
         """Draw the score by round, one panel for each epsilon; see ``plot``.
@@ -431,23 +434,11 @@ class Compared(RunTable[Line]):
                 have no scores by round in this metric.
             RunError: the file cannot be written.
         """
-        curves = self._curves()
-        if not curves:
+        if not self.has_rounds:
             raise ConfigError(f"chart: no run has its {NAMES[self.metric]} by round")
         known = dict.fromkeys(line.epsilon for line in self.groups if line.epsilon)
-        epsilons: list[float | None] = [*known] or [None]
-        panels = [
-            (
-                "no guarantee" if epsilon is None else f"epsilon {epsilon:g}",
-                [
-                    (line.name + (" (no guarantee)" if line.epsilon is None else ""), found)
-                    for line in self.groups
-                    if line.epsilon in (epsilon, None)
-                    and (found := curves.get(id(line))) is not None
-                ],
-            )
-            for epsilon in epsilons
-        ]
+        panels = [(f"epsilon {each:g}", list(self._courses(each))) for each in known]
+        panels = panels or [("no guarantee", list(self._courses(None)))]
         scale, unit = (100, " in %") if self.metric in words.SHARES else (1, "")
         label = f"{NAMES[self.metric]}{unit}"
         return draw_courses(panels, scale, label, self.facts_in_words(), path)

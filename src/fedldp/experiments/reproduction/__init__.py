@@ -2,7 +2,6 @@
 
 __all__ = [
     "comparison",
-    "figure",
     "pages",
     "results",
     "runner",

@@ -8,19 +8,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
+
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.recipes import Recipe, find_recipe
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.experiments.reproduction.claims import OURS, claims_of, judged, statement_of
 from fedldp.experiments.reproduction.comparison import Row, Verdict, compare
-from fedldp.experiments.reproduction.figure import has_rounds, write_rounds
 from fedldp.experiments.reproduction.results import Measurements
 from fedldp.experiments.reproduction.runner import in_hours, missing
 from fedldp.experiments.reproduction.targets import PaperTarget, first_names, targets
 from fedldp.experiments.reproduction.targets import papers_with_targets as papers
+from fedldp.experiments.table import Course, draw_courses
 
 _SEEDS = 3
+_COURSES = 7
+"""The largest number of curves in one panel of a chart, because more are hard to tell apart."""
+
 _PAGE = """# {paper.title}: {target.title}
 
 {target.text}
@@ -84,10 +89,22 @@ def write_page(target: PaperTarget, folder: Path) -> None:
     """
     paper, rows, name = papers()[target.paper], committed(target), name_of_page(target.name)
     text = _PAGE.format(paper=paper, target=target, table=markdown(rows))
-    if any(map(has_rounds, rows)):
+    if found := courses(rows):
         text += f"\n![Accuracy after each round]({name}.svg)\n"
-        write_rounds(folder / f"{name}.svg", rows)
+        panels = [("", found[start : start + _COURSES]) for start in range(0, len(found), _COURSES)]
+        draw_courses(panels, 100, "accuracy in %", (), folder / f"{name}.svg", stacked=True)
     (folder / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+def courses(rows: Iterable[Row]) -> list[Course]:
+    """Return our results after each round, of the rows that have more than the last round's."""
+    found: list[Course] = []
+    for row in rows:
+        if row.ours is not None and len(row.ours.after) > 1:
+            rounds = sorted(row.ours.after)
+            both = np.array([row.ours.after[n] for n in rounds], float)  # None becomes nan
+            found.append((_name_of(row), rounds, both[:, 0], np.nan_to_num(both[:, 1])))
+    return found
 
 
 def overview(found: Iterable[PaperTarget]) -> str:
@@ -210,7 +227,7 @@ def _lines(statement: Statement) -> Iterator[str]:
 def markdown(rows: Sequence[Row]) -> str:
     """Return rows as a table."""
     columns: dict[str, Callable[[Row], str]] = {
-        "row": lambda row: row.row if row.column == "accuracy" else f"{row.row}; {row.column}",
+        "row": _name_of,
         "paper": paper_text,
         "ours": ours_text,
         "seeds": _seeds_text,
@@ -226,6 +243,10 @@ def _table(head: str, rows: Iterable[str]) -> str:
     """Return a table in Markdown, from rows whose cells are divided by bars."""
     rule = "|" + "---|" * (head.count("|") + 1)
     return "\n".join([f"| {head} |", rule, *(f"| {row} |" for row in rows)]) + "\n"
+
+
+def _name_of(row: Row) -> str:
+    return row.row if row.column == "accuracy" else f"{row.row}; {row.column}"
 
 
 def _recipe_text(row: Row) -> str:
