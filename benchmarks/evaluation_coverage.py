@@ -162,11 +162,11 @@ def coverage(
         named = {each.name: each for each in answers}
         place = 0
         for each in answers:
-            name, truth = each.name, 0.0
+            name = each.name
             if name.startswith("observed share, "):
                 truth, name = world.band(ends[place], ends[place + 1]), "observed share by band"
                 place += 1
-            else:
+            elif each.value is not None:
                 truth = world.truth(each, named)
             if each.value is not None and math.isfinite(truth):
                 held[name].append(abs(each.value - truth) <= each.half_width)

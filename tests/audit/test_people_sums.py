@@ -168,10 +168,9 @@ def quiet_in(monkeypatch: pytest.MonkeyPatch, kind: str, noise: Any) -> None:
     of_client, of_server = people.PersonRelease.at, people.PerPersonRun.noise_at
 
     def at(release: Any, round: int) -> Any:
-        found, stages = of_client(release, round), [stage for stage, _ in release.mechanisms]
-        if not stages or stage_at(stages, round).kind != kind:
-            return found
-        return replace(found, mechanism=noise(*astuple(found.mechanism)))
+        found = of_client(release, round)
+        own = release.mechanisms and stage_at(stages_of(release.settings), round).kind == kind
+        return replace(found, mechanism=noise(*astuple(found.mechanism))) if own else found
 
     def noise_at(run: Any, size: int, round: int) -> Any:
         found = of_server(run, size, round)

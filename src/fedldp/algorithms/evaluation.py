@@ -380,10 +380,11 @@ def _at_thresholds(
 ) -> list[Answer]:
     """Return the balanced accuracy at 0.5, and at the edge where it is largest, with that edge.
 
-    At the edge that was chosen by the same counts it is a little too large. The interval of the
-    edge holds every edge that may be better: its balanced accuracy is not seen to be smaller. Two
-    edges' accuracies go up together; leaving this out makes the interval wider. What is best
-    between two edges is not known, so the next edge on either side is in it, too.
+    At the edge that was chosen by the same counts it is a little too large, and it is not seen
+    where the edge is not. The interval of the edge holds every edge that may be better: its
+    balanced accuracy is not seen to be smaller. Two edges' accuracies go up together; leaving this
+    out makes the interval wider. What is best between two edges is not known, so the next edge on
+    either side is in it, too.
     """
     found = [_balanced(negatives, positives, noise, at) for at in range(1, edges.size + 1)]
     accuracy, deviation = np.array(found).T
@@ -393,10 +394,12 @@ def _at_thresholds(
     ends = edges[[max(may[0] - 1, 0), best, min(may[-1] + 1, edges.size - 1)]]
     low, value, high = map(float, special.expit(ends))
     most = float(np.ptp(special.expit(edges)))
+    threshold = Answer.between("threshold", value, low, high, seen=seen, most=most)
+    told = threshold.value is not None
     return [
         Answer.of("balanced accuracy at 0.5", *found[half], seen=seen, untrained=0.5),
-        Answer.of("balanced accuracy at the threshold", *found[best], seen=seen, untrained=0.5),
-        Answer.between("threshold", value, low, high, seen=seen, most=most),
+        Answer.of("balanced accuracy at the threshold", *found[best], seen=told, untrained=0.5),
+        threshold,
     ]
 
 
