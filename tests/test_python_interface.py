@@ -68,6 +68,10 @@ def test_a_recipe_can_be_given_in_any_form(result: fedldp.Result) -> None:
         same(fedldp.run(named), result)
     same(fedldp.run(fedldp.recipe("quickstart", **SMALL), epsilon=2.0), result)
     assert fedldp.recipe(Path("mine.toml"), rounds=7) == config.changed(rounds=7)
+    by_name = config.model_dump()
+    assert fedldp.recipe(by_name) == config
+    assert fedldp.recipe(by_name, rounds=7, target=None) == config.changed(rounds=7)
+    assert fedldp.account(by_name) == fedldp.account(config)
 
 
 def test_numpy_numbers_and_tuples_are_settings() -> None:

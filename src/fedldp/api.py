@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,15 +25,15 @@ from fedldp.simulation.settings import from_mapping, named
 if TYPE_CHECKING:
     from fedldp.simulation.engine import Result
 
-Recipe = str | Path | RunConfig
-"""A recipe's name, the path of a TOML file, or a configuration."""
+Recipe = str | Path | RunConfig | Mapping[str, Any]
+"""A recipe's name, the path of a TOML file, a configuration, or settings as such a file has them."""
 
 
 def recipe(recipe: Recipe = "quickstart", /, **settings: Any) -> RunConfig:
     """Return the configuration of a recipe, with some settings changed.
 
     Args:
-        recipe: its name, the path of a TOML file, or a configuration.
+        recipe: its name, the path of a TOML file, a configuration, or settings by name.
         settings: new values by name; None unsets a setting.
 
     Raises:
@@ -43,6 +43,9 @@ def recipe(recipe: Recipe = "quickstart", /, **settings: Any) -> RunConfig:
     3
     """
     changes = {name: _plain(value) for name, value in settings.items()}
+    if isinstance(recipe, Mapping):
+        given = {**recipe, **changes}
+        return from_mapping({key: value for key, value in given.items() if value is not None})
     config = recipe if isinstance(recipe, RunConfig) else named(str(recipe), changes)
     return config.changed(**changes)  # a given RunConfig may not have been checked yet
 
@@ -67,7 +70,7 @@ def run(
     """Run a recipe over simulated clients and return the result.
 
     Args:
-        recipe: its name, the path of a TOML file, or a configuration.
+        recipe: its name, the path of a TOML file, a configuration, or settings by name.
         dataset: your own data: a pair of arrays (features, labels), a torch data set, a DataLoader
             or a table with a column ``label``, which the run divides among its clients; a list of
             these, one for each client; or a ``Dataset``. Or the name of a built-in data set, or the
@@ -106,7 +109,7 @@ def run(
     config, data = _configured(recipe, dataset, test, settings)
     return simulate(
         config,
-        recipe=None if isinstance(recipe, RunConfig) else str(recipe),
+        recipe=None if isinstance(recipe, RunConfig | Mapping) else str(recipe),
         dataset=data,
         data_dir=path_of("data_dir", data_dir),
         device=device,
@@ -238,7 +241,7 @@ def account(
     """Return the statement of what a run would protect, without training.
 
     Args:
-        recipe: its name, the path of a TOML file, or a configuration.
+        recipe: its name, the path of a TOML file, a configuration, or settings by name.
         dataset: the data, in any form that ``run`` takes; for a built-in data set, no file is read.
         test: the examples to test on, in any form that ``run`` takes.
         data_dir: the data folder; see ``fedldp.data.resolve_data_dir``.
