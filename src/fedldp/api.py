@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fedldp.simulation.engine import Result
 
 Recipe = str | Path | RunConfig | Mapping[str, Any]
-"""A recipe's name, the path of a TOML file, a configuration, or settings as such a file has them."""
+"""A recipe's name, the path of a TOML file, a configuration, or settings by name."""
 
 
 def recipe(recipe: Recipe = "quickstart", /, **settings: Any) -> RunConfig:
