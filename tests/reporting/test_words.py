@@ -181,7 +181,7 @@ NOT_OF_A_GUARANTEE = {
     # Part of the message of an exception.
     "algorithms/validation.py:describe", "cli/__init__.py:_remedy",
     "deployment/policy.py:_protects_people",
-    "experiments/comparing/running.py:lacks", "experiments/proving.py:_what_it_has",
+    "experiments/proving.py:_what_it_has",
     "protocol/server_loop.py:too_few", "deployment/sites.py:_too_few", "ledgers/budget.py:admit",
     "integrations/client.py:", "integrations/loop.py:", "estimator.py:", "accounting/events.py:",
     # A line of a job's log, and the name of a table's row.

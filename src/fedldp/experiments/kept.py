@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from fedldp.experiments.store import (
     Document,
     Own,
     RunStore,
+    lacking,
     read_document,
     settings_in,
 )
@@ -121,20 +122,33 @@ class KeptExperiment(Experiment, Protocol[View]):
         maker: makes its runs.
         configs: the configurations whose own code its runs use.
         data: a digest of private data, see ``experiments.own``; None for public data.
+        grows: the settings that may have more values or names than in the folder, see ``lacking``.
+        free: the settings that may differ from those in the folder.
     """
 
     kind: str
     maker: Maker
     configs: Sequence[RunConfig] = ()
     data: bytes | None = None
+    grows: Collection[str] = ()
+    free: Collection[str] = ()
 
     def document(self) -> Document:
         """Return its settings, as its folder keeps them."""
         ...
 
     def lacks(self, old: Document) -> str | None:
-        """Return what it lacks of the experiment with another document; None for nothing."""
-        return None
+        """Return what it lacks of the experiment with an older document; None for nothing."""
+        old = {key: value for key, value in self.read_again(old).items() if key not in self.free}
+        return lacking(old, self.document(), self.grows)
+
+    def read_again(self, old: Document) -> Document:
+        """Return an older document with the settings that there are now.
+
+        Raises:
+            RunError: it is damaged, or has a model that was given in Python.
+        """
+        return old
 
     def before(self, left: int, at_once: int, folder: Path | None) -> Iterable[str]:
         """Return what is said before the first run.

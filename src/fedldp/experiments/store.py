@@ -14,21 +14,24 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
 from fedldp.algorithms.config import RunConfig
-from fedldp.core.errors import DataMissing, RunError
+from fedldp.core.errors import DataMissing, FedldpError, RunError
 from fedldp.core.locks import OwnedFolder, owned
 from fedldp.data import is_own_file
 from fedldp.experiments.making import whole
 from fedldp.experiments.own import Files, code_digest, code_files, sealed
 from fedldp.experiments.runs import PlannedRun, Row
 from fedldp.reporting.record import as_json, check_new, environment, replace_file
+from fedldp.simulation.settings import from_mapping
 
 RESULTS = "results.jsonl"
 
@@ -42,6 +45,72 @@ WORDS = {
     "reproduce": "reproduction",
 }
 """What an experiment of each kind is called."""
+
+Config = Annotated[
+    RunConfig,
+    PlainValidator(lambda given: from_mapping(given) if isinstance(given, Mapping) else given),
+    PlainSerializer(lambda config: config.model_dump(mode="json")),
+]
+"""A configuration in a record of settings that a folder keeps."""
+
+D = TypeVar("D")
+
+
+def document_of(design: object) -> dict[str, Any]:
+    """Return a record of settings, a dataclass, as a folder keeps it; see ``design_from``."""
+    found: dict[str, Any] = TypeAdapter(type(design)).dump_python(design, mode="json")
+    return found
+
+
+def design_from(kind: type[D], found: Document, file: str) -> D:
+    """Return the record of settings that ``document_of`` made a document of.
+
+    Args:
+        kind: the record's class.
+        found: the document.
+        file: the document's name, without its ending.
+
+    Raises:
+        RunError: it is damaged, or has a model that was given in Python.
+    """
+    try:
+        return TypeAdapter(kind).validate_python(found)
+    except (ValidationError, FedldpError) as error:
+        why = " ".join(str(error).split())
+        raise RunError(f"{file}.json is damaged ({why}): choose another folder") from error
+
+
+def lacking(old: Document, new: Document, grows: Collection[str]) -> str | None:
+    """Return what a document lacks of an older one, in words that follow its name; None if nothing.
+
+    Args:
+        old: the older document.
+        new: the document.
+        grows: the settings that may have more values or names than before.
+    """
+    for key, was in old.items():
+        now: Any = new.get(key)
+        if was == now:
+            continue
+        if key not in grows or type(was) is not type(now):
+            return f"differs in its {key} ({_told(was)})"
+        if isinstance(was, list):
+            was, now = {key: was}, {key: now}
+        for name, each in was.items():
+            if name not in now:
+                return f"also has {name}"
+            if isinstance(each, list):
+                if missing := [_told(value) for value in each if value not in now[name]]:
+                    return f"also has {name}={','.join(missing)}"
+            elif each != now[name]:
+                return f"has different settings of {name}"
+    return None
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_told(each)}" for name, each in value.items()) or "none"
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 _HEAD = ("command", "started_in", "versions", "data", "own")

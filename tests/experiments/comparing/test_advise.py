@@ -52,6 +52,7 @@ from fedldp.experiments.advising.plan import (
 from fedldp.experiments.advising.running import request_in
 from fedldp.experiments.comparing.comparison import Cell
 from fedldp.experiments.runs import Row
+from fedldp.experiments.store import document_of
 from fedldp.simulation.plan import problem_with
 from fedldp.simulation.settings import assignment, beside, resolve, seen_from
 
@@ -222,9 +223,9 @@ def test_it_says_what_a_missing_spread_costs(
 def test_a_request_is_read_back_from_its_folder(tmp_path: Path) -> None:
     facts = {"class_shares": [0.6, 0.4], "by_columns": ["sex"], "people": 1000}
     request = advice_request(write(tmp_path / "t.csv", visits()), settings=facts)
-    (tmp_path / "advise.json").write_text(json.dumps(request.document()))
+    (tmp_path / "advise.json").write_text(json.dumps(document_of(request)))
     found = request_in(tmp_path)
-    assert json.dumps(found.document()) == json.dumps(request.document())
+    assert json.dumps(document_of(found)) == json.dumps(document_of(request))
     assert (found.config, found.by_columns) == (request.config, ("sex",))
 
 
@@ -863,7 +864,7 @@ def test_a_whole_run_is_resumed_and_each_run_meets_its_epsilon(tmp_path: Path) -
     assert min(each["epsilon"] for each in sums.values()) > 8
     pages = ((out / "advice.html").read_text(), page_of(found))
     assert len({re.sub(r"\d\d:\d\d:\d\d UTC", "", page) for page in pages}) == 1
-    with pytest.raises(fedldp.FedldpError, match="advice there is about different data or columns"):
+    with pytest.raises(fedldp.FedldpError, match="advice there differs in its settings"):
         advise(path, out=out, **{**SMALL, "settings": {**DECLARED, "persons_at_sites": 2}})
 
 

@@ -341,8 +341,8 @@ def test_a_resumed_comparison_gives_the_same_table_and_runs_nothing_twice(
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"local_epochs": 2}, "has different settings or a different grid for privunit-fl-digits"),
-        ({"delta": 1e-6}, "is for a different guarantee"),
+        ({"local_epochs": 2}, "has different settings of privunit-fl-digits"),
+        ({"delta": 1e-6}, "differs in its guarantee"),
         ({"contestants": BOTH[:1]}, "also has nbafl-digits"),
     ],
 )

@@ -75,7 +75,7 @@ def test_a_finished_run_is_not_run_again_and_a_wider_grid_continues(
     [
         ({"grid": {"epsilon": [1]}}, "also has epsilon=2"),
         ({"grid": {"mechanism": ["sign"]}}, "varies epsilon"),
-        ({"seeds": [0]}, "also has seed 1"),
+        ({"seeds": [0]}, "also has seeds=1"),
         ({"rounds": 3}, r"differs in its settings \(rounds=2"),
         ({"device": "auto"}, "differs in its device"),
     ],

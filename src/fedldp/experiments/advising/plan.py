@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -371,10 +371,6 @@ class AdviceRequest:
             for name, each in comparison.contestants.items()
             if each.is_calibrated == (epsilon > 0) and (name != WHOLE or epsilon == last)
         ]
-
-    def document(self) -> dict[str, Any]:
-        """Return the record of the request for its folder."""
-        return asdict(self)
 
     def _contestants(self, data: Dataset, unit: TargetUnit) -> Iterator[Contestant]:
         """Yield the references and what protects people, rows or clients, as the data have them."""

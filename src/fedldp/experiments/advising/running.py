@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import SCORES_LOGGED
 from fedldp.data import Dataset, is_table
 from fedldp.experiments.advising.advice import Advice, advice_of
@@ -24,7 +23,7 @@ from fedldp.experiments.advising.plan import (
 )
 from fedldp.experiments.comparing.running import OfComparison
 from fedldp.experiments.kept import Means, carried_out, of_given_data, settings_of
-from fedldp.experiments.store import Document, RunStore
+from fedldp.experiments.store import Document, RunStore, design_from, document_of
 from fedldp.reporting import words
 from fedldp.reporting.record import replace_file
 from fedldp.simulation.given import Data, given_data
@@ -149,6 +148,7 @@ class AdviseExperiment(OfComparison[Advice]):
     """
 
     kind = "advise"
+    free = ("seeds",)
 
     def __init__(
         self, request: AdviceRequest, given: Dataset | None, means: Means, *, asked: bool
@@ -164,13 +164,7 @@ class AdviseExperiment(OfComparison[Advice]):
 
     def document(self) -> Document:
         """Return its settings, with a description of the data that may be shared."""
-        return {**self._request.document(), "own_data": self.dataset.own_data}
-
-    def lacks(self, old: Document) -> str | None:
-        """Return what it lacks of other advice."""
-        ours = json.loads(json.dumps(self.document()))
-        same = all(ours[key] == old.get(key) for key in ours if key != "seeds")
-        return None if same else "is about different data or columns"
+        return {**document_of(self._request), "own_data": self.dataset.own_data}
 
     def before(self, left: int, at_once: int, folder: Path | None) -> Iterator[str]:
         """Yield what must be said of private scores and delta."""
@@ -195,13 +189,7 @@ def request_in(folder: Path) -> AdviceRequest:
     found = settings_of(folder, "advise")
     if not is_table(str(found.get("settings", {}).get("dataset"))):
         raise of_given_data(folder, "advise")
-    try:
-        kept: dict[str, Any] = {each.name: found[each.name] for each in fields(AdviceRequest)}
-    except KeyError as error:
-        raise RunError(f"advise.json is damaged ({error}): choose another folder") from error
-    several = ("epsilons", "seeds", "by_columns")
-    tuples = {name: tuple(kept[name]) for name in several if kept[name] is not None}
-    return AdviceRequest(**kept | tuples)
+    return design_from(AdviceRequest, found, "advise")
 
 
 def advice_in(folder: Path, means: Means) -> AdviseExperiment:

@@ -15,7 +15,7 @@ from fedldp.accounting.guarantees import unit_and_adversary
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import find_system
 from fedldp.algorithms.validation import shown
-from fedldp.core.errors import ConfigError, FedldpError, RunError
+from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import SMALLEST_DELTA
 from fedldp.data import Dataset
 from fedldp.experiments.comparing.comparison import Cell, Comparison, Contestant, Role, Try
@@ -23,6 +23,7 @@ from fedldp.experiments.comparing.tries import default_tries, grid_of
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import Task
 from fedldp.experiments.seeds import read_seeds
+from fedldp.experiments.store import Config
 from fedldp.experiments.table import metrics_for
 from fedldp.simulation.plan import dataset_of, problem_with
 from fedldp.simulation.settings import check_setting, from_mapping, named, nested
@@ -59,7 +60,7 @@ class Entry:
         reference: whether it runs unchanged, without a guarantee, as a reference for the others.
     """
 
-    config: RunConfig
+    config: Config
     grid: tuple[Try, ...] | None = None
     reference: bool = False
 
@@ -174,52 +175,6 @@ class Design:
         middle = (len(self.epsilons) - 1) / 2
         order = sorted(self.epsilons, key=lambda e: abs(self.epsilons.index(e) - middle))
         return comparison.cells([self.first.num_clients], order)
-
-    def document(self) -> dict[str, Any]:
-        """Return the record of a comparison for its folder."""
-        guarantee = self.guarantee
-        return {
-            "guarantee": [guarantee.unit, guarantee.adversary, guarantee.delta],
-            "epsilons": list(self.epsilons),
-            "metric": self.metric,
-            "tries": self.tries,
-            "seeds": None if self.seeds is None else list(self.seeds),
-            "contestants": {
-                name: {
-                    "config": entry.config.model_dump(mode="json"),
-                    "grid": None if entry.grid is None else [dict(each) for each in entry.grid],
-                    "reference": entry.reference,
-                }
-                for name, entry in self.entries.items()
-            },
-        }
-
-    @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Design:
-        """Return the design that a comparison's document has.
-
-        Raises:
-            RunError: it is damaged, or its models were given in Python.
-        """
-        try:
-            entries = {
-                name: Entry(
-                    from_mapping(each["config"]),
-                    None if each["grid"] is None else tuple(each["grid"]),
-                    each["reference"],
-                )
-                for name, each in found["contestants"].items()
-            }
-            return cls(
-                guarantee=GuaranteeKind(*found["guarantee"]),
-                epsilons=tuple(found["epsilons"]),
-                entries=entries,
-                metric=found["metric"],
-                tries=found["tries"],
-                seeds=None if found["seeds"] is None else tuple(found["seeds"]),
-            )
-        except (KeyError, TypeError, AttributeError, FedldpError) as error:
-            raise RunError(f"compare.json is damaged ({error}): choose another folder") from error
 
 
 def design_of(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import SCORES_LOGGED
 from fedldp.data import Dataset, is_table
 from fedldp.experiments.comparing.compared import Compared, compared
@@ -23,10 +21,9 @@ from fedldp.experiments.kept import (
 )
 from fedldp.experiments.own import sum_of
 from fedldp.experiments.runs import Experiment, PlannedRun, Row
-from fedldp.experiments.store import Document, RunStore
+from fedldp.experiments.store import Document, RunStore, design_from, document_of
 from fedldp.reporting import words
 from fedldp.simulation.given import Data, given_data
-from fedldp.simulation.settings import from_mapping
 
 
 def compare(
@@ -160,6 +157,8 @@ class CompareExperiment(OfComparison[Compared]):
     """
 
     kind = "compare"
+    grows = ("entries",)
+    free = ("epsilons", "metric", "seeds", "tries")
 
     def __init__(self, design: Design, given: Dataset | None, means: Means) -> None:
         data = means.shared(design.load, given)
@@ -174,21 +173,11 @@ class CompareExperiment(OfComparison[Compared]):
 
     def document(self) -> Document:
         """Return its settings."""
-        return {**self._design.document(), "own_data": self.dataset.own_data}
+        return {**document_of(self._design), "own_data": self.dataset.own_data}
 
-    def lacks(self, old: Document) -> str | None:
-        """Return what it lacks of another comparison."""
-        new = json.loads(json.dumps(self.document()))
-        if old.get("guarantee") != new["guarantee"]:
-            return "is for a different guarantee"
-        if old.get("own_data") != new["own_data"]:
-            return "has other data"
-        for name, entry in old.get("contestants", {}).items():
-            if name not in new["contestants"]:
-                return f"also has {name}"
-            if _as_now(entry) != _as_now(new["contestants"][name]):
-                return f"has different settings or a different grid for {name}"
-        return None
+    def read_again(self, old: Document) -> Document:
+        """Return an older document with the settings that there are now."""
+        return {**old, **document_of(design_from(Design, old, "compare"))}
 
     def before(self, left: int, at_once: int, folder: Path | None) -> Iterator[str]:
         """Yield what must be said of private scores."""
@@ -210,7 +199,7 @@ def design_in(folder: Path) -> Design:
         RunError: there is none, or it used data or models given in Python.
     """
     found = settings_of(folder, "compare")
-    design = Design.of(found)
+    design = design_from(Design, found, "compare")
     if found.get("own_data") is not None and not is_table(design.first.dataset):
         raise of_given_data(folder, "compare")
     return design
@@ -219,15 +208,6 @@ def design_in(folder: Path) -> Design:
 def comparison_in(folder: Path, data_dir: Path | None) -> CompareExperiment:
     """Return the comparison in a folder, as it would be made now; see ``design_in``."""
     return CompareExperiment(design_in(folder), None, Means(data_dir=data_dir))
-
-
-def _as_now(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a contestant's record with all settings that its system has now."""
-    try:
-        config = from_mapping(entry["config"]).model_dump(mode="json")
-    except ConfigError:  # an object given in Python, or a setting that is gone
-        config = entry["config"]
-    return {**entry, "config": config}
 
 
 def outcome_in(metric: str) -> Callable[[Row], str]:

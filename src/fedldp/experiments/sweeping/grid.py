@@ -13,7 +13,7 @@ from typing import Any
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of
-from fedldp.core.errors import ConfigError, FedldpError, RunError, one_line
+from fedldp.core.errors import ConfigError, FedldpError, one_line
 from fedldp.core.registry import is_address
 from fedldp.data import Dataset, is_own_file, resolve_data_dir
 from fedldp.data.folder import locate
@@ -21,9 +21,9 @@ from fedldp.data.sources import find_source
 from fedldp.experiments.own import code_of
 from fedldp.experiments.runs import PlannedRun
 from fedldp.experiments.seeds import check_seeds
-from fedldp.experiments.store import Document
+from fedldp.experiments.store import Config
 from fedldp.simulation.identity import data_digests, digest_of_data, run_digest
-from fedldp.simulation.settings import check_setting, from_mapping, nested, value_of
+from fedldp.simulation.settings import check_setting, nested, value_of
 
 MOST_RUNS = 100_000
 
@@ -41,7 +41,7 @@ class Design:
         own_data: a description of the user's own data, if they were given as arrays.
     """
 
-    bases: Mapping[str, RunConfig]
+    bases: Mapping[str, Config]
     settings: Mapping[str, Any]
     grid: Mapping[str, Sequence[Any]]
     seeds: Sequence[int]
@@ -78,59 +78,6 @@ class Design:
             for name, config in self.bases.items()
         }
         return {name: keys for name, keys in found.items() if keys}
-
-    def document(self) -> dict[str, Any]:
-        """Return the record of a sweep for its folder."""
-        return {
-            "recipes": {name: config.model_dump() for name, config in self.bases.items()},
-            "settings": dict(self.settings),
-            "grid": {key: list(values) for key, values in self.grid.items()},
-            "seeds": list(self.seeds),
-            "device": self.device,
-            "own_data": self.own_data,
-        }
-
-    @classmethod
-    def of(cls, found: Document) -> Design:
-        """Return the design that a sweep's document has.
-
-        Raises:
-            RunError: it is damaged.
-        """
-        try:
-            bases = {name: from_mapping(config) for name, config in found["recipes"].items()}
-            names = ("settings", "grid", "seeds", "device", "own_data")
-            return cls(bases, **{name: found[name] for name in names})
-        except (KeyError, TypeError, AttributeError, FedldpError) as error:
-            raise RunError(f"sweep.json is damaged ({error}): choose another folder") from error
-
-    def lacks(self, old: Design) -> str | None:
-        """Return which part of an old sweep this one lacks, or None."""
-        if old.own_data != self.own_data:
-            return f"has different data ({old.own_data})"
-        for name, config in old.bases.items():
-            if name not in self.bases:
-                return f"also has recipe {name}"
-            if not _same(self.bases[name].model_dump(), config.model_dump()):
-                return f"was made with different settings of {name}"
-        if not _same(old.settings, self.settings):
-            settings = ", ".join(f"{k}={shown(v)}" for k, v in old.settings.items())
-            return f"differs in its settings ({settings or 'none'})"
-        if old.device != self.device:
-            return f"differs in its device ({old.device})"
-        if set(old.grid) != set(self.grid):
-            return f"varies {', '.join(old.grid) or 'no setting'}"
-        for key, values in old.grid.items():
-            known = list(map(shown, self.grid[key]))
-            if missing := [text for text in map(shown, values) if text not in known]:
-                return f"also has {key}={','.join(missing)}"
-        if missing := [str(seed) for seed in old.seeds if seed not in self.seeds]:
-            return f"also has seed {', '.join(missing)}"
-        return None
-
-
-def _same(one: Any, other: Any) -> bool:
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def in_words(settings: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ from fedldp.experiments.kept import KeptExperiment, Means, carried_out, of_given
 from fedldp.experiments.making import Maker
 from fedldp.experiments.own import sum_of, sum_of_tables
 from fedldp.experiments.runs import PlannedRun, Row, Shared, Task, WorkerLost
-from fedldp.experiments.store import Document, RunStore
+from fedldp.experiments.store import Document, RunStore, design_from, document_of
 from fedldp.experiments.sweeping.grid import Design, in_words, runs_of
 from fedldp.experiments.sweeping.results import Combination, Sweep, text_of
 from fedldp.experiments.table import metrics_for
@@ -194,6 +194,7 @@ class SweepExperiment(KeptExperiment[Sweep]):
     """
 
     kind = "sweep"
+    grows = ("bases", "grid", "seeds")
 
     def __init__(
         self,
@@ -218,11 +219,18 @@ class SweepExperiment(KeptExperiment[Sweep]):
 
     def document(self) -> Document:
         """Return its settings."""
-        return self._design.document()
+        return document_of(self._design)
+
+    def read_again(self, old: Document) -> Document:
+        """Return an older document with the settings that there are now."""
+        return document_of(design_from(Design, old, "sweep"))
 
     def lacks(self, old: Document) -> str | None:
         """Return what it lacks of another sweep."""
-        return self._design.lacks(Design.of(old))
+        varied = self.read_again(old)["grid"]
+        if set(varied) != set(self._design.grid):
+            return f"varies {', '.join(varied) or 'no setting'}"
+        return super().lacks(old)
 
     def due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:
         """Yield the runs that are not refused."""
@@ -399,7 +407,7 @@ def design_in(folder: Path) -> Design:
     Raises:
         RunError: there is no sweep, its file is damaged, or it used data given in Python.
     """
-    found = Design.of(settings_of(folder, "sweep"))
+    found = design_from(Design, settings_of(folder, "sweep"), "sweep")
     if found.own_data is not None:
         raise of_given_data(folder, "sweep")
     return found
