@@ -208,7 +208,7 @@ class AdviceRequest:
     delta: float | None = None
     class_shares: Any = None
     label_typical: Any = None
-    by_columns: Sequence[str] = ()
+    by_columns: tuple[str, ...] = ()
 
     @property
     def declared(self) -> dict[str, Any]:
