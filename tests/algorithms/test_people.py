@@ -39,6 +39,7 @@ from fedldp.protocol.roles import Batch, Client
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of, problem_with
+from fedldp.training import questions
 from fedldp.training.exact_sums import NORM
 from fedldp.training.person_gradients import (
     SUMS,
@@ -48,7 +49,7 @@ from fedldp.training.person_gradients import (
     dense_layers,
     told_weights,
 )
-from fedldp.training.questions import ASKED, CLASS_WEIGHTS, Labels, Question
+from fedldp.training.questions import ASKED, CLASS_WEIGHTS, Question
 
 CHANNELS = {"named": "server", "sum": "summing-server", "central": "downlink"}
 
@@ -408,7 +409,7 @@ def test_a_held_out_person_gives_the_shares_of_rows_that_are_wrong_and_right() -
 @pytest.mark.parametrize("held_out", [0.0, 0.4])
 def test_all_people_are_counted_by_class_in_the_first_rounds(held_out: float) -> None:
     """Features and weights have no effect, and voters are asked as well."""
-    question = Question((Labels(5),))
+    question = Question((questions.labels(5),))
     asked = [(range(1, 3), question)]
     update = replace(voters(held_out), count_rounds=2, num_classes=5, questions=asked)
     labels = np.array([0, 1, 1, 4])

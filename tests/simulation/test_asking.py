@@ -32,7 +32,8 @@ from fedldp.simulation.asking import config_to_ask, lines_of, settings_from
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.recorded import read_run
-from fedldp.training.questions import Categories, Numbers, Question, Rows
+from fedldp.training import questions
+from fedldp.training.questions import Question, Rows
 
 NUMBER = 4_000
 
@@ -337,13 +338,13 @@ def rows_of(features: Any) -> Rows:
 
 def test_numbers_below_above_and_missing_have_cells_of_their_own() -> None:
     given = [[v, 0] for v in (-1e30, 0.7, 1.9, 2.0, 7.0, 3e38, np.nan, np.inf, -np.inf)]
-    cell = Numbers(0, (0.7, 2.0), 1).told({})
+    cell = questions.numbers(0, (0.7, 2.0), 1).told({})
     assert cell(rows_of([*given, [1.0, 1.0]])).tolist() == [0, 1, 1, 2, 2, 2, 3, 3, 3, 3]
-    assert Numbers(0, (0.7, 2.0)).cells == 4
+    assert questions.numbers(0, (0.7, 2.0)).cells == 4
 
 
 def test_a_category_that_a_row_lacks_is_a_cell() -> None:
-    cell = Categories((1, 2)).told({})
+    cell = questions.categories((1, 2)).told({})
     assert cell(rows_of([[9, 1, 0], [9, 0, 1], [9, 0, 0], [9, 1, 1]])).tolist() == [0, 1, 2, 0]
 
 
@@ -352,7 +353,9 @@ def test_quartiles_are_those_of_numbers_without_noise() -> None:
     edges = tuple(np.arange(0.0, 10.1, 0.5))
     numbers = generator.gamma(4, 1, 50_000)
     counts = np.bincount(np.searchsorted(edges, numbers, side="right"), minlength=len(edges) + 2)
-    asked = Asked(Numbers(0, edges), (*map(str, range(counts.size - 1)), "x=missing"), edges)
+    asked = Asked(
+        "x", questions.numbers(0, edges), (*map(str, range(counts.size - 1)), "x=missing"), edges
+    )
     found = {each.name: each for each in asked.answers(counts.astype(float), 0.0)}
     for name, level in (("first quartile", 0.25), ("median", 0.5), ("third quartile", 0.75)):
         assert found[f"{name} of x"].value == pytest.approx(np.quantile(numbers, level), abs=0.05)
@@ -367,7 +370,7 @@ def test_an_interval_of_a_median_holds_it_beside_many_edges_where_nobody_is() ->
     """49 % are below 10 and all others above 90; noise at each of 80 edges could mislead."""
     generator = np.random.default_rng(0)
     edges = tuple(np.arange(100.0))
-    asked = Asked(Numbers(0, edges), (*map(str, range(101)), "x=missing"), edges)
+    asked = Asked("x", questions.numbers(0, edges), (*map(str, range(101)), "x=missing"), edges)
     held = []
     for _ in range(400):
         low = generator.random(1_500) < 0.49
@@ -382,8 +385,8 @@ def test_an_interval_of_a_median_holds_it_beside_many_edges_where_nobody_is() ->
 
 
 def test_a_quartile_outside_the_edges_is_not_seen() -> None:
-    asked = Asked(Numbers(0, (0.0, 1.0)), ("x below 0", "x 0 to 1", "x from 1 on", "x=missing"),
-                  (0.0, 1.0))  # fmt: skip
+    names = ("x below 0", "x 0 to 1", "x from 1 on", "x=missing")
+    asked = Asked("x", questions.numbers(0, (0.0, 1.0)), names, (0.0, 1.0))
     found = {e.name: e for e in asked.answers(np.array([10.0, 10.0, 980.0, 0.0]), 3.0)}
     assert found["median of x"].value is None
     assert found["x from 1 on"].value == pytest.approx(0.98)
@@ -400,7 +403,7 @@ def test_a_run_that_asks_has_as_many_rounds_as_questions(
 
 
 def test_several_tables_share_a_persons_norm() -> None:
-    one, three = (Question([Categories((0,))] * count).norm for count in (1, 3))
+    one, three = (Question([questions.categories((0,))] * count).norm for count in (1, 3))
     assert three == pytest.approx(one / 3**0.5, rel=1e-9)
 
 

@@ -16,31 +16,24 @@ from fedldp.core.errors import RunError
 from fedldp.data.examples import Examples
 from fedldp.data.label_range import STEPS
 from fedldp.protocol.wire import Broadcast
+from fedldp.training import questions
 from fedldp.training.exact_sums import NORM, exp, summed_shares
 from fedldp.training.questions import (
     ASKED,
     EDGES,
-    Bands,
-    Crossed,
-    Explained,
-    Is,
-    Labels,
-    Places,
     Question,
-    Right,
     Rows,
-    Scores,
     Table,
     log_odds,
 )
 
 TABLES: list[Table] = [
-    Labels(2),
-    Right(),
-    Scores((-1.0, 0.0, 0.5)),
-    Crossed(Is(1), Bands(4)),
-    Crossed(Right(), Labels(2)),
-    Labels(1),
+    questions.labels(2),
+    questions.right(),
+    questions.scores((-1.0, 0.0, 0.5)),
+    questions.crossed(questions.one_class(1), questions.told_bands(4)),
+    questions.crossed(questions.right(), questions.labels(2)),
+    questions.labels(1),
 ]
 ODD = [0.0, -0.0, 1.5, -1.0, 1e30, -1e30, 3e38, np.nan, np.inf, -np.inf, 1e-40]
 
@@ -122,11 +115,11 @@ def test_replacing_one_person_moves_a_sum_by_at_most_the_distance(data: st.DataO
 
 
 NUMBERS: list[Table] = [
-    Crossed(Bands(4), Places("label")),
-    Places("prediction", 32),
-    Places("error"),
-    Explained(True, 3, row=0),
-    Explained(False, 3, row=0),
+    questions.crossed(questions.told_bands(4), questions.places("label")),
+    questions.places("prediction", 32),
+    questions.places("error"),
+    questions.explained(True, 3, row=0),
+    questions.explained(False, 3, row=0),
 ]
 
 
@@ -158,7 +151,7 @@ def test_no_two_people_with_numbers_are_further_apart_than_the_distance(count: i
 @pytest.mark.parametrize("gain", [True, False])
 def test_what_r2_is_computed_of_has_a_place_whatever_a_server_tells(gain: bool) -> None:
     """Where ranges are told that hold all numbers, the place is exact."""
-    table = Explained(gain, 3, row=0)
+    table = questions.explained(gain, 3, row=0)
     labels, said = np.meshgrid([0, 1, STEPS // 3, STEPS], [-1e30, -1.0, 0.25, 1.0, np.inf, np.nan])
     given = number_rows(labels.ravel().tolist(), said.ravel().tolist())
     for odd in itertools.product(ODD, repeat=3):
@@ -229,22 +222,22 @@ def test_the_log_odds_of_a_row_are_the_same_bits_whatever_is_computed_with_it(or
 
 def test_a_person_gives_the_shares_of_that_persons_rows() -> None:
     found = asked(
-        Question((Labels(4),)), rows([0, 0, 1, 2, 2, 2], np.zeros(12), [5, 5, 5, 1, 9, 9])
+        Question((questions.labels(4),)), rows([0, 0, 1, 2, 2, 2], np.zeros(12), [5, 5, 5, 1, 9, 9])
     )
     assert found == [2 * ASKED // 3, ASKED // 3, 2 * ASKED, 0]
-    assert asked(Question((Labels(4),)), rows([0, 0, 1, 2], np.zeros(8))) == [
+    assert asked(Question((questions.labels(4),)), rows([0, 0, 1, 2], np.zeros(8))) == [
         2 * ASKED, ASKED, ASKED, 0,
     ]  # fmt: skip
-    assert asked(Question((Labels(4),)), rows([], [])) == [0] * 4
+    assert asked(Question((questions.labels(4),)), rows([], [])) == [0] * 4
 
 
 def test_a_label_that_the_agreement_does_not_know_is_in_a_cell() -> None:
-    assert asked(Question((Labels(2),)), rows([7], [0, 0])) == [0, ASKED]
+    assert asked(Question((questions.labels(2),)), rows([7], [0, 0])) == [0, ASKED]
 
 
 def test_pairs_of_cells_are_counted_one_table_after_another() -> None:
     found = asked(
-        Question((Crossed(Labels(3), Right()),)),
+        Question((questions.crossed(questions.labels(3), questions.right()),)),
         rows([0, 1, 1, 2, 7], [[1, 0], [1, 0], [0, 1], [1, 0], [0, 1]]),
     )
     assert found == [0, ASKED, ASKED, ASKED, 2 * ASKED, 0]
@@ -253,14 +246,14 @@ def test_pairs_of_cells_are_counted_one_table_after_another() -> None:
 def test_many_rows_of_a_person_count_once() -> None:
     number = 100_003
     given = rows([0] * number + [1] * 7, np.zeros((number + 7, 2)), [0] * (number + 7))
-    found = asked(Question((Labels(2),)), given)
+    found = asked(Question((questions.labels(2),)), given)
     assert found == [number * ASKED // (number + 7), 7 * ASKED // (number + 7)]
 
 
 @pytest.mark.parametrize("edges", [[3.0, 1.0], [np.nan, np.inf, -np.inf], [0.0] * 3, ODD[:3]])
 def test_every_score_is_in_one_band_whatever_edges_are_told(edges: list[float]) -> None:
     scores = [-np.inf, -5.0, 0.0, 0.7, 1.5, 4.0, np.inf, np.nan]
-    question = Question((Crossed(Is(1), Bands(4)),))
+    question = Question((questions.crossed(questions.one_class(1), questions.told_bands(4)),))
     logits = [[0.0, score] for score in scores]
     found = asked(question, rows([0, 1] * 4, logits), edges)
     assert sum(found) == 8 * ASKED
@@ -269,7 +262,11 @@ def test_every_score_is_in_one_band_whatever_edges_are_told(edges: list[float]) 
 
 def test_bands_are_between_edges_and_upper_ends_are_in_the_next_band() -> None:
     logits = [[0.0, score] for score in (-1.0, 0.0, 0.5, 2.0)]
-    found = asked(Question((Crossed(Is(1), Bands(4)),)), rows([0, 0, 1, 1], logits), [2.0, 0.0])
+    found = asked(
+        Question((questions.crossed(questions.one_class(1), questions.told_bands(4)),)),
+        rows([0, 0, 1, 1], logits),
+        [2.0, 0.0],
+    )
     assert found == [ASKED, ASKED, 0, 0, 0, 0, ASKED, ASKED, 0, 0]
 
 
@@ -279,11 +276,11 @@ def test_bands_are_between_edges_and_upper_ends_are_in_the_next_band() -> None:
 def test_a_broadcast_without_edges_is_refused_before_an_example_is_looked_at(public: Any) -> None:
     told = Broadcast(round=7, weights=np.zeros(1, np.float32), public=public)
     with pytest.raises(RunError, match=r"round 7: the broadcast does not have 1 to 3 edges"):
-        Question((Crossed(Is(1), Bands(4)),)).told(told)
+        Question((questions.crossed(questions.one_class(1), questions.told_bands(4)),)).told(told)
 
 
 def test_the_norm_of_each_table_is_a_whole_number_rounded_down() -> None:
     for count in range(1, 40):
-        norm = Question([Labels(2)] * count).norm
+        norm = Question([questions.labels(2)] * count).norm
         assert count * norm**2 <= 2 * NORM**2 < count * (norm + 1) ** 2
-    assert Question([Labels(2)]).norm == ASKED == math.isqrt(2 * NORM**2)
+    assert Question([questions.labels(2)]).norm == ASKED == math.isqrt(2 * NORM**2)

@@ -23,7 +23,8 @@ from fedldp.algorithms.answers import TWO_SIDED, Answer, is_seen, mean_of
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError
-from fedldp.training.questions import Categories, Labels, Numbers, Table
+from fedldp.training import questions
+from fedldp.training.questions import Table
 
 Floats = NDArray[np.float64]
 
@@ -73,11 +74,13 @@ class Asked:
     """A table by which people are counted, and the names of its cells.
 
     Attributes:
+        name: what is asked, as in ``ask``.
         table: the table.
         names: the name of each cell; without the last one, if every row is in another.
         edges: for numbers, the edges of the cells; empty for categories.
     """
 
+    name: str
     table: Table
     names: tuple[str, ...]
     edges: tuple[float, ...] = ()
@@ -94,8 +97,7 @@ class Asked:
             for at, (name, cell) in enumerate(zip(self.names, np.eye(counts.size), strict=False))
         ]
         if self.edges:
-            column = self.names[-1].removesuffix("=missing")
-            found += _quartiles(column, np.array(self.edges), counts[:-1], noise)
+            found += _quartiles(self.name, np.array(self.edges), counts[:-1], noise)
         return found
 
 
@@ -128,7 +130,7 @@ def asked_tables(settings: Any, problem: Problem) -> list[Asked]:
         if name == SHARES_OF_CLASSES:
             classes = problem.num_classes
             names = tuple(f"{SHARE_OF_CLASS}{label}" for label in range(classes))
-            found.append(Asked(Labels(classes), names))
+            found.append(Asked(name, questions.labels(classes), names))
         elif name != EVALUATION:
             found.append(_column(name, settings, problem))
     cells = sum(asked.table.cells for asked in found)
@@ -140,7 +142,7 @@ def asked_tables(settings: Any, problem: Problem) -> list[Asked]:
     return found
 
 
-def groups_of(settings: Any, problem: Problem) -> list[tuple[list[str], Categories]]:
+def groups_of(settings: Any, problem: Problem) -> list[tuple[list[str], Table]]:
     """Return the groups for which an evaluation is also told, by column, and their table.
 
     Categories are above 0 in a row that has them, also after a row was scaled to norm 1.
@@ -163,7 +165,7 @@ def groups_of(settings: Any, problem: Problem) -> list[tuple[list[str], Categori
                 f"by_columns = {settings.by_columns} and features = {settings.features}: "
                 "groups are read from a table's columns; set features = none or unit-norm"
             )
-        found.append((made, Categories(tuple(map(features.index, made)))))
+        found.append((made, questions.categories(tuple(map(features.index, made)))))
     return found
 
 
@@ -178,7 +180,7 @@ def _column(name: str, settings: Any, problem: Problem) -> Asked:
     if made and set(made) <= set(features):
         places = tuple(map(features.index, made))
         rest = () if name in columns.others else (f"{name}=none of these",)
-        return Asked(Categories(places), (*made, *rest))
+        return Asked(name, questions.categories(places), (*made, *rest))
     if name not in features:
         known = ", ".join(dict.fromkeys(each.split("=")[0] for each in features)) or "none"
         raise ConfigError(
@@ -197,14 +199,14 @@ def _column(name: str, settings: Any, problem: Problem) -> Asked:
             f"the column out of scale_columns, spread_columns and centre_columns"
         )
     missing = f"{name}=missing"
-    table = Numbers(
+    table = questions.numbers(
         features.index(name),
         tuple(edges),
         features.index(missing) if missing in features else None,
     )
     between = [f"{name} {low:g} to {high:g}" for low, high in itertools.pairwise(edges)]
     names = (f"{name} below {edges[0]:g}", *between, f"{name} from {edges[-1]:g} on", missing)
-    return Asked(table, names, tuple(edges))
+    return Asked(name, table, names, tuple(edges))
 
 
 def _quartiles(column: str, edges: Floats, counts: Floats, noise: float) -> list[Answer]:

@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 
 from fedldp.algorithms.answers import TWO_SIDED, Answer, is_seen, mean_of
 from fedldp.core.deferred import special
-from fedldp.training.questions import Bands, Crossed, Is, Labels, Right, Scores, Table
+from fedldp.training import questions
+from fedldp.training.questions import Table
 
 Floats = NDArray[np.float64]
 
@@ -168,7 +169,7 @@ class OfClasses:
     @property
     def look(self) -> tuple[Table, ...]:
         """The tables of the first look."""
-        return tuple(Scores(GRID, label) for label in self.labels)
+        return tuple(questions.scores(GRID, label) for label in self.labels)
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -176,7 +177,7 @@ class OfClasses:
         by_band = [_by_label(row, label) for row, label in enumerate(self.labels)]
         if self.classes == 2:
             return tuple(by_band)
-        return (Crossed(Labels(self.classes), Right()), *by_band)
+        return (questions.crossed(questions.labels(self.classes), questions.right()), *by_band)
 
     @property
     def of_client(self) -> tuple[str, ...]:
@@ -187,7 +188,7 @@ class OfClasses:
     @property
     def of_group(self) -> tuple[Table, ...]:
         """The tables that are asked by group."""
-        return (Labels(self.classes), *(self.tables if self.classes == 2 else ()))
+        return (questions.labels(self.classes), *(self.tables if self.classes == 2 else ()))
 
     def edges(
         self, counts: Floats, noise: float, people: float, later: float, shares: Floats | None
@@ -292,9 +293,11 @@ def against_the_rest(label: int, answers: Sequence[Answer]) -> dict[str, Answer]
     return found
 
 
-def _by_label(row: int, label: int) -> Crossed:
+def _by_label(row: int, label: int) -> Table:
     """Return the table of other labels and of one, by bands of its score."""
-    return Crossed(Is(label), Bands(MOST_BANDS + 1, label, row))
+    return questions.crossed(
+        questions.one_class(label), questions.told_bands(MOST_BANDS + 1, label, row)
+    )
 
 
 def _by_band(counts: Floats) -> Floats:

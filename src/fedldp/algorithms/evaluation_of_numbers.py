@@ -30,7 +30,8 @@ import numpy as np
 from fedldp.algorithms.answers import SEEN, Answer, Floats, is_seen, mean_of
 from fedldp.algorithms.evaluation import MOST_BANDS, as_told, quantiles, split
 from fedldp.data.label_range import LabelRange
-from fedldp.training.questions import EDGES, Bands, Crossed, Explained, Places, Table, compared
+from fedldp.training import questions
+from fedldp.training.questions import EDGES, Table, compared
 
 PIECES = 32
 """The pieces of the range between the cells of the look."""
@@ -60,13 +61,18 @@ class OfNumbers:
     @property
     def look(self) -> tuple[Table, ...]:
         """The tables of the first look."""
-        return Places("prediction", PIECES), Places("label", PIECES)
+        return questions.places("prediction", PIECES), questions.places("label", PIECES)
 
     @property
     def tables(self) -> tuple[Table, ...]:
         """The tables of the question."""
-        by_band = Crossed(Bands(MOST_BANDS + 1), Places("label"))
-        return by_band, Places("error"), Explained(True, MOST_BANDS), Explained(False, MOST_BANDS)
+        by_band = questions.crossed(questions.told_bands(MOST_BANDS + 1), questions.places("label"))
+        return (
+            by_band,
+            questions.places("error"),
+            questions.explained(True, MOST_BANDS),
+            questions.explained(False, MOST_BANDS),
+        )
 
     @property
     def of_client(self) -> tuple[str, ...]:
@@ -76,7 +82,7 @@ class OfNumbers:
     @property
     def of_group(self) -> tuple[Table, ...]:
         """The tables that are asked by group."""
-        return (Places("label"), Places("error"))
+        return (questions.places("label"), questions.places("error"))
 
     def edges(
         self, counts: Floats, noise: float, people: float, later: float, shares: Floats | None

@@ -96,6 +96,7 @@ from fedldp.models import layers_of
 from fedldp.protocol.roles import Draw, LocalUpdate, Metrics, State
 from fedldp.protocol.updates import whole
 from fedldp.protocol.wire import Broadcast, Incoming, Report
+from fedldp.training import questions
 from fedldp.training.column_sums import BLOCK
 from fedldp.training.exact_sums import MOST_PEOPLE, NORM
 from fedldp.training.person_gradients import (
@@ -115,8 +116,6 @@ from fedldp.training.questions import (
     CLASS_WEIGHTS,
     EDGES,
     VOTES,
-    Crossed,
-    Labels,
     Question,
 )
 
@@ -338,12 +337,12 @@ def questions_of(settings: Settings, problem: Problem) -> tuple[tuple[range, Que
     """Return what all people are asked instead of giving gradients, with the rounds."""
     classes, kind = problem.num_classes, evaluation_of(settings, problem)
     tables = [asked.table for asked in asked_tables(settings, problem)]
-    by_group = [Crossed(group, table) for _, group in groups_of(settings, problem)
+    by_group = [questions.crossed(group, table) for _, group in groups_of(settings, problem)
                 for table in kind.of_group]  # fmt: skip
     found = (
         (
             range(1, 1 + settings.class_count_rounds),
-            Question((Labels(classes),), norm_of(settings)),
+            Question((questions.labels(classes),), norm_of(settings)),
         ),
         (rounds_of(settings, "ask"), Question(tables)),
         (rounds_of(settings, "look"), Question(kind.look)),
@@ -713,7 +712,7 @@ class MeanOfPeople:
             return [
                 answer
                 for each, part in zip(asked, split(found, tables), strict=True)
-                if whole or isinstance(each.table, Labels)
+                if whole or each.name == SHARES_OF_CLASSES
                 for answer in each.answers(part, deviation)
             ]
 

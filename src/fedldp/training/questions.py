@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,177 +53,112 @@ class Rows:
     logits: Callable[[], Floats]
 
 
-class Table(Protocol):
+Public = Mapping[str, NDArray[Any]]
+"""The arrays of a broadcast."""
+
+Placed = Callable[[Rows], Cells | Floats]
+"""Gives each row its cell, or its place between two cells (``summed_shares``), each row alone."""
+
+
+@dataclass(frozen=True)
+class Table:
     """Puts each row into a cell, or divides it between two neighbouring cells.
 
     Attributes:
         cells: the number of cells.
-    """
-
-    @property
-    def cells(self) -> int: ...
-
-    def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Cells | Floats]:
-        """Return how rows are put into cells after a broadcast; each row is computed alone.
-
-        Floats are places between cells; see ``summed_shares``.
-
-        Args:
-            public: the broadcast's arrays; a table that needs one must accept all its values.
-
-        Raises:
-            RunError: the broadcast lacks what it must tell.
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class Labels:
-    """A cell for each class.
-
-    Attributes:
-        cells: the number of classes.
+        told: gives how rows are placed after a broadcast. A table that needs one of its arrays
+            accepts all its values, and raises a RunError if there is no such array.
     """
 
     cells: int
-
-    def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Cells]:
-        """Return the rows' labels; see ``Table``."""
-        return lambda rows: rows.examples.labels
+    told: Callable[[Public], Placed]
 
 
-@dataclass(frozen=True)
-class Right:
-    """Two cells: rows that the model classifies wrongly, and rows that it classifies correctly."""
-
-    cells: int = 2
-
-    def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Cells]:
-        """Return 1 for rows that are classified correctly; see ``Table``."""
-
-        def cell(rows: Rows) -> Cells:
-            logits = rows.logits()
-            right = np.nan_to_num(logits).argmax(axis=1) == rows.examples.labels
-            return np.asarray(right & np.isfinite(logits).all(axis=1), np.int64)
-
-        return cell
+def labels(classes: int) -> Table:
+    """Return a table with a cell for each class."""
+    return Table(classes, lambda public: lambda rows: rows.examples.labels)
 
 
-@dataclass(frozen=True)
-class Is:
-    """Two cells: rows of other classes, and rows of one class.
+def right() -> Table:
+    """Return a table of rows that the model classifies wrongly (0) and correctly (1)."""
 
-    Attributes:
-        label: the class.
-        cells: 2.
-    """
+    def cell(rows: Rows) -> Cells:
+        logits = rows.logits()
+        found = np.nan_to_num(logits).argmax(axis=1) == rows.examples.labels
+        return np.asarray(found & np.isfinite(logits).all(axis=1), np.int64)
 
-    label: int
-    cells: int = 2
-
-    def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Cells]:
-        """Return 1 for rows of the class; see ``Table``."""
-        return lambda rows: (rows.examples.labels == self.label).astype(np.int64)
+    return Table(2, lambda public: cell)
 
 
-@dataclass(frozen=True)
-class Scores:
-    """A cell for each range of the log odds of a class between public edges, and one for NaN.
+def one_class(label: int) -> Table:
+    """Return a table of rows of all other classes (0) and of one class (1)."""
+    return Table(2, lambda public: lambda rows: (rows.examples.labels == label).astype(np.int64))
 
-    Attributes:
-        edges: the edges, ascending.
+
+def scores(edges: Sequence[float], label: int = 1) -> Table:
+    """Return a table with a cell for each range of a class's log odds, and one for NaN.
+
+    Args:
+        edges: the public edges of the ranges, ascending; there is a range below and one above.
         label: the class.
     """
-
-    edges: tuple[float, ...]
-    label: int = 1
-
-    @property
-    def cells(self) -> int:
-        """The ranges below, between and above the edges, and one cell for NaN."""
-        return len(self.edges) + 2
-
-    def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Cells]:
-        """Return the ranges of the rows' scores; see ``Table``."""
-        edges = np.array(self.edges)
-        return lambda rows: bands(score_of(rows, self.label), edges, self.cells - 1)
+    unknown = len(edges) + 1
+    return Table(
+        unknown + 1,
+        lambda public: lambda rows: bands(score_of(rows, label), np.array(edges), unknown),
+    )
 
 
-@dataclass(frozen=True)
-class Bands:
-    """A cell for each band of what a model predicts, between edges that the server tells.
+def told_bands(most: int, label: int = 1, row: int = 0) -> Table:
+    """Return a table with a cell for each band of what a model predicts, and one for NaN.
 
-    Another cell is for NaN.
+    The server tells the edges of the bands. They are sorted, and those that are not finite, or told
+    twice, are left out, so each row is in a cell whatever a server tells.
 
-    Attributes:
+    Args:
         most: the largest number of bands.
         label: the class whose log odds are meant; no matter for a model that predicts numbers.
         row: which of the told rows of edges these bands have.
     """
 
-    most: int
-    label: int = 1
-    row: int = 0
+    def told(public: Public) -> Placed:
+        edges = told_edges(public, row, most - 1)
+        return lambda rows: bands(score_of(rows, label), edges, most)
 
-    @property
-    def cells(self) -> int:
-        """The bands, and one cell for NaN."""
-        return self.most + 1
-
-    def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Cells]:
-        """Return the bands of the rows; see ``Table``.
-
-        Edges are sorted, and those that are not finite, or told twice, are left out, so each row is
-        in a cell whatever a server tells.
-        """
-        edges = told_edges(public, self.row, self.most - 1)
-        return lambda rows: bands(score_of(rows, self.label), edges, self.cells - 1)
+    return Table(most + 1, told)
 
 
-@dataclass(frozen=True)
-class Places:
-    """Cells between which rows are divided by a number; their mean is exact, whatever the cells.
+def places(of: Literal["prediction", "label", "error"], pieces: int = 1) -> Table:
+    """Return a table that divides rows by a number; its mean is exact, whatever the cells.
 
-    The numbers are of a model that predicts numbers, as shares of the labels' range, 0 to 1. There
-    is another cell for rows for which the model predicts no number.
+    The numbers are of a model that predicts numbers, as shares of the labels' range, 0 to 1. The
+    last cell is for rows for which the model predicts no number.
 
-    Attributes:
-        of: "prediction", "label" or "error" (its absolute value).
+    Args:
+        of: the number; an error is its absolute value.
         pieces: the number of pieces, of equal width, between the cells.
     """
 
-    of: Literal["prediction", "label", "error"]
-    pieces: int = 1
+    def place(rows: Rows) -> Floats:
+        label, said = (centred(rows.examples.labels) + 1) / 2, (predicted(rows) + 1) / 2
+        found: dict[str, Floats] = {
+            "prediction": said,
+            "label": np.where(np.isnan(said), np.nan, label),
+            "error": np.abs(said - label),
+        }
+        return np.asarray(np.nan_to_num(found[of] * pieces, nan=pieces + 1), np.float64)
 
-    @property
-    def cells(self) -> int:
-        """The ends of the pieces, and one cell for no number."""
-        return self.pieces + 2
-
-    def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Floats]:
-        """Return the places of the rows; see ``Table``."""
-
-        def place(rows: Rows) -> Floats:
-            label, said = (centred(rows.examples.labels) + 1) / 2, (predicted(rows) + 1) / 2
-            found: dict[str, Floats] = {
-                "prediction": said,
-                "label": np.where(np.isnan(said), np.nan, label),
-                "error": np.abs(said - label),
-            }
-            places: Floats = np.nan_to_num(found[self.of] * self.pieces, nan=self.pieces + 1)
-            return places
-
-        return place
+    return Table(pieces + 2, lambda public: place)
 
 
-@dataclass(frozen=True)
-class Explained:
-    """Cells between which rows are divided by what R2 is computed of, as by ``Places``.
+def explained(gain: bool, most: int, row: int = 1) -> Table:
+    """Return a table that divides rows by what R2 is computed of, as ``places`` does.
 
     Labels and predictions are clipped to ranges, and compared with a middle, all of which the
-    server tells. Another cell is for rows for which the model predicts no number.
+    server tells. The cells are for the least and the largest number, for 0 between them if it may
+    be negative, and for rows for which the model predicts no number.
 
-    Attributes:
+    Args:
         gain: whether rows are divided by how much nearer to the label the prediction is than the
             middle, (label - middle)^2 - (label - prediction)^2; else by (label - middle)^2.
         most: the largest number of edges that the server tells.
@@ -231,34 +166,26 @@ class Explained:
             the ends of the predictions' range, all from -1 to 1.
     """
 
-    gain: bool
-    most: int
-    row: int = 1
-
-    @property
-    def cells(self) -> int:
-        """The least and the largest number, 0 between them if it may be negative, and no number."""
-        return 3 + self.gain
-
-    def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Floats]:
-        """Return the places of the rows; see ``Table``."""
-        labels, middle, within, (gained, squared) = compared(public, self.row, self.most)
+    def told(public: Public) -> Placed:
+        ends, middle, within, (gained, squared) = compared(public, row, most)
 
         def place(rows: Rows) -> Floats:
             said = predicted(rows).clip(*within)
-            label = centred(rows.examples.labels).clip(*labels)
+            label = centred(rows.examples.labels).clip(*ends)
             square = (label - middle) ** 2
-            if self.gain:
+            if gain:
                 found = ((square - (label - said) ** 2) / gained + 1).clip(0, 2)
             else:
                 found = (square / squared).clip(0, 1)
-            return np.where(np.isnan(said), self.cells - 1.0, found)
+            return np.where(np.isnan(said), 2.0 + gain, found)
 
         return place
 
+    return Table(3 + gain, told)
 
-def compared(public: Mapping[str, NDArray[Any]], row: int, most: int) -> tuple[Floats, ...]:
-    """Return what ``Explained`` compares: the labels' range, the middle and the predictions' range.
+
+def compared(public: Public, row: int, most: int) -> tuple[Floats, ...]:
+    """Return what ``explained`` compares: the labels' range, the middle and the predictions' range.
 
     They are within each other, and neither range is empty, whatever a server tells. The fourth
     array is the largest gain, and the largest squared distance of a label from the middle.
@@ -276,7 +203,7 @@ def _within(ends: Floats, whole: Floats) -> Floats:
     return found if found[1] - found[0] >= 2 / STEPS else whole
 
 
-def told_edges(public: Mapping[str, NDArray[Any]], row: int, most: int) -> Floats:
+def told_edges(public: Public, row: int, most: int) -> Floats:
     """Return a row of the edges that a server tells, sorted, each finite one once.
 
     Raises:
@@ -292,95 +219,63 @@ def told_edges(public: Mapping[str, NDArray[Any]], row: int, most: int) -> Float
     return np.unique(edges[np.isfinite(edges)])
 
 
-@dataclass(frozen=True)
-class Numbers:
-    """A cell for each range of a column's numbers between public edges, and one for missing ones.
+def numbers(column: int, edges: Sequence[float], missing: int | None = None) -> Table:
+    """Return a table with a cell for each range of a column's numbers, and one for missing ones.
 
     Numbers that are NaN or infinite are missing, too.
 
-    Attributes:
+    Args:
         column: the place of the column among the features.
-        edges: the edges, ascending; a number on an edge is above it.
+        edges: the public edges of the ranges, ascending; a number on an edge is above it. There is
+            a range below them, and one from the last edge on.
         missing: the place of the feature that is 1 where the number is missing, if there is one.
     """
+    rounded = np.array(edges, np.float32).astype(np.float64)  # as features are
 
-    column: int
-    edges: tuple[float, ...]
-    missing: int | None = None
+    def cell(rows: Rows) -> Cells:
+        features = rows.examples.features
+        found = features[:, column].astype(np.float64)
+        lost = ~np.isfinite(found)
+        if missing is not None:
+            lost |= features[:, missing] > 0
+        return bands(np.where(lost, np.nan, found), rounded, len(edges) + 1)
 
-    @property
-    def cells(self) -> int:
-        """The ranges below, between and from the last edge on, and one cell for missing ones."""
-        return len(self.edges) + 2
-
-    def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Cells]:
-        """Return the ranges of the rows' numbers; see ``Table``."""
-        edges = np.array(self.edges, np.float32).astype(np.float64)  # rounded as features are
-
-        def cell(rows: Rows) -> Cells:
-            features = rows.examples.features
-            found = features[:, self.column].astype(np.float64)
-            lost = ~np.isfinite(found)
-            if self.missing is not None:
-                lost |= features[:, self.missing] > 0
-            return bands(np.where(lost, np.nan, found), edges, self.cells - 1)
-
-        return cell
+    return Table(len(edges) + 2, lambda public: cell)
 
 
-@dataclass(frozen=True)
-class Categories:
-    """A cell for each feature of a column of categories, and one for rows that have none of them.
+def categories(columns: Sequence[int]) -> Table:
+    """Return a table with a cell for each of a column's categories, and one for none of them.
 
-    Attributes:
-        columns: the places of these features, which are above 0 where a row has the category.
+    Args:
+        columns: the places of their features, which are above 0 where a row has the category.
     """
 
-    columns: tuple[int, ...]
+    def cell(rows: Rows) -> Cells:
+        given = rows.examples.features[:, list(columns)] > 0
+        return np.where(given.any(axis=1), given.argmax(axis=1), len(columns))
 
-    @property
-    def cells(self) -> int:
-        """The categories, and one cell for none of them."""
-        return len(self.columns) + 1
-
-    def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Cells]:
-        """Return the categories of the rows; see ``Table``."""
-
-        def cell(rows: Rows) -> Cells:
-            given = rows.examples.features[:, list(self.columns)] > 0
-            return np.where(given.any(axis=1), given.argmax(axis=1), self.cells - 1)
-
-        return cell
+    return Table(len(columns) + 1, lambda public: cell)
 
 
-@dataclass(frozen=True)
-class Crossed:
-    """A cell for each pair of a cell of one table and a cell of another.
+def crossed(one: Table, other: Table) -> Table:
+    """Return a table with a cell for each pair of a cell of one table and a cell of another.
 
-    Attributes:
+    Args:
         one: the table whose cells come one after another; each row is in one of them.
         other: the table whose cells are all there within each cell of the first.
     """
 
-    one: Table
-    other: Table
-
-    @property
-    def cells(self) -> int:
-        """The number of pairs."""
-        return self.one.cells * self.other.cells
-
-    def told(self, public: Mapping[str, NDArray[Any]]) -> Callable[[Rows], Cells | Floats]:
-        """Return the pairs of the rows' cells; see ``Table``."""
-        one, other = self.one.told(public), self.other.told(public)
-        places, number = self.one.cells, self.other.cells
+    def told(public: Public) -> Placed:
+        first, second = one.told(public), other.told(public)
 
         def cell(rows: Rows) -> Cells | Floats:
-            first = one(rows).clip(0, places - 1) * number
-            found: Cells | Floats = first + other(rows).clip(0, number - 1)
+            begun = first(rows).clip(0, one.cells - 1) * other.cells
+            found: Cells | Floats = begun + second(rows).clip(0, other.cells - 1)
             return found
 
         return cell
+
+    return Table(one.cells * other.cells, told)
 
 
 def score_of(rows: Rows, label: int) -> Floats:
@@ -462,5 +357,5 @@ class Question:
         return answers
 
 
-VOTES = Question((Right(),))
+VOTES = Question((right(),))
 """Whether the model is right on a person's rows."""
