@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from typing import Any
@@ -73,24 +72,6 @@ def test_no_more_workers_than_cores(fedldp_command: Any, monkeypatch: pytest.Mon
     assert outcome.status == 0
     assert outcome.err.startswith("workers    1 instead of 100,000: this machine has no more cores")
     assert "in place of" not in fedldp_command("run", *SHORT, "--workers", 1).err
-
-
-def test_a_missing_extra_is_found_before_training(
-    fedldp_command: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "opacus" else find(name)
-    )
-    for more in ((), ("--device", "auto", "--workers", 2)):
-        line = fedldp_command("run", "dp-sgd-digits", *more).assert_refused()
-        assert "system dp_sgd needs opacus" in line
-        assert "pip install 'fedldp[baselines]'" in line
-    assert list(Path().iterdir()) == []
-    assert fedldp_command("account", "dp-sgd-digits", "--json").status == 0  # it trains nothing
-    rows = document(fedldp_command("list", "recipes", "--json").out)
-    marked = {row["name"] for row in rows if "needs fedldp[baselines]" in row["description"]}
-    assert marked == {row["name"] for row in rows if row["system"] == "dp_sgd"}
 
 
 def test_the_remedy_for_missing_data_names_the_folder(

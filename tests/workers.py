@@ -17,10 +17,8 @@ def forked_workers() -> Iterator[None]:
         sent.
     """
     context = multiprocessing.get_context("forkserver")
-    # torch's optimisers and dp_sgd import the last two modules when they are first used.
-    context.set_forkserver_preload(
-        ["pytest", "fedldp.simulation.engine", "torch._dynamo", "opacus"]
-    )
+    # torch's optimisers import the last module when they are first used.
+    context.set_forkserver_preload(["pytest", "fedldp.simulation.engine", "torch._dynamo"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(multiprocessing, "get_context", lambda method: context)
         yield

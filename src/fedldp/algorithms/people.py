@@ -111,13 +111,7 @@ from fedldp.training.person_gradients import (
     Summed,
     dense_layers,
 )
-from fedldp.training.questions import (
-    ASKED,
-    CLASS_WEIGHTS,
-    EDGES,
-    VOTES,
-    Question,
-)
+from fedldp.training.questions import EDGES, Question
 
 if TYPE_CHECKING:
     import torch
@@ -335,15 +329,12 @@ def _first_set(settings: Settings, names: Sequence[str]) -> str:
 
 def questions_of(settings: Settings, problem: Problem) -> tuple[tuple[range, Question], ...]:
     """Return what all people are asked instead of giving gradients, with the rounds."""
-    classes, kind = problem.num_classes, evaluation_of(settings, problem)
+    counted, kind = questions.labels(problem.num_classes), evaluation_of(settings, problem)
     tables = [asked.table for asked in asked_tables(settings, problem)]
     by_group = [questions.crossed(group, table) for _, group in groups_of(settings, problem)
                 for table in kind.of_group]  # fmt: skip
     found = (
-        (
-            range(1, 1 + settings.class_count_rounds),
-            Question((questions.labels(classes),), norm_of(settings)),
-        ),
+        (range(1, 1 + settings.class_count_rounds), Question((counted,), norm_of(settings))),
         (rounds_of(settings, "ask"), Question(tables)),
         (rounds_of(settings, "look"), Question(kind.look)),
         (rounds_of(settings, "question"), Question((*kind.tables, *by_group))),
@@ -362,7 +353,7 @@ def evaluation_of(settings: Settings, problem: Problem) -> OfClasses | OfNumbers
 
 def votes_of(settings: Settings) -> Question:
     """Return what held-out people are asked in the rounds of gradients."""
-    return replace(VOTES, squared_norm=norm_of(settings))
+    return replace(questions.VOTES, squared_norm=norm_of(settings))
 
 
 def norm_of(settings: Settings) -> int:
@@ -560,7 +551,7 @@ def largest_number(settings: Settings) -> int:
     """Return the largest number in any person's vector in a run, in magnitude, in grid steps."""
     names = ("class_count_rounds", "held_out_people", "evaluation_share", "ask")
     asks = _first_set(settings, names)
-    return ASKED if asks and norm_of(settings) > NORM**2 else NORM
+    return questions.ASKED if asks and norm_of(settings) > NORM**2 else NORM
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -681,7 +672,7 @@ class MeanOfPeople:
         unit /= self._times_answered(summed * unit)
         found = ClassShares(summed * unit, math.sqrt(float(variance[0])) * unit)
         shares = found.usable(self._shares)
-        arrays[CLASS_WEIGHTS] = shares.min() / shares
+        arrays[questions.CLASS_WEIGHTS] = shares.min() / shares
         asked = self.release.people * self.settings.sample_rate
         return Estimated(values=None, metrics=found.metrics(asked), arrays=arrays)
 
@@ -873,10 +864,14 @@ def _first_arrays(settings: Settings, release: Release, problem: Problem) -> Fir
         found |= nothing_measured(shares, release.size // shares.size - 1)
     if settings.class_count_rounds:
         counts = np.zeros(problem.num_classes)
-        found |= {_COUNTS: counts, _VARIANCE: np.zeros(1), CLASS_WEIGHTS: counts + 1}
+        found |= {_COUNTS: counts, _VARIANCE: np.zeros(1), questions.CLASS_WEIGHTS: counts + 1}
     if rounds_of(settings, "look"):
         rows = max(4, problem.num_classes)
-        found |= {EDGES: np.zeros((rows, 1)), _LOOK: np.zeros(0), _LOOK_NOISE: np.zeros(1)}
+        found |= {
+            EDGES: np.zeros((rows, 1)),
+            _LOOK: np.zeros(0),
+            _LOOK_NOISE: np.zeros(1),
+        }
     return lambda draw: found
 
 

@@ -59,7 +59,6 @@ def preset(
     version: int = 1,
     calibrated: str = "epsilon",
     inverse: bool = False,
-    needs_extra: str | None = None,
     instead: tuple[Offer, ...] = (),
 ) -> Callable[[Callable[[Any], Composition]], type[Settings]]:
     """Turn a function from settings to parts into the configuration class of a preset.
@@ -71,7 +70,6 @@ def preset(
         version: a number that is raised whenever the same settings give a different result.
         calibrated: the setting that a target is solved for.
         inverse: whether that setting is a noise level.
-        needs_extra: the extra of fedldp that its clients need to train.
         instead: settings that every preset offers, with another default for this preset.
     """
 
@@ -94,7 +92,6 @@ def preset(
         )
         found.compose = staticmethod(lambda settings: decided(compose, settings))
         found.version, found.calibrated, found.inverse = version, calibrated, inverse
-        found.needs_extra = needs_extra
         found.per_client = tuple(offer.name for offer in offers if offer.per_client)
         simulated = {offer.name for offer in (*offers, *more) if offer.simulated}
         found.simulation_only = RunConfig.simulation_only | simulated

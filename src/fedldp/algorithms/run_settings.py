@@ -91,9 +91,6 @@ class RunSettings(FrozenConfig):
 
     model_config = ConfigDict(protected_namespaces=(), strict=True)
 
-    needs_extra: ClassVar[str | None] = None
-    """The extra of fedldp that its clients need to train; see ``core.registry.EXTRAS``."""
-
     simulation_only: ClassVar[frozenset[str]] = frozenset(
         {"seed", "client_budget", "person_budget", "target", "client_column", "test_file"}
     )

@@ -27,8 +27,8 @@ from fedldp.audit.results import Line
 from fedldp.audit.system_checks import MapCheck, PeopleCheck
 from fedldp.audit.systems import SenderGame, SystemGame, WholeRun, rounds_in_words
 from fedldp.core.errors import ConfigError, FedldpError
-from fedldp.core.registry import is_address, is_installed
-from fedldp.simulation.plan import Plan, check_installed, plan, state
+from fedldp.core.registry import is_address
+from fedldp.simulation.plan import Plan, plan, state
 
 CURVE = 0.1
 """One more delta, for a guarantee that is a curve: few trials may show more at this delta."""
@@ -135,7 +135,7 @@ def _of_senders(small: Plan, effort: Effort) -> SenderGame:
 
 
 def representatives() -> list[RunConfig]:
-    """Return configurations of every system that can train here, from its recipes on digits.
+    """Return configurations of every system, from its recipes on digits.
 
     For each system, this is the recipe named after the system and the data, or else the system's
     first recipe. A recipe with a public encoder, for which more is proven, is added to these.
@@ -144,8 +144,8 @@ def representatives() -> list[RunConfig]:
 
     found: dict[str, RunConfig] = {}
     for recipe in recipes().values():
-        config, extra = recipe.config, recipe.config.needs_extra
-        if config.dataset != "digits" or not (extra is None or is_installed(extra)):
+        config = recipe.config
+        if config.dataset != "digits":
             continue
         name = config.name()
         digits = f"{name.replace('_', '-')}-digits"
@@ -449,14 +449,10 @@ def configs_of(name: str) -> list[RunConfig]:
 
     if name in systems():
         known = [config for config in representatives() if config.name() == name]
-        for config in known:
-            check_installed(config)
         if not known:
             find_system(name)
             raise ConfigError(f"{name}: none of its recipes can be audited here; name a recipe")
         return known
     if is_address(name) and not name.endswith(".toml"):
         return [find_system(name).model_validate({})]
-    config = named(name)
-    check_installed(config)
-    return [config]
+    return [named(name)]

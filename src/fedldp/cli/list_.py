@@ -37,7 +37,6 @@ def dataset_rows(data_dir: Path | None) -> Rows:
 def _recipe_rows(_: Path | None, left_out: list[str]) -> Rows:
     """Return every recipe as a row, grouped by system; append a line for each that is left out."""
     from fedldp.algorithms.recipes import installed_recipes, recipes
-    from fedldp.simulation.plan import missing_extra
 
     rows: Rows = []
     for name, recipe in recipes().items():
@@ -47,7 +46,7 @@ def _recipe_rows(_: Path | None, left_out: list[str]) -> Rows:
                 "name": name,
                 "system": recipe.config.system,
                 "epsilon": None if meaning is None else asdict(meaning),
-                "description": recipe.description + missing_extra(recipe.config),
+                "description": recipe.description,
                 "same_as": recipe.same_as,
             }
         )

@@ -25,7 +25,6 @@ from fedldp.core.errors import ConfigError, FedldpError, first_line
 T = TypeVar("T")
 
 EXTRAS = {
-    "baselines": "opacus",
     "deploy": "uvicorn",
     "flower": "flwr",
     "nvflare": "nvflare",

@@ -37,7 +37,7 @@ from fedldp.simulation.executors import Executor, Pool, Serial, check_can_start
 from fedldp.simulation.in_process import InProcess
 from fedldp.simulation.inputs import Inputs, choose_device
 from fedldp.simulation.participation import participants
-from fedldp.simulation.plan import Plan, Spending, check_installed, plan, stated_so_far
+from fedldp.simulation.plan import Plan, Spending, plan, stated_so_far
 from fedldp.simulation.population import Population
 from fedldp.simulation.ray_executor import RayExecutor
 from fedldp.simulation.recorded import Saved, write_report
@@ -102,7 +102,6 @@ def simulate(
         check_can_start()
     if evaluate_every < 1:
         raise ConfigError(f"evaluate_every = {evaluate_every}: give 1 or more")
-    check_installed(config)
     if signal and (workers > 1 or cluster is not None) and not alone_if_small:
         raise ConfigError("signal: it is measured in this process; give workers = 1, no cluster")
     chosen = _device(device, workers, cluster)

@@ -30,7 +30,6 @@ from fedldp.algorithms.settings import PrivacyTarget
 from fedldp.algorithms.systems import notes, own_code, stated
 from fedldp.core.errors import ConfigError, DataMissing, OverBudget, UnfitEvent
 from fedldp.core.kinds import FEWER_THAN_PLANNED, HELD_OUT, ROWS_DRAWN, SHARED_EXAMPLES
-from fedldp.core.registry import check_extra, is_installed
 from fedldp.data import (
     Dataset,
     check_partition,
@@ -116,22 +115,6 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def check_installed(config: RunConfig) -> None:
-    """Refuse a run whose clients could not train because an extra of fedldp is not installed.
-
-    Raises:
-        ConfigError: the extra is not installed; the message says how to install it.
-    """
-    if config.needs_extra is not None:
-        check_extra(config.needs_extra, needed_by=f"system {config.system}")
-
-
-def missing_extra(config: RunConfig) -> str:
-    """Return the note that the extra of a recipe is not installed, or an empty string."""
-    extra = config.needs_extra
-    return "" if extra is None or is_installed(extra) else f" (needs fedldp[{extra}])"
-
-
 def early_plan(config: RunConfig, data_dir: Path | None) -> Plan | None:
     """Return the plan of a run before any slow step, so that the user sees something immediately.
 
@@ -141,7 +124,6 @@ def early_plan(config: RunConfig, data_dir: Path | None) -> Plan | None:
     Raises:
         FedldpError: settings are incompatible, or a data file is missing.
     """
-    check_installed(config)
     own = is_own_file(config.dataset) or ":" in config.model
     if own or config.composition.data_may_refuse:
         return None

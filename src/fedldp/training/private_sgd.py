@@ -1,29 +1,25 @@
 """DP-SGD as a local update: every step adds noise to a sum of single examples' clipped gradients.
 
 Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang, "Deep Learning with Differential
-Privacy", CCS 2016, Algorithm 1. Opacus (Yousefpour et al. 2021) clips, adds the noise and takes the
-steps. Opacus itself would apply the model to a whole batch to compute gradients, so a layer that
-mixes the examples of a batch would evade the clip. Here torch.func computes the gradients of one
-example at a time.
+Privacy", CCS 2016, Algorithm 1. torch.func computes the gradients of one example at a time, so that
+no layer that mixes the examples of a batch can evade the clip. A step clips, adds noise and divides
+by the operations of Opacus (Yousefpour et al. 2021), in its order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fedldp.core.randomness import Stream, torch_seeded
-from fedldp.core.registry import import_extra
 from fedldp.mechanisms.privunit import check_simulated
 from fedldp.models import layout_of_module
 from fedldp.protocol.roles import Batch, Client, Update
 from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 from fedldp.training.batched_sgd import (
-    Gradients,
     Weights,
     copies,
     descend,
@@ -76,8 +72,8 @@ class PrivateSgd:
         """Return the clients' weights after training, float32, shape (n, d).
 
         Raises:
-            ConfigError: the model cannot be trained on examples one by one, or Opacus is missing;
-                or the model draws random numbers, and clients train at once.
+            ConfigError: the model cannot be trained on examples one by one; or it draws random
+                numbers, and clients train at once.
             PrivacyError: a client's stream is not simulated.
         """
         if group > 1:
@@ -85,44 +81,69 @@ class PrivateSgd:
         return train_alone(batch, lambda client: self._train(broadcast, client))
 
     def _train(self, broadcast: Broadcast, client: Client) -> Vector:
-        stream = client.fresh("mechanism")
-        check_simulated("dp_sgd", stream)
-        layout = layout_of_module(self.model)
-        load_weights(self.model, layout, broadcast.weights)
+        noisy, sums = self._noisy([client.fresh("mechanism")]), self.sums
+        load_weights(self.model, layout_of_module(self.model), broadcast.weights)
         self.model.train()
-        optimizer = self._optimizer(stream)
+        weights = {name: own.detach()[None] for name, own in self.model.named_parameters()}
+        advance = descend(lambda step: self.learning_rate)
         features, labels = as_tensors(client.examples)
-        samples = self.sums.samples(client.fresh("batches"), len(client.examples))
+        samples = sums.samples(client.fresh("batches"), len(client.examples))
         with torch_seeded(client.fresh("model")):
-            for indices in map(torch.from_numpy, samples):
-                pieces = torch.split(indices, PIECE)
-                for number, few in enumerate(pieces, 1):
+            for step, sample in enumerate(map(torch.from_numpy, samples)):
+                found = {name: torch.zeros_like(own) for name, own in weights.items()}
+                for few in filter(len, torch.split(sample, PIECE)):
                     batch = features.index_select(0, few).to(self.device)
-                    self._set_gradients(batch, labels.index_select(0, few).to(self.device))
-                    optimizer.signal_skip_step(number < len(pieces))
-                    optimizer.step()
-                    optimizer.zero_grad(set_to_none=True)
+                    answers = labels.index_select(0, few).to(self.device)
+                    single = single_gradients(self.model, batch, answers, self.class_weights)
+                    taken = torch.ones(1, len(few), device=self.device)
+                    clipped = self._clipped({n: each[None] for n, each in single.items()}, taken)
+                    found = {name: own + clipped[name] for name, own in found.items()}
+                advance(step, weights, noisy(found))
         return read_weights(self.model)
 
     def _together(self, broadcast: Broadcast, batch: Batch) -> Sensitive[Update]:
-        streams = batch.fresh("mechanism")
-        for stream in streams:
-            check_simulated("dp_sgd", stream)
+        noisy = self._noisy(batch.fresh("mechanism"))
         sampled = [
             own[few]
             for own, stream in zip(batch.rows, batch.fresh("batches"), strict=True)
             for few in self.sums.samples(stream, len(own))
         ]
+
+        def gradients(weights: Weights, inputs: Tensor, labels: Tensor, taken: Tensor) -> Weights:
+            found = {name: torch.zeros_like(own) for name, own in weights.items()}
+            if taken.any():
+                single = single_gradients_of_many(
+                    self.model, weights, inputs, labels, self.class_weights
+                )
+                found = self._clipped(single, taken)
+            return noisy(found)
+
         return train_together(
             copies(self.model, broadcast, len(batch), self.device),
             padded(sampled).reshape(len(batch), self.sums.steps, -1),
             of_examples(batch.examples, self.device),
-            self._noisy(streams),
+            gradients,
             descend(lambda step: self.learning_rate),
         )
 
-    def _noisy(self, streams: Sequence[Stream]) -> Gradients:
-        """Return a function that gives one step's noisy sums of several clients, as in Opacus."""
+    def _clipped(self, single: Weights, taken: Tensor) -> Weights:
+        """Return each client's sum of the gradients of the examples that are ``taken``, clipped.
+
+        An entry that is not finite is replaced by 0, because no factor could clip it.
+        """
+        finite = {n: each.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for n, each in single.items()}
+        norms = torch.stack([each.flatten(2).norm(dim=2) for each in finite.values()], 2)
+        factors = (self.sums.clip / (norms.norm(dim=2) + 1e-6)).clamp(max=1.0) * taken
+        return {n: torch.einsum("nb,nb...->n...", factors, each) for n, each in finite.items()}
+
+    def _noisy(self, streams: Sequence[Stream]) -> Callable[[Weights], Weights]:
+        """Return a function that adds noise to several clients' sums, and divides them.
+
+        Raises:
+            PrivacyError: a stream is not simulated; its generator would not be cryptographic.
+        """
+        for stream in streams:
+            check_simulated("dp_sgd", stream)
         sums = self.sums
         generators = [stream.torch_generator(self.device) for stream in streams]
 
@@ -132,49 +153,4 @@ class PrivateSgd:
                 own.normal_(0.0, std, generator=generator)
             return drawn
 
-        def gradients(weights: Weights, inputs: Tensor, labels: Tensor, taken: Tensor) -> Weights:
-            found = {name: torch.zeros_like(own) for name, own in weights.items()}
-            if taken.any():
-                single = single_gradients_of_many(
-                    self.model, weights, inputs, labels, self.class_weights
-                )
-                finite = {name: _finite(each) for name, each in single.items()}
-                norms = torch.stack([each.flatten(2).norm(dim=2) for each in finite.values()], 2)
-                factors = (sums.clip / (norms.norm(dim=2) + 1e-6)).clamp(max=1.0) * taken
-                found = {
-                    name: torch.einsum("nb,nb...->n...", factors, each)
-                    for name, each in finite.items()
-                }
-            return {name: (own + noise(own)) / sums.batch_size for name, own in found.items()}
-
-        return gradients
-
-    def _optimizer(self, stream: Stream) -> Any:
-        """Return Opacus's optimizer, which clips, adds up, adds noise and takes the steps."""
-        optimizers = import_extra("opacus.optimizers", extra="baselines")
-        return optimizers.DPOptimizer(
-            torch.optim.SGD(self.model.parameters(), lr=self.learning_rate),
-            noise_multiplier=self.sums.noise_multiplier,
-            max_grad_norm=self.sums.clip,
-            expected_batch_size=self.sums.batch_size,
-            # This generator is not cryptographic, because the stream is simulated.
-            generator=stream.torch_generator(self.device),
-        )
-
-    def _set_gradients(self, batch: Tensor, answers: Tensor) -> None:
-        """Set each parameter's gradients of single examples, in the optimizer's format.
-
-        An entry that is not finite is replaced by 0, because no factor could clip it.
-        """
-        parameters = dict(self.model.named_parameters())
-        if not len(batch):
-            for own in parameters.values():
-                own.grad_sample = own.new_zeros(0, *own.shape)  # type: ignore[attr-defined]
-            return
-        gradients = single_gradients(self.model, batch, answers, self.class_weights)
-        for name, own in parameters.items():
-            own.grad_sample = _finite(gradients[name])  # type: ignore[attr-defined]
-
-
-def _finite(gradients: Tensor) -> Tensor:
-    return gradients.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+        return lambda found: {n: (own + noise(own)) / sums.batch_size for n, own in found.items()}

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     ),
     calibrated="noise_multiplier",
     inverse=True,
-    needs_extra="baselines",
 )
 def dp_sgd(settings: Settings) -> Composition:
     """DP-SGD on every client; ``batch_size`` is the mean size of a Poisson sample.

@@ -44,7 +44,7 @@ from fedldp.protocol.wire import (
 from fedldp.simulation.executors import Serial
 from fedldp.simulation.in_process import InProcess
 from fedldp.simulation.inputs import Inputs
-from fedldp.simulation.plan import check_installed, plan
+from fedldp.simulation.plan import plan
 from fedldp.training.exact_sums import whose_rows
 from fedldp.training.tensors import one_thread
 
@@ -110,7 +110,6 @@ class AttackScenario:
             FedldpError: the data cannot be loaded, do not fit, or have fewer than 12 examples or 6
                 people.
         """
-        check_installed(config)
         check_one_sum(config)
         inputs = Inputs.of(config, dataset, data_dir)
         if config.target is not None:
