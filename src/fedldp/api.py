@@ -83,8 +83,7 @@ def run(
         data_dir: the data folder; see ``fedldp.data.resolve_data_dir``.
         device: "auto", "cpu" or "cuda".
         workers: the number of processes; more than one per core is no faster, and None means one
-            per core, or one for a small run. With more than one, call this under
-            ``if __name__ == "__main__":``, because each worker imports your script.
+            per core, or one for a small run.
         cluster: "auto" or the address of a Ray cluster that does the clients' work, instead of
             ``workers``; see docs/sweep.md.
         out: the run folder to create; with None, nothing is written.

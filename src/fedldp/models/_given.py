@@ -94,12 +94,13 @@ def check_travels(name: str, where: str) -> None:
         where: the setting that asks for other processes.
 
     Raises:
-        ConfigError: the model was given as an object.
+        ConfigError: the model was given as an object, or is a class of the script itself.
     """
-    if name.startswith(f"{_PLACE}:"):
+    if name.startswith((f"{_PLACE}:", f"{_SCRIPT}:")):
         raise ConfigError(
-            f"{where}: the model was given as an object, which other processes do not have; put "
-            "its class into a file and name it module:Class, or use workers = 1"
+            f"{where}: the model was given as an object or by the script itself, which other "
+            "processes do not have; put its class into a file and name it module:Class, or use "
+            "workers = 1"
         )
 
 

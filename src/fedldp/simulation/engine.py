@@ -33,7 +33,7 @@ from fedldp.reporting.record import FILE as SCHEMA
 from fedldp.reporting.record import RunFolder, check_new
 from fedldp.reporting.scores import OfClients, evaluation, final_of
 from fedldp.reporting.text import Displayed
-from fedldp.simulation.executors import Executor, Pool, Serial, check_can_start
+from fedldp.simulation.executors import Executor, Pool, Serial
 from fedldp.simulation.in_process import InProcess
 from fedldp.simulation.inputs import Inputs, choose_device
 from fedldp.simulation.participation import participants
@@ -98,8 +98,6 @@ def simulate(
         FedldpError: a setting, the data, or a value to release is refused. The run folder is kept
             only if a round was completed.
     """
-    if workers > 1:
-        check_can_start()
     if evaluate_every < 1:
         raise ConfigError(f"evaluate_every = {evaluate_every}: give 1 or more")
     if signal and (workers > 1 or cluster is not None) and not alone_if_small:

@@ -19,14 +19,14 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.connection import wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
 import torch
 
-from fedldp.core.errors import ConfigError, FedldpError, RunError
+from fedldp.core.errors import RunError
 from fedldp.data import Dataset, Examples
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import Score
@@ -40,9 +40,6 @@ from fedldp.simulation.in_process import (
 )
 from fedldp.simulation.population import Population, PopulationSpec
 from fedldp.training.tensors import one_thread
-
-_UNGUARDED = 79
-"""The exit code of a worker that was about to start the run again."""
 
 
 class Executor(ABC):
@@ -125,12 +122,10 @@ class Pool(Executor):
         # Ctrl-C reaches the whole process group, but only the parent may decide how the run ends,
         # so workers are started with the signal blocked. Each submitted task starts another worker
         # if no worker is idle.
-        self._started: list[BaseProcess] = []
         try:
-            with _interrupts_blocked():
+            with _interrupts_blocked(), _without_script():
                 for _ in range(workers):
                     self._executor.submit(int)
-                    self._started = list((self._executor._processes or {}).values())
         except KeyboardInterrupt:
             self.__exit__(KeyboardInterrupt)
             raise
@@ -183,34 +178,25 @@ class Pool(Executor):
         except BrokenProcessPool:
             raise self._died() from None
 
-    def _died(self) -> FedldpError:
+    def _died(self) -> RunError:
         """Return the error for a worker that died, once all workers have ended."""
         self._executor.shutdown()
-        if any(process.exitcode == _UNGUARDED for process in self._started):
-            return ConfigError(
-                f"workers = {self._workers}: each worker imports your script, and so reached the "
-                'run again; put the run under if __name__ == "__main__":, or give workers = 1'
-            )
         return RunError("a worker process died: perhaps memory ran out; resume with fewer workers")
 
 
-def check_can_start() -> None:
-    """Refuse to start workers if they could not import the script, which Python makes them import.
+@contextmanager
+def _without_script() -> Iterator[None]:
+    """Keep processes that start within the ``with`` block from importing the user's script.
 
-    If this process is itself a worker that is importing the script, the script has started a run
-    again. Then the process exits, and ``Pool`` reports why.
-
-    Raises:
-        ConfigError: the program does not come from a file that a worker could import.
+    Python makes each of them import it, and so a script would start its run again. Nothing that
+    workers receive comes from the script; see ``check_travels``.
     """
-    if getattr(multiprocessing.process.current_process(), "_inheriting", False):
-        raise SystemExit(_UNGUARDED)
-    script = getattr(sys.modules["__main__"], "__file__", None)
-    if script is not None and not Path(script).exists():
-        raise ConfigError(
-            f"workers: the program {script} is not a file that each worker could import; put the "
-            "program into such a file, or give workers = 1"
-        )
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 @contextmanager
