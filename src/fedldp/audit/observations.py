@@ -97,17 +97,23 @@ class Observations:
         """The server's estimate from each answer alone, shape (n, d); zeros if none came."""
         found = np.zeros((len(self), self.size))
         for estimate, row, length in zip(found, self.rows, self.lengths, strict=True):
+            alone = None
             if length >= 0:
-                estimate[:] = self._estimate(row[:length].tobytes())
+                alone = estimate_alone(self.mechanism, self.size, row[:length].tobytes())
+            if alone is not None:
+                estimate[:] = alone
         return np.nan_to_num(found)
 
-    def _estimate(self, payload: bytes) -> Any:
-        try:
-            aggregate = self.mechanism.aggregate(self.size)
-            aggregate.add(payload)
-            return aggregate.mean()
-        except Exception:  # decoding a malformed answer may raise anything
-            return 0.0
+
+def estimate_alone(mechanism: Mechanism, size: int, payload: bytes) -> Floats | None:
+    """Return the server's estimate from one report, shape (d,); None if it cannot be read."""
+    try:
+        aggregate = mechanism.aggregate(size)
+        aggregate.add(payload)
+        found = np.asarray(aggregate.mean(), np.float64)
+    except Exception:  # decoding a malformed answer may raise anything
+        return None
+    return found if found.shape == (size,) else None
 
 
 class Rounds(tuple[Observations, ...]):
