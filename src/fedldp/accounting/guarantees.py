@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cache, lru_cache
@@ -16,7 +16,6 @@ from typing import Any, Literal, Self, cast, get_args
 from fedldp.accounting.accountants import (
     Clear,
     CountedBits,
-    Loss,
     Normal,
     Profile,
     Pure,
@@ -293,59 +292,82 @@ def _is_kept(event: Event) -> bool:
 def _lines(
     history: History, unit: Unit, delta: float, attained: bool, shift: int
 ) -> list[Guarantee]:
-    losses: list[tuple[Loss, int]] = []
-    for event, times in history.items():
-        loss = loss_of(event)
+    losses = [(loss_of(event), times) for event, times in history.items()]
+    for event, (loss, _) in zip(history, losses, strict=True):
         if loss is None or isinstance(loss, Sampled):
             raise ConfigError(f"event {type(event).__name__}: no accountant knows it")
-        losses.append((_moved(loss, shift), times))
     clear = {loss.what for loss, _ in losses if isinstance(loss, Clear)}
     if clear:
         what = dict.fromkeys(each for sent in sorted(clear, key=repr) for each in sent)
         return [_nothing_proven(unit, "server", kinds.SENT_IN_CLEAR(what=tuple(what)))]
-    idealised = {kinds.IDEALISED} if any(map(real_arithmetic_only, history)) else set[Assumption]()
-    pure = [(loss, times) for loss, times in losses if isinstance(loss, Pure)]
-    if len(pure) == len(losses):
-        return list(
-            _pure_reports(pure, unit, delta, frozenset({kinds.FRESH, *idealised}), attained)
-        )
-    own: tuple[type[Loss], ...] = (Renyi, Profile)
-    if delta < SMALLEST_DELTA:
-        curved = any(isinstance(loss, own) for loss, _ in losses)
-        reason = kinds.RENYI_NOT_PURE if curved else kinds.NOT_PURE
-        return [_nothing_proven(unit, "server", reason)]
-    if any(isinstance(loss, Profile) for loss, _ in losses):
-        return [_by_profiles(losses, unit, delta, shift, frozenset({kinds.FRESH, *idealised}))]
-    if any(isinstance(loss, Renyi) for loss, _ in losses):
-        if shift != 1:
-            return [_nothing_proven(unit, "server", kinds.RENYI_OF_ONE)]
-        return [_by_divergences(history, unit, delta, frozenset({kinds.FRESH, *idealised}))]
+    of = {type(loss) for loss, _ in losses}
+    assumptions = {kinds.FRESH} | ({kinds.DISCRETE} if Normal in of else set())
+    if any(map(real_arithmetic_only, history)):
+        assumptions.add(kinds.IDEALISED)
+    if of <= {Pure}:
+        pure = [(_moved(loss, shift), n) for loss, n in losses if isinstance(loss, Pure)]
+        bounds = {0.0: _added_up(pure)}
+        if delta > 0:
+            bounds[delta] = _composed(pure, delta, attained=attained)
+    else:
+        own, unknown = of & {Profile, Renyi}, kinds.NOT_PURE
+        if delta < SMALLEST_DELTA:
+            reason = kinds.RENYI_NOT_PURE if own else kinds.NOT_PURE
+            return [_nothing_proven(unit, "server", reason)]
+        if not own:
+            found = _by_noise(history, delta, shift)
+        else:
+            by_profile = Profile in own
+            unknown = kinds.PROFILE_OF_ONE if by_profile else kinds.RENYI_OF_ONE
+            way = _by_profiles if by_profile else _by_divergences
+            found = way(history, delta) if shift == 1 else None
+        if found is None:
+            return [_nothing_proven(unit, "server", unknown)]
+        bounds = {delta: found}
+    return [line_of(unit, "server", at, bound, assumptions) for at, bound in bounds.items()]
+
+
+Bound = tuple[float, float | None, Method]
+"""An epsilon, a lower bound on the true epsilon if one is known, and how it was computed."""
+
+
+def line_of(
+    unit: Unit, adversary: Adversary, delta: float, bound: Bound, assumptions: Set[Assumption]
+) -> Guarantee:
+    """Return the line that a bound is."""
+    epsilon, lower, method = bound
+    return Guarantee(
+        unit=unit,
+        adversary=adversary,
+        epsilon=epsilon,
+        delta=delta,
+        lower=lower,
+        method=method,
+        assumptions=frozenset(assumptions),
+    )
+
+
+def _by_noise(history: History, delta: float, shift: int) -> Bound:
+    """Return the bound for reports of which some have Gaussian noise; all others are pure."""
     rho = gaussian.compose_rho(
         (_times(shift**2, cost(event, "zcdp")), times) for event, times in history.items()
     )
     epsilon, method = gaussian.zcdp_epsilon(rho, delta), kinds.ZCDP
-    normal = [(loss, times) for loss, times in losses if isinstance(loss, Normal)]
-    if len(normal) == len(losses) and delta >= LEAST_FOR_MU:
+    normal = [
+        (_moved_normal(loss, shift), times)
+        for event, times in history.items()
+        if isinstance(loss := loss_of(event), Normal)
+    ]
+    if len(normal) == len(history) and delta >= LEAST_FOR_MU:
         # Discrete Gaussian noise is nearly as private as continuous noise.
         by_mu = _normal_epsilon(normal, 1, delta)
         if by_mu <= epsilon:
             epsilon, method = by_mu, kinds.GAUSSIAN
-    return [
-        Guarantee(
-            unit=unit,
-            adversary="server",
-            epsilon=epsilon,
-            delta=delta,
-            assumptions=frozenset({kinds.FRESH, kinds.DISCRETE, *idealised}),
-            method=method,
-        )
-    ]
+    return epsilon, None, method
 
 
-def _by_divergences(
-    history: History, unit: Unit, delta: float, assumptions: frozenset[Assumption]
-) -> Guarantee:
-    """Return the guarantee of reports of which some have a Renyi curve.
+def _by_divergences(history: History, delta: float) -> Bound | None:
+    """Return the bound for reports of which some have a Renyi curve; None if none is known.
 
     At each order, divergences add up, even of adaptive releases; a release that is rho-zCDP has at
     most rho times the order.
@@ -367,49 +389,26 @@ def _by_divergences(
         if total is not None:
             totals.append((order, round_up(total)))
     epsilon, order = gaussian.renyi_epsilon(totals, delta)
-    if math.isinf(epsilon):
-        return _nothing_proven(unit, "server", kinds.RENYI_OF_ONE)
-    discrete = any(isinstance(loss_of(event), Normal) for event in history)
-    return Guarantee(
-        unit=unit,
-        adversary="server",
-        epsilon=epsilon,
-        delta=delta,
-        assumptions=assumptions | ({kinds.DISCRETE} if discrete else set()),
-        method=kinds.RENYI(order=order),
-    )
+    return None if math.isinf(epsilon) else (epsilon, None, kinds.RENYI(order=order))
 
 
-def _by_profiles(
-    losses: list[tuple[Loss, int]],
-    unit: Unit,
-    delta: float,
-    shift: int,
-    assumptions: frozenset[Assumption],
-) -> Guarantee:
-    """Return the guarantee of reports of which some have a privacy profile; all others are pure.
+def _by_profiles(history: History, delta: float) -> Bound | None:
+    """Return the bound for reports of which some have a privacy profile; all others are pure.
 
-    The pairs that dominate the reports are composed, even if releases are adaptive.
+    The pairs that dominate the reports are composed, even if releases are adaptive. The bound is
+    None if none is known.
     """
     parts: list[tuple[Losses, int]] = []
-    for loss, times in losses:
-        if isinstance(loss, Profile) and shift == 1 and loss.points[-1][1] + loss.error < delta:
+    for event, times in history.items():
+        loss = loss_of(event)
+        if isinstance(loss, Profile) and loss.points[-1][1] + loss.error < delta:
             parts.append((_dominating(loss), times))
         elif isinstance(loss, Pure) and loss.whole <= compose.LARGEST_EPSILON:
             parts.append((two_valued_losses(loss.whole, times), 1))
         else:
-            return _nothing_proven(unit, "server", kinds.PROFILE_OF_ONE)
+            return None
     epsilon = compose_upper(parts, delta)
-    if math.isinf(epsilon):
-        return _nothing_proven(unit, "server", kinds.PROFILE_OF_ONE)
-    return Guarantee(
-        unit=unit,
-        adversary="server",
-        epsilon=epsilon,
-        delta=delta,
-        assumptions=assumptions,
-        method=kinds.PROFILES,
-    )
+    return None if math.isinf(epsilon) else (epsilon, None, kinds.PROFILES)
 
 
 @lru_cache(maxsize=64)
@@ -417,16 +416,12 @@ def _dominating(loss: Profile) -> Losses:
     return profile_losses(loss.points, loss.error)
 
 
-def _moved(loss: Loss, shift: int) -> Loss:
+def _moved(loss: Pure, shift: int) -> Pure:
     """Return the loss of a release if its input may move ``shift`` times as far as in ``loss``."""
     if shift == 1:
         return loss
-    if isinstance(loss, Pure):
-        whole = _times(shift, loss.whole)
-        return Pure(whole=whole, singles=(((whole, 1.0), 1),))
-    if isinstance(loss, Normal):
-        return _moved_normal(loss, shift)
-    return loss  # unprotected values have no bound to scale; _moved_sample handles samples
+    whole = _times(shift, loss.whole)
+    return Pure(whole=whole, singles=(((whole, 1.0), 1),))
 
 
 def _moved_normal(loss: Normal, shift: int) -> Normal:
@@ -438,49 +433,20 @@ def _times(factor: int, value: float) -> float:
     return value if math.isinf(value) else round_up(factor * Fraction(value))
 
 
-def _pure_reports(
-    losses: list[tuple[Pure, int]],
-    unit: Unit,
-    delta: float,
-    assumptions: frozenset[Assumption],
-    attained: bool,
-) -> Iterator[Guarantee]:
-    whole = _wholes(losses)
-    pure = compose.pure_epsilon(whole)
-    exact = all(loss.free for loss, _ in losses)
-    yield Guarantee(
-        unit=unit,
-        adversary="server",
-        epsilon=pure,
-        delta=0.0,
-        lower=_just_below(pure) if exact else None,
-        assumptions=assumptions,
-        method=kinds.PURE_SUM(over="coordinates" if exact else "reports"),
-    )
-    if delta == 0:
-        return
-    epsilon, lower, tight = _composed(losses, delta, attained=attained)
-    yield Guarantee(
-        unit=unit,
-        adversary="server",
-        epsilon=epsilon,
-        delta=delta,
-        lower=None if lower is None else _just_below(lower),
-        assumptions=assumptions,
-        method=kinds.OPTIMAL(tight=tight),
-    )
+def _added_up(losses: list[tuple[Pure, int]]) -> Bound:
+    """Return the bound at a delta of 0: the sum of all epsilons."""
+    pure, exact = compose.pure_epsilon(_wholes(losses)), all(loss.free for loss, _ in losses)
+    method = kinds.PURE_SUM(over="coordinates" if exact else "reports")
+    return pure, _just_below(pure) if exact else None, method
 
 
-def _composed(
-    losses: list[tuple[Pure, int]], delta: float, *, attained: bool
-) -> tuple[float, float | None, str]:
-    """Return an epsilon at a positive ``delta``, a value that two inputs attain, and how tight.
+def _composed(losses: list[tuple[Pure, int]], delta: float, *, attained: bool) -> Bound:
+    """Return the bound at a positive ``delta``.
 
-    The epsilon composes whole reports or their coordinates, whichever gives less. The attained
-    value is known if every coordinate may be at any extreme and its revealing probability is known
-    rather than only bounded. The attained value may still be too large, by at most a relative 1e-9,
-    so pass it through ``_just_below``. The attained value is None if it is unknown, and also if
-    ``attained`` is False, because computing it takes as long as computing the epsilon.
+    The epsilon composes whole reports or their coordinates, whichever gives less. Its lower bound,
+    which two inputs attain, is known if every coordinate may be at any extreme and its revealing
+    probability is known rather than only bounded. It is also left out if ``attained`` is False,
+    because computing it takes as long as computing the epsilon.
     """
     counts: Counter[tuple[float, float]] = Counter()
     for loss, times in losses:
@@ -493,15 +459,15 @@ def _composed(
         epsilon = min(epsilon, _epsilon(whole, delta))
     free = all(loss.free for loss, _ in losses)
     if not attained or delta < SMALLEST_DELTA or not free:
-        return epsilon, None, "upper"
+        return epsilon, None, kinds.OPTIMAL(tight="upper")
     two_valued = all(loss.two_valued for loss, _ in losses)
     if two_valued and len(singles) == 1:
-        return epsilon, epsilon, "exact"
+        return epsilon, _just_below(epsilon), kinds.OPTIMAL(tight="exact")
     known = all(loss.known for loss, _ in losses)
     if two_valued or not known or max(each for each, _ in singles) > compose.LARGEST_EPSILON:
-        return epsilon, None, "upper"
+        return epsilon, None, kinds.OPTIMAL(tight="upper")
     lower = min(compose.revealing_lower(singles, delta), epsilon)
-    return epsilon, lower, "coordinates"
+    return epsilon, _just_below(lower), kinds.OPTIMAL(tight="coordinates")
 
 
 def _wholes(losses: list[tuple[Pure, int]]) -> dict[float, int]:
@@ -606,16 +572,9 @@ def sampled_guarantee(
     epsilon = subsampled.sampled_epsilon(releases, delta)
     if math.isinf(epsilon):
         return _nothing_proven(unit, adversary, kinds.NOT_PURE)
-    return Guarantee(
-        unit=unit,
-        adversary=adversary,
-        epsilon=epsilon,
-        delta=delta,
-        method=kinds.SAMPLED(
-            releases=releases.total(), of="client" if side == "client" else "part"
-        ),
-        assumptions=frozenset({kinds.FRESH, kinds.IDEALISED, kinds.SECRET_SAMPLE(of=side)}),
-    )
+    sampled = kinds.SAMPLED(releases=releases.total(), of="client" if side == "client" else "part")
+    assumptions = {kinds.FRESH, kinds.IDEALISED, kinds.SECRET_SAMPLE(of=side)}
+    return line_of(unit, adversary, delta, (epsilon, None, sampled), assumptions)
 
 
 def _moved_sample(release: subsampled.SampledRelease, shift: int) -> subsampled.SampledRelease:
@@ -675,16 +634,11 @@ def shuffled_guarantees(
         attained = searched is None
         return _messages(seen, times, anonymity_set, chunk, delta, local, attained=attained)
 
-    weight = chunk == 1 and searched in (None, "weight")
-    lines = [_shuffled_weight(seen, anonymity_set, delta, assumptions)] if weight else []
-    return (
-        *lines,
-        *_round_and_run("shuffled-server", rounds, delta, assumptions, of_messages, searched),
-    )
-
-
-Bound = tuple[float, float | None, Method]
-"""An epsilon, a lower bound on the true epsilon if one is known, and how it was computed."""
+    lines = _round_and_run("shuffled-server", rounds, delta, assumptions, of_messages, searched)
+    if chunk == 1 and searched in (None, "weight"):
+        of_weight = _of_weight(seen, anonymity_set, delta)
+        lines = (line_of("weight", "shuffled-server", delta, of_weight, assumptions), *lines)
+    return lines
 
 
 def _round_and_run(
@@ -704,23 +658,12 @@ def _round_and_run(
         "client-round": (1, set()),
         "client-run": (rounds, {kinds.TAKES_PART(rounds=rounds)}),
     }
-    lines, once = [], cache(bound)  # a run may have only one round
-    for unit, (times, taking_part) in of_units.items():
-        if searched not in (None, unit):
-            continue
-        epsilon, lower, method = once(times)
-        lines.append(
-            Guarantee(
-                unit=unit,
-                adversary=adversary,
-                epsilon=epsilon,
-                delta=delta,
-                lower=lower,
-                assumptions=assumptions | taking_part,
-                method=method,
-            )
-        )
-    return tuple(lines)
+    once = cache(bound)  # a run may have only one round
+    return tuple(
+        line_of(unit, adversary, delta, once(times), assumptions | taking_part)
+        for unit, (times, taking_part) in of_units.items()
+        if searched in (None, unit)
+    )
 
 
 def _shuffled(of: str, honest: Assumption) -> frozenset[Assumption]:
@@ -745,9 +688,8 @@ def _just_below(exact: float) -> float:
     return exact * (1 - 2e-9)
 
 
-def _shuffled_weight(
-    bits: CountedBits, anonymity_set: int, delta: float, assumptions: frozenset[Assumption]
-) -> Guarantee:
+def _of_weight(bits: CountedBits, anonymity_set: int, delta: float) -> Bound:
+    """Return the bound for a single coordinate, which is shuffled alone."""
     # Above the largest epsilon, only the local guarantee is computed.
     hides = bits.epsilon <= shuffle.LARGEST_EPSILON
     one = (
@@ -761,15 +703,9 @@ def _shuffled_weight(
             bits.epsilon, anonymity_set, max(delta, SMALLEST_DELTA)
         )
     exact = lower is not None and _just_below(one) <= lower
-    return Guarantee(
-        unit="weight",
-        adversary="shuffled-server",
-        epsilon=min(one, bits.epsilon, math.inf if bits.whole is None else bits.whole),
-        delta=delta,
-        lower=None if lower is None else _just_below(lower),
-        assumptions=assumptions,
-        method=kinds.SHUFFLED_COORDINATE(tight="exact" if exact else "upper"),
-    )
+    epsilon = min(one, bits.epsilon, math.inf if bits.whole is None else bits.whole)
+    method = kinds.SHUFFLED_COORDINATE(tight="exact" if exact else "upper")
+    return epsilon, None if lower is None else _just_below(lower), method
 
 
 def _messages(
@@ -923,17 +859,10 @@ def _of_sampled_shares(
     if delta < LEAST_FOR_MU:
         return []
     release, steps = _moved_sample(loss.release(summands), shift), rounds * loss.times
-    return [
-        Guarantee(
-            unit="client-run",
-            adversary="summing-server",
-            epsilon=subsampled.sampled_epsilon({release: steps}, delta),
-            delta=delta,
-            assumptions=rests
-            | {kinds.IDEALISED, kinds.OWN_SHARES(shares=summands), kinds.TAKES_PART(rounds=rounds)},
-            method=kinds.SAMPLED_SHARES(steps=steps, shares=summands),
-        )
-    ]
+    epsilon = subsampled.sampled_epsilon({release: steps}, delta)
+    bound = epsilon, None, kinds.SAMPLED_SHARES(steps=steps, shares=summands)
+    own = {kinds.IDEALISED, kinds.OWN_SHARES(shares=summands), kinds.TAKES_PART(rounds=rounds)}
+    return [line_of("client-run", "summing-server", delta, bound, rests | own)]
 
 
 def noisier_alone(event: Event, summands: int, shift: int) -> Event | None:

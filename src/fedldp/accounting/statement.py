@@ -33,6 +33,7 @@ from fedldp.accounting.guarantees import (
     History,
     Unit,
     guarantees_of,
+    line_of,
     shuffled_guarantees,
     strict_list,
     summing_guarantees,
@@ -426,17 +427,9 @@ def _weight_lines(releases: ReleaseHistory) -> list[Guarantee]:
     if not costs:
         return []
     worst = max(costs)
-    return [
-        Guarantee(
-            unit="weight",
-            adversary="server",
-            epsilon=worst,
-            delta=0.0,
-            lower=worst * (1 - 2e-9) if free else None,
-            assumptions=frozenset({kinds.FRESH}),
-            method=kinds.ONE_COORDINATE(tight="exact" if free else "whole"),
-        )
-    ]
+    method = kinds.ONE_COORDINATE(tight="exact" if free else "whole")
+    bound = worst, worst * (1 - 2e-9) if free else None, method
+    return [line_of("weight", "server", 0.0, bound, {kinds.FRESH})]
 
 
 def _stated_parts(releases: ReleaseHistory) -> list[Part]:
@@ -655,14 +648,7 @@ def _worst(candidates: list[list[Guarantee]], unit: Unit) -> list[Guarantee]:
 
 
 def _nothing(unit: Unit) -> Guarantee:
-    return Guarantee(
-        unit=unit,
-        adversary="server",
-        epsilon=0.0,
-        delta=0.0,
-        lower=0.0,
-        method=kinds.NOTHING_SENT,
-    )
+    return line_of(unit, "server", 0.0, (0.0, 0.0, kinds.NOTHING_SENT), set())
 
 
 def _most_useful(line: Guarantee) -> tuple[bool, bool, float]:
