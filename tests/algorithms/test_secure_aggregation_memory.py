@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from terms import secret_keys
 
 import fedldp
 from fedldp.data import Examples
@@ -29,7 +30,7 @@ from fedldp.protocol.wire import (
 from fedldp.secure_sum.client_role import Phase
 from fedldp.secure_sum.messages import KEYS_BYTES, SEALED_BYTES, SumKind, pack, unpack
 from fedldp.simulation.plan import problem_of
-from fedldp.testing.cases import CPU, RUN, runtime_of, secret_keys
+from fedldp.testing.cases import CPU, RUN, runtime_of
 from fedldp.testing.clients import Roles, sender_of
 
 N = 4

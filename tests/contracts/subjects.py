@@ -13,7 +13,7 @@ from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import mechanisms
 from fedldp.testing.cases import ROUNDS, SEED
-from fedldp.testing.toys import DEEP_MODEL, TOY, TOY_BITS
+from fedldp.testing.toys import TOY, TOY_BITS
 
 COMPOSED: tuple[dict[str, Any], ...] = (
     *({"mechanism": name} for name in mechanisms()),
@@ -27,7 +27,7 @@ COMPOSED: tuple[dict[str, Any], ...] = (
     {"mechanism": "none", "server_optimizer": "adam", "server_rate": 0.05},
     {"server_optimizer": "momentum"},
     {"mechanism": TOY_BITS},
-    {"model": DEEP_MODEL},
+    {"model": "own_models:deep"},
     {"local_update": "scaffold", "clients_per_round": 3},
     {"local_update": "own_head", "model": "mlp", "bound": "norm", "mechanism": "gaussian"},
     {"local_update": "own_head", "model": "mlp", "mechanism": "none"},

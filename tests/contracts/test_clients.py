@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from subjects import subjects
+from terms import PLENTY, ClientTerms, answered, at_site, secret_keys
 
 import fedldp
 from fedldp.accounting.prices import cost
@@ -38,15 +39,10 @@ from fedldp.protocol.wire import (
     read_request,
 )
 from fedldp.testing.cases import (
-    PLENTY,
     Case,
-    ClientTerms,
-    answered,
-    at_site,
     deploys,
     events_of,
     population_of,
-    secret_keys,
     simulation_keys,
 )
 from fedldp.training.tensors import one_thread

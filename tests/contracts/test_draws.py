@@ -17,6 +17,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 from subjects import subjects
+from terms import first_broadcast
 
 import fedldp
 from fedldp.accounting.events import InClear
@@ -159,7 +160,7 @@ def test_what_hides_people_in_training_is_new_in_each_round(name: str) -> None:
     """Noise, and secret samples of people."""
     case = Case.of(CASES[name])
     one, other = OneClient.of(case), OneClient.of(case)
-    first = case.first_broadcast
+    first = first_broadcast(case)
     second = replace(first, round=2)
     found = values_of(one.update(first)), values_of(other.update(first))
     if one.keys.asked & {"mechanism", "people"}:
@@ -175,7 +176,7 @@ def test_a_report_of_the_same_update_is_randomised_anew(name: str) -> None:
     if isinstance(stated_event(release.mechanism, release.coordinates), InClear):
         return  # it sends values in the clear
     one, other = OneClient.of(case), OneClient.of(case)
-    first = case.first_broadcast
+    first = first_broadcast(case)
     update = Update(rows=first.weights[None])
     second = replace(first, round=2)
 
@@ -197,7 +198,7 @@ def test_the_secrets_of_a_sum_are_new_in_each_round(name: str) -> None:
     case = Case.of(CASES[name])
     one = OneClient.of(case)
     told = {TOLD: np.zeros(32, np.uint8)}  # the digest of anything
-    first = replace(case.first_broadcast, public=told)
+    first = replace(first_broadcast(case), public=told)
     sent = [one.sends_first(broadcast) for broadcast in (first, replace(first, round=2))]
     assert len(sent[0]) == len(sent[1])
     assert not any(a == b for a, b in zip(*map(_blocks, sent), strict=True))
@@ -213,7 +214,7 @@ def test_what_is_kept_for_a_run_is_drawn_once(name: str) -> None:
     """A client that lost its store, but not its secret, makes the same choices again."""
     case = Case.of(CASES[name])
     one = OneClient.of(case)
-    first = case.first_broadcast
+    first = first_broadcast(case)
     found = values_of(one.update(first))
     before, one.store = one.store, MemoryStore()
     again = values_of(one.update(replace(first, round=2)))
@@ -237,7 +238,7 @@ def test_a_servers_noise_is_new_in_each_round_and_for_each_sum(name: str) -> Non
     if server.downlink is None and (adds is None or adds(case.problem) is None):
         return  # it draws no noise
     one = OneClient.of(case)
-    broadcast = case.first_broadcast
+    broadcast = first_broadcast(case)
     reports = [one.report(broadcast, one.update(broadcast)) for _ in range(3)]
 
     def noisy(secret: bytes, round: int, count: int) -> Floats:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runtimes import Site, packed_request, refusal_of, sending
 
 import fedldp
 from fedldp.accounting.events import (
@@ -32,7 +33,6 @@ from fedldp.deployment.agreeing import agree
 from fedldp.mechanisms import Mechanism, stated_event
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.protocol.wire import Reason
-from fedldp.testing.runtimes import Site, packed_request, refusal_of, sending
 
 PURE = PureReport(epsilon=1.0)
 

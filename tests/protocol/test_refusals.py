@@ -16,6 +16,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from runtimes import (
+    ENCODER,
+    LAYOUT,
+    EachAlone,
+    Site,
+    Stating,
+    examples_of,
+    packed_request,
+    refusal_of,
+    reply_of,
+)
 
 import fedldp.protocol.client_runtime
 from fedldp.accounting.events import (
@@ -39,17 +50,6 @@ from fedldp.protocol.wire import (
     pack_arrays,
     read_reply,
     read_request,
-)
-from fedldp.testing.clients import EachAlone
-from fedldp.testing.runtimes import (
-    ENCODER,
-    LAYOUT,
-    Site,
-    Stating,
-    examples_of,
-    packed_request,
-    refusal_of,
-    reply_of,
 )
 from fedldp.testing.toys import MeanStep
 

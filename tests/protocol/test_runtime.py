@@ -9,6 +9,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from runtimes import (
+    ENCODER,
+    LAYOUT,
+    PRICE,
+    RUN,
+    SECRET,
+    EachAlone,
+    Site,
+    Stating,
+    examples_of,
+    packed_request,
+    refusal_of,
+    reply_of,
+)
 
 from fedldp.accounting.events import (
     Event,
@@ -36,20 +50,6 @@ from fedldp.protocol.wire import (
     read_reply,
     read_reply_to,
     read_request,
-)
-from fedldp.testing.clients import EachAlone
-from fedldp.testing.runtimes import (
-    ENCODER,
-    LAYOUT,
-    PRICE,
-    RUN,
-    SECRET,
-    Site,
-    Stating,
-    examples_of,
-    packed_request,
-    refusal_of,
-    reply_of,
 )
 from fedldp.testing.toys import MeanStep
 

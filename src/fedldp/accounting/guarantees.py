@@ -310,18 +310,17 @@ def _lines(
         if delta > 0:
             bounds[delta] = _composed(pure, delta, attained=attained)
     else:
-        own, unknown = of & {Profile, Renyi}, kinds.NOT_PURE
+        own = of & {Profile, Renyi}
         if delta < SMALLEST_DELTA:
             reason = kinds.RENYI_NOT_PURE if own else kinds.NOT_PURE
             return [_nothing_proven(unit, "server", reason)]
+        found: Bound | None = None
         if not own:
             found = _by_noise(history, delta, shift)
-        else:
-            by_profile = Profile in own
-            unknown = kinds.PROFILE_OF_ONE if by_profile else kinds.RENYI_OF_ONE
-            way = _by_profiles if by_profile else _by_divergences
-            found = way(history, delta) if shift == 1 else None
+        elif shift == 1:
+            found = (_by_profiles if Profile in own else _by_divergences)(history, delta)
         if found is None:
+            unknown = kinds.PROFILE_OF_ONE if Profile in own else kinds.RENYI_OF_ONE
             return [_nothing_proven(unit, "server", unknown)]
         bounds = {delta: found}
     return [line_of(unit, "server", at, bound, assumptions) for at, bound in bounds.items()]

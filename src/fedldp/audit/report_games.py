@@ -102,8 +102,9 @@ def _changed(
         seen = [estimate_alone(mechanism, size, rows.tobytes())]
         rows[at // 8] ^= 128 >> at % 8
         seen.append(estimate_alone(mechanism, size, rows.tobytes()))
-        if seen[1] is not None:
-            yield int((seen[0] != seen[1]).sum())
+        before, after = seen
+        if before is not None and after is not None:
+            yield int((before != after).sum())
 
 
 BLOCK = 1 << 16

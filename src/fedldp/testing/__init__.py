@@ -23,7 +23,6 @@ __all__ = [
     "data",
     "events",
     "mechanisms",
-    "runtimes",
     "systems",
     "toys",
 ]

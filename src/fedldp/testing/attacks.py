@@ -20,7 +20,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import find_system
 from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.audit.efforts import QUICK, Effort
-from fedldp.audit.results import AttackResult
+from fedldp.audit.results import AttackResult, verdict_of_attack
 from fedldp.testing.boundary import Held
 from fedldp.testing.checks import Check, NotApplicable, Outcome, outcomes
 from fedldp.testing.systems import configs_in, small_config
@@ -100,11 +100,8 @@ def results(at: Attacked) -> Iterator[str]:
 
 def _beats(result: AttackResult) -> bool:
     """Return whether a result's whole interval is better than guessing."""
-    if result.measured is None:
-        return False
-    if result.measure == "error":
-        return result.measured.high < result.baseline
-    return result.measured.low > result.baseline
+    verdict = verdict_of_attack(result.measure, result.measured, result.baseline)
+    return verdict == "succeeds"
 
 
 def one_seed(at: Attacked) -> Iterator[str]:

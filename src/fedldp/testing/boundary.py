@@ -258,13 +258,11 @@ def _told(
     return f"the answers differ in {', '.join(differ)}" if differ else ""
 
 
-def breaches(case: Case, changes: tuple[str, ...] = tuple(CHANGES)) -> Iterator[str]:
+def breaches(case: Case) -> Iterator[str]:
     """Yield each way in which a client's answers show its examples, for some broadcasts."""
     simulated = not deploys(case.config)
-    for name in changes:
+    for name, change in CHANGES.items():
         with scratch() as folder:
-            talk = case.talk(
-                lambda client: FixedKeys(client, simulated), folder / "talk", CHANGES[name]
-            )
+            talk = case.talk(lambda client: FixedKeys(client, simulated), folder / "talk", change)
             watch = Watch(case, talk, folder / "watch")
             yield from (f"{told} (broadcast {name})" for told in watch.breaches())

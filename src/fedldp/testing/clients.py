@@ -28,8 +28,8 @@ from fedldp.protocol.roles import (
     State,
     Update,
 )
-from fedldp.protocol.updates import alone, each_alone
-from fedldp.protocol.wire import Broadcast, Incoming, Layout, Report, Reports, Sensitive
+from fedldp.protocol.updates import alone
+from fedldp.protocol.wire import Broadcast, Incoming, Layout, Report, Sensitive
 from fedldp.simulation.plan import plan
 from fedldp.testing.data import PROBLEM
 
@@ -129,18 +129,6 @@ def senders_of(num_examples: Sequence[int], *, seed: int = 0, round: int = 1) ->
         kept=lambda purpose: [own.kept(purpose) for own in keys],
         store=lambda place: MemoryStore(),
     )
-
-
-class EachAlone:
-    """An encoder written for one client at a time."""
-
-    def one(self, update: Sensitive[Update], broadcast: Broadcast, sender: Sender) -> Report:
-        raise NotImplementedError
-
-    def __call__(
-        self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders
-    ) -> Reports:
-        return each_alone(self.one, update, broadcast, senders)
 
 
 @dataclass(frozen=True)

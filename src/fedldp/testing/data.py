@@ -24,11 +24,3 @@ def images(count: int, seed: int = 0) -> Examples:
     drawn = np.random.default_rng(seed)
     features = drawn.random((count, 1, 8, 8), dtype=np.float32)
     return Examples(features, drawn.integers(0, 10, count))
-
-
-def with_another(examples: Examples, place: int) -> Examples:
-    """Return the neighbour whose example at ``place``, with its label, is another one."""
-    features, labels = examples.features.copy(), examples.labels.copy()
-    features[place] = -0.5 * features[place][:, ::-1]
-    labels[place] = (labels[place] + 1) % 10
-    return Examples(features, labels)

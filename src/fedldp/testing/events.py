@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import json
 import math
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from fedldp.accounting.accountants import (
     price_of_pure,
 )
 from fedldp.accounting.events import Event, to_record
-from fedldp.accounting.guarantees import Unit, local_guarantees
+from fedldp.accounting.guarantees import proven_epsilon
 from fedldp.accounting.prices import cost
 from fedldp.core.errors import ConfigError, FedldpError, OverBudget
 from fedldp.core.locks import scratch
@@ -149,7 +148,11 @@ def lines(at: Stated) -> Iterator[str]:
         stated_event(at.by.mechanism, at.by.size)
     before = 0.0
     for reports in (1, 20):
-        found = [_epsilon(at.event, "client-run", delta, reports) for delta in _DELTAS]
+        found = [
+            math.inf if (proven := proven_epsilon(at.event, "client-run", delta, reports)) is None
+            else proven
+            for delta in _DELTAS
+        ]  # fmt: skip
         if not all(math.isfinite(each) for each in found):
             yield f"{reports} reports have no finite epsilon"
         if sorted(found, reverse=True) != found:
@@ -157,11 +160,6 @@ def lines(at: Stated) -> Iterator[str]:
         if found[1] < before * _SLACK:
             yield f"{reports} reports cost less than fewer ones"
         before = found[1]
-
-
-def _epsilon(event: Event, unit: Unit, delta: float, reports: int) -> float:
-    proven = local_guarantees(Counter({event: reports}), unit, delta)
-    return min((each.epsilon for each in proven if each.epsilon is not None), default=math.inf)
 
 
 def law(at: Stated) -> Iterator[str]:

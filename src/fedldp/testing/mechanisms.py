@@ -151,33 +151,31 @@ def event(at: Instance) -> Iterator[str]:
             yield f"epsilon = {at.asked:g} was asked for; {least:.4g} per {unit} is stated"
 
 
-def refused_values() -> dict[str, Any]:
-    """Return what no randomiser can protect, and no mechanism may accept."""
-    nan, inf = np.nan, np.inf
-    return {
-        "NaN": np.array([0.1, nan, 0.2]),
-        "infinity": np.array([0.1, inf]),
-        "minus infinity, as float32": np.array([-inf, 0.1], np.float32),
-        "NaN in two axes": np.array([[0.1, 0.2], [nan, 0.3]]),
-        "NaN under a mask": np.ma.array([nan, 0.5], mask=[True, False]),
-        "int64": np.array([0, 1]),
-        "bool": np.array([True, False]),
-        "complex": np.array([0.1 + 0j]),
-        "float16": np.array([0.1], np.float16),
-        "objects": np.array([0.1, 0.2], object),
-        "text": np.array(["0.1"]),
-        "an array without axes": np.array(0.5),
-        "an empty array": np.array([], np.float32),
-        "a list": [0.1, 0.2],
-        "a number": 0.1,
-        "None": None,
-        "bytes": b"12345678",
-    }
+_REFUSED: dict[str, Any] = {
+    "NaN": np.array([0.1, np.nan, 0.2]),
+    "infinity": np.array([0.1, np.inf]),
+    "minus infinity, as float32": np.array([-np.inf, 0.1], np.float32),
+    "NaN in two axes": np.array([[0.1, 0.2], [np.nan, 0.3]]),
+    "NaN under a mask": np.ma.array([np.nan, 0.5], mask=[True, False]),
+    "int64": np.array([0, 1]),
+    "bool": np.array([True, False]),
+    "complex": np.array([0.1 + 0j]),
+    "float16": np.array([0.1], np.float16),
+    "objects": np.array([0.1, 0.2], object),
+    "text": np.array(["0.1"]),
+    "an array without axes": np.array(0.5),
+    "an empty array": np.array([], np.float32),
+    "a list": [0.1, 0.2],
+    "a number": 0.1,
+    "None": None,
+    "bytes": b"12345678",
+}
+"""What no randomiser can protect, and no mechanism may accept."""
 
 
 def refusals(at: Instance) -> Iterator[str]:
     """What cannot be protected is refused, with one line, before anything is drawn."""
-    for name, given in refused_values().items():
+    for name, given in _REFUSED.items():
         try:
             at.mechanism.encode(given, UNREAD)
             yield f"encode accepts {name}"

@@ -18,7 +18,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
 from typing import Any
@@ -36,8 +36,8 @@ from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.kinds import SIMULATED
 from fedldp.core.locks import scratch
 from fedldp.ledgers.columns import MemoryLedger
-from fedldp.ledgers.protocol import Ledgers, Place
-from fedldp.protocol.roles import Encoder, Senders
+from fedldp.ledgers.protocol import Place
+from fedldp.protocol.roles import Encoder, Senders, Update
 from fedldp.protocol.server_loop import Round
 from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import Broadcast, Reports, Sensitive, pack_reports
@@ -46,13 +46,14 @@ from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of, state
 from fedldp.simulation.settings import from_mapping, read_toml, to_toml
 from fedldp.testing import boundary as boundaries
-from fedldp.testing.cases import RUN, Case, population_of, simulation_keys
+from fedldp.testing.cases import ROUNDS, RUN, Case, population_of, simulation_keys
 from fedldp.testing.checks import FALSE_ALARM, Check, NotApplicable, Outcome, outcomes
 from fedldp.testing.clients import Roles, clients_of, sender_of, senders_of, trained_apart
 from fedldp.testing.data import SMALL, images
 from fedldp.training.tensors import one_thread
 
-ROUNDS = 3
+_SIZES = [12] * 4
+"""How many examples each of a few clients has."""
 _SECONDS = 16.0
 """No game starts after so many CPU seconds."""
 
@@ -214,22 +215,17 @@ def run(at: System) -> Iterator[str]:
         yield "a run that was stopped continues with other weights, or another statement"
 
 
-@dataclass
-class _Recording:
+class _Recording(MemoryLedger):
     """A ledger that records what is charged, and the bytes that leave."""
 
-    ledger: Ledgers
-    charged: list[tuple[Event, bytes]]
-
-    def check(self, *given: Any) -> Any:
-        return self.ledger.check(*given)
-
-    def release(
-        self, place: Place, event: Event, clients: Any, make: Any, max_rounds: int | None = None
-    ) -> Any:
-        left = self.ledger.release(place, event, clients, make, max_rounds)
+    def release(self, place: Place, event: Event, *given: Any) -> Any:
+        left = super().release(place, event, *given)
         self.charged += [(event, bytes(row)) for row in left if not isinstance(row, Exception)]
         return left
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.charged: list[tuple[Event, bytes]] = []
 
 
 def charged(at: System) -> Iterator[str]:
@@ -237,8 +233,7 @@ def charged(at: System) -> Iterator[str]:
     case, made = at.case, list[tuple[Event, bytes]]()
     with scratch() as folder, one_thread():
         talk = case.talk(simulation_keys, folder / "talk")
-        population, memory = population_of(case, folder / "all"), MemoryLedger()
-        recording = _Recording(memory, [])
+        population, recording = population_of(case, folder / "all"), _Recording()
         kind = type(population.encoders[talk.index])
         encode: Callable[..., Reports] = vars(kind)["__call__"]
 
@@ -248,7 +243,7 @@ def charged(at: System) -> Iterator[str]:
                 made.append((encoder.event(senders.phase, broadcast.round), row.tobytes()))
             return reports
 
-        runtime = replace(population.runtime(memory), ledgers=recording)
+        runtime = population.runtime(recording)
         with mock.patch.object(kind, "__call__", spied):
             for message in talk.requests:
                 list(runtime.answers(message, [talk.index]))
@@ -260,39 +255,36 @@ def charged(at: System) -> Iterator[str]:
         yield "the statement is made from other events than are charged"
 
 
+def _trained(at: System) -> Update:
+    """Return the updates of four clients, each trained alone."""
+    if at.case.config.composition.channel.phases > 1:
+        raise NotApplicable("its reports belong to the sum of a whole round")
+    clients = clients_of(images(sum(_SIZES)), _SIZES)
+    with one_thread():
+        return trained_apart(at.roles.local_update, at.roles.broadcast, clients)
+
+
 def groups(at: System) -> Iterator[str]:
     """A report is the same whether a client's update is encoded alone or with others."""
-    config, roles = at.case.config, at.roles
-    if config.composition.channel.phases > 1:
-        raise NotApplicable("its reports belong to the sum of a whole round")
-    examples, sizes = images(48), [12] * 4
-    with one_thread():
-        update = trained_apart(roles.local_update, roles.broadcast, clients_of(examples, sizes))
+    update, encoder, broadcast = _trained(at), at.roles.encoder(), at.roles.broadcast
     update.rows[2] = np.nan
-    encoder = roles.encoder()
-    together = list(encoder(Sensitive(update), roles.broadcast, senders_of(sizes)))
+    together = list(encoder(Sensitive(update), broadcast, senders_of(_SIZES)))
     for place, report in enumerate(together):
-        sender = sender_of(sizes[place], place)
-        if alone(encoder, Sensitive(update.alone(place)), roles.broadcast, sender) != report:
+        sender = sender_of(_SIZES[place], place)
+        if alone(encoder, Sensitive(update.alone(place)), broadcast, sender) != report:
             yield f"client {place} sends another report alone than with others"
 
 
 def length(at: System) -> Iterator[str]:
     """A report is as long for every update, and the server can read it."""
-    config, roles = at.case.config, at.roles
-    if config.composition.channel.phases > 1:
-        raise NotApplicable("its reports belong to the sum of a whole round")
-    clients = clients_of(images(48), [12] * 4)
-    with one_thread():
-        update = trained_apart(roles.local_update, roles.broadcast, clients)
+    update, roles, lengths = _trained(at), at.roles, set()
     for row, factor in zip(update.rows, (1.0, 0.0, 1e3, -1e6), strict=True):
         row[:] = roles.broadcast.weights + factor * (row - roles.broadcast.weights)
-    lengths = set()
-    for place in range(4):
-        one, sender = Sensitive(update.alone(place)), sender_of(12, place)
+    for place, size in enumerate(_SIZES):
+        one, sender = Sensitive(update.alone(place)), sender_of(size, place)
         report = alone(roles.encoder(), one, roles.broadcast, sender)
         lengths.add(len(report.payload))
-        if config.composition.channel.kind != "sum":
+        if at.case.config.composition.channel.kind != "sum":
             roles.aggregate([report])
     if len(lengths) > 1:
         yield f"reports of different updates have {' and '.join(map(str, sorted(lengths)))} bytes"
@@ -381,12 +373,11 @@ def small_config(kind: type[RunConfig]) -> RunConfig:
 
 def configs_in(module: ModuleType | None) -> list[RunConfig]:
     """Return a small configuration of each system that a module defines."""
-    kinds = [
-        kind
+    return [
+        small_config(kind)
         for _, kind in inspect.getmembers(module, inspect.isclass)
         if issubclass(kind, RunConfig) and kind.__module__ == getattr(module, "__name__", "")
     ]
-    return [small_config(kind) for kind in kinds]
 
 
 def check_part(kind: type[Any], *, thorough: bool = False) -> dict[str, list[Outcome]]:

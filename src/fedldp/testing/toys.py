@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -29,7 +28,6 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import exp_below, log_up
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import BitMechanism, MechanismSettings
-from fedldp.mechanisms.none import Plain
 from fedldp.protocol.roles import Batch, Client, Update
 from fedldp.protocol.wire import Broadcast, Sensitive
 
@@ -40,13 +38,8 @@ if TYPE_CHECKING:
 
 TOY = "fedldp.testing.toys:toy"
 """The system that ``toy`` is, for settings and files."""
-PLAIN_TOY = "fedldp.testing.toys:plain_toy"
-"""The system that ``plain_toy`` is."""
 TOY_BITS = "fedldp.testing.toys:ToyBits"
 """The mechanism ``ToyBits``, for settings and files."""
-
-DEEP_MODEL = "fedldp.testing.toys:deep_model"
-"""The model ``deep_model``, for settings and files."""
 
 _WORDS = 256
 
@@ -176,18 +169,3 @@ def toy(settings: Settings) -> Composition:
         bound=Unbounded(send="update"),
         calibration=Fixed(every=ToyBits(settings.epsilon)),
     )
-
-
-@preset()
-def plain_toy(settings: Settings) -> Composition:
-    """Each client sends its mean example in the clear, without any guarantee."""
-    return Composition(local=ToyLocal(), calibration=Fixed(every=Plain()))
-
-
-def deep_model(input_shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
-    """Return a model in which large weights soon turn every nonzero input into infinity."""
-    from torch import nn
-
-    sizes = [math.prod(input_shape), *[4] * 7, num_classes]
-    layers = [nn.Linear(a, b, bias=False) for a, b in pairwise(sizes)]
-    return nn.Sequential(nn.Flatten(), *layers)

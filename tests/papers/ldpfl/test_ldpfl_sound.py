@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from runtimes import reply_of
+from terms import asking, first_broadcast, of_recipe, secret_keys, with_another
 from torch.nn import functional
 
 from fedldp.accounting.events import Memoized, PerRecord, PureReport, SelfComposed
@@ -41,11 +43,10 @@ from fedldp.protocol.wire import (
     Report,
 )
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.testing.cases import RUN, Case, asking, secret_keys
+from fedldp.testing.cases import RUN, Case
 from fedldp.testing.clients import Roles, client_of
 from fedldp.testing.clients import trained as trained_by
-from fedldp.testing.data import SMALL, images, with_another
-from fedldp.testing.runtimes import reply_of
+from fedldp.testing.data import SMALL, images
 from fedldp.training.tensors import one_thread
 
 DIGITS = load_dataset("digits")
@@ -344,8 +345,8 @@ def start(
 
 def test_a_lost_draw_is_not_repeated_for_free(tmp_path: Path) -> None:
     """The first draw paid for all rounds, so a second one would be free."""
-    case = Case.of_recipe("ldpfl-digits-public")
-    told = case.first_broadcast
+    case = of_recipe("ldpfl-digits-public")
+    told = first_broadcast(case)
     public = {n: -each if each.dtype == np.float32 else each for n, each in told.public.items()}
     assert isinstance(reply_of(start(case, tmp_path).answer(asking(told, 1))), Report)
     shutil.rmtree(tmp_path / "store")
@@ -359,7 +360,7 @@ def test_a_lost_draw_is_not_repeated_for_free(tmp_path: Path) -> None:
 
 def sound(**changes: Any) -> Case:
     """Return the sound LDPFL with reports that cost ``EPSILON`` for each example."""
-    return Case.of_recipe(
+    return of_recipe(
         "ldpfl-sound-digits", mechanism="nearest_direction", epsilon=EPSILON, **changes
     )
 
@@ -389,16 +390,16 @@ def test_no_more_examples_are_randomised_than_charged(tmp_path: Path, used: Coun
     most = case.config.algorithm(case.problem).most_examples()
     for round in range(1, case.config.rounds + 1):
         runtime = start(case, tmp_path, examples=examples_like_digits(most))
-        runtime.answer(asking(case.first_broadcast, round))
+        runtime.answer(asking(first_broadcast(case), round))
     assert 0 < len(used) <= SqliteLedger(tmp_path / "ledger").spent() / EPSILON
 
 
 def test_an_example_is_used_once_in_a_run_of_any_length(tmp_path: Path, used: Counter[int]) -> None:
     own, case = examples_like_digits(12), sound()
-    start(case, tmp_path, examples=own).answer(asking(case.first_broadcast, 1))
+    start(case, tmp_path, examples=own).answer(asking(first_broadcast(case), 1))
     case = sound(rounds=12)
     for round in (2, 3):
-        start(case, tmp_path, examples=own).answer(asking(case.first_broadcast, round))
+        start(case, tmp_path, examples=own).answer(asking(first_broadcast(case), round))
     assert max(used.values()) == 1
 
 

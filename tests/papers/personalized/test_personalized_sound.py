@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr
+from terms import asking, first_broadcast, secret_keys
 
 from fedldp.accounting.events import GaussianReport
 from fedldp.accounting.guarantees import Guarantee, local_guarantees
@@ -30,7 +31,7 @@ from fedldp.protocol.roles import Batch, State, Update
 from fedldp.protocol.wire import Broadcast, Report, Sensitive
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.testing.cases import Case, asking, secret_keys
+from fedldp.testing.cases import Case
 from fedldp.testing.clients import Roles, sender_of
 from fedldp.training.tensors import one_thread
 
@@ -194,7 +195,7 @@ def test_rounds_that_the_server_does_not_draw_are_refused() -> None:
 def test_simultaneous_requests_do_not_exceed_a_clients_rounds(tmp_path: Path) -> None:
     """Each request arrives while the client trains for the one before."""
     case = Case.of(config(rounds=6, selects_first=True, epsilon=[0.3, 1.0, 1.0]))
-    told, role, answers = case.first_broadcast, case.role(0), list[bytes]()
+    told, role, answers = first_broadcast(case), case.role(0), list[bytes]()
 
     def ask(round: int) -> None:
         def train(broadcast: Broadcast, batch: Batch, group: int) -> Sensitive[Update]:

@@ -23,19 +23,20 @@ from fedldp.mechanisms import Mechanism
 from fedldp.protocol.client_runtime import ClientRuntime, Policy
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.keys import SecretKeys, SimulationKeys
-from fedldp.protocol.roles import ClientRole, Sender
+from fedldp.protocol.roles import ClientRole, Sender, Senders, Update
+from fedldp.protocol.updates import each_alone
 from fedldp.protocol.wire import (
     Broadcast,
     Layout,
     Refusal,
     Report,
+    Reports,
     RoundReply,
     RoundRequest,
     Sensitive,
     pack_request,
     read_reply,
 )
-from fedldp.testing.clients import EachAlone
 from fedldp.testing.toys import MeanStep, ToyBits
 
 RUN = "run"
@@ -155,6 +156,18 @@ def refusal_of(message: bytes) -> Refusal:
     found = reply_of(message)
     assert isinstance(found, Refusal), found
     return found
+
+
+class EachAlone:
+    """An encoder written for one client at a time."""
+
+    def one(self, update: Sensitive[Update], broadcast: Broadcast, sender: Sender) -> Report:
+        raise NotImplementedError
+
+    def __call__(
+        self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders
+    ) -> Reports:
+        return each_alone(self.one, update, broadcast, senders)
 
 
 @dataclass
