@@ -37,17 +37,18 @@ def test_every_command_is_recorded_and_nothing_else() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", commands.ALL)
+@pytest.mark.parametrize("name", [name for name in commands.ALL if name not in commands.SETS])
 def test_a_command_answers_as_recorded(name: str) -> None:
     recorded = golden.read(commands.path_of(name))
-    if recorded["arithmetic"] != golden.training() and name in commands.SETS:
-        pytest.skip("with another arithmetic another try may be the best")
     assert differences(name, recorded, commands.of_command(name)) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", commands.SETS)
-def test_rows_give_the_recorded_answer(name: str) -> None:
+def test_recorded_rows_with_some_that_are_run_anew_give_the_recorded_answer(name: str) -> None:
     recorded = golden.read(commands.path_of(name))
-    found = {"answers": commands.of_rows(name, recorded["rows"]), "rows": recorded["rows"]}
+    rows = recorded["rows"]
+    same = recorded["arithmetic"] == golden.training()
+    # With another arithmetic another try may be the best.
+    found = commands.of_rows(name, rows, 8 if same else len(rows))
     assert differences(name, recorded, found) == []
