@@ -138,16 +138,3 @@ def test_a_sweep_says_on_whose_word_each_figure_relies(fedldp_command: Any, fold
     chart = (folder / "swept" / "chart.svg").read_text()
     assert f"(stated by {OWN})" in chart
     assert "proven epsilon" not in chart
-
-
-@pytest.mark.slow  # it attacks a mechanism
-def test_an_audit_says_whose_claim_it_attacks(fedldp_command: Any) -> None:
-    more = ("--quick", "--trials", "100", "--workers", 1)
-    shown = fedldp_command("audit", "--mechanism", OWN, *more)
-    assert shown.status == 0, shown.err
-    assert f"fedldp check {OWN} does" in shown.out
-    assert_nothing_is_called_proven(shown.out)
-    found = json.loads(fedldp_command("audit", "--mechanism", OWN, *more, "--json").out)
-    assert {row["stated_by"] for row in found["rows"]} == {OWN}
-    assert all(row["proven"] is None for row in found["rows"])
-    assert any(row["stated"] is not None for row in found["rows"])

@@ -138,24 +138,6 @@ def test_a_sites_page_shows_its_budget_and_what_was_released_to_whom(
 
 
 @pytest.mark.slow
-def test_a_sites_page_says_what_comes_next_and_that_it_cannot_be_paid(tmp_path: Path) -> None:
-    cost = make_environment(tmp_path / "cost")
-    limit = 1.5 * cost.policies[0].costs(cost.agreement)[0]
-    policy = {"budget": {"kind": "zcdp", "limit": limit}}
-    env = make_environment(tmp_path / "limited", policy=policy, enough=1)
-    agent = env.agent(0)
-    before = page_of_site(agent)
-    assert "0 of 2" in before
-    assert "its next round costs" not in before
-    ask(agent, env, request_of(env))
-    after = page_of_site(agent)
-    assert "1 of 2" in after
-    assert "its next round costs" in after
-    agent.policy.ledger.unlink()
-    assert "Unknown: the ledger cannot be used" in page_of_site(agent)
-
-
-@pytest.mark.slow
 def test_metrics_and_page_show_a_release_once_it_has_left(tmp_path: Path) -> None:
     """Reading the ledger while an answer waits to leave would reveal when training ended."""
     env = make_environment(tmp_path, seeded=False, policy={"answer_after_seconds": 3.0})

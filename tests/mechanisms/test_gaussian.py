@@ -123,13 +123,6 @@ def test_a_wrong_clip_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         ball.clip(np.array([5000.0, 5000.0]))
 
 
-def test_nan_is_never_released_even_under_a_mask() -> None:
-    ball = GridBall(2, 1000, 1.0)
-    for values in (np.array([0.0, np.nan]), np.ma.array([np.nan, 0.5], mask=[True, False])):
-        with pytest.raises(PrivacyError):
-            ball.clip(values)
-
-
 def test_a_radius_beyond_exact_integers_is_refused() -> None:
     with pytest.raises(ConfigError, match="radius = 67108865"):
         GridBall(2, LARGEST_GRID_RADIUS + 1, 1.0)

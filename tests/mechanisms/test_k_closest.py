@@ -15,7 +15,7 @@ from scipy import stats
 from scipy.linalg import hadamard
 
 from fedldp.accounting.events import PureReport
-from fedldp.core.errors import PrivacyError, RunError
+from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import stated_event
 from fedldp.mechanisms.k_closest import FrameChoice, Frames, KClosest, _top_sum
@@ -334,14 +334,3 @@ def test_an_unknown_direction_is_refused() -> None:
     with pytest.raises(RunError, match="unknown direction"):
         aggregate.add(bytes(16) + most.to_bytes(2, "little"))
     aggregate.add(bytes(16) + (most - 1).to_bytes(2, "little"))
-
-
-def test_nothing_is_drawn_for_values_that_are_not_finite() -> None:
-    class Unread:
-        def __getattr__(self, name: str) -> Any:
-            raise AssertionError(name)
-
-    rows = np.zeros((2, 4))
-    rows[1, 2] = math.nan
-    with pytest.raises(PrivacyError):
-        KClosest(1.0, 1.0).encode_many(rows, [Unread()] * 2)  # type: ignore[list-item]
