@@ -79,6 +79,7 @@ def test_a_file_of_rows_is_continued_and_shown(
     monkeypatch.setattr(measure, "TABLES", [table for table in TABLES if "curved" in table.name])
     monkeypatch.setattr(measure, "WAYS", ("default", "advised"))
     monkeypatch.setattr(measure, "SEEDS", (1, 2))
+    monkeypatch.setattr(measure, "TRUSTS", {"central": "downlink"})
     monkeypatch.setattr(measure, "EPSILONS", (4.0,))
     path = tmp_path / "rows.jsonl"
     measure.measure(path, 9)

@@ -227,24 +227,3 @@ def test_a_client_that_lost_the_servers_messages_drops_out(
     for public in (told.public, again):  # it accepts no other instead
         assert isinstance(sites.answer(0, phase, replace(told, public=public)), Refusal)
         assert f"what the client stored ({lost}) is lost" in str(sites.errors[-1])
-
-
-def test_a_request_of_a_later_round_removes_nothing_remembered(
-    roles: Roles, tmp_path: Path
-) -> None:
-    """Refused requests of a later round do not change what is remembered of this one."""
-    sites = Sites(roles, tmp_path)
-    told = sites.talk(1, Phase.MASKED_INPUT)
-    for phase in list(Phase)[1:]:
-        for public in ({}, told[phase].public):
-            early = replace(told[phase], round=2, public=public)
-            assert isinstance(sites.answer(0, phase, early), Refusal)
-    assert isinstance(sites.answer(0, Phase.UNMASK, told[Phase.UNMASK]), Report)
-
-
-def test_a_finished_round_is_no_longer_answered(roles: Roles, tmp_path: Path) -> None:
-    sites = Sites(roles, tmp_path)
-    first = sites.talk(1)
-    sites.talk(2, Phase.ADVERTISE)
-    for phase, told in first.items():
-        assert isinstance(sites.answer(0, phase, told), Refusal)

@@ -13,7 +13,7 @@ from environments import CHANNELS, Environment, FakePipe, bits, make_environment
 
 from fedldp.accounting.guarantees import Guarantee
 from fedldp.accounting.statement import Statement, spent_by_unit
-from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.errors import RunError
 from fedldp.core.kinds import HONEST_SUMMANDS, SIMULATED
 from fedldp.deployment.messages import Answered, pack, read_by_server, read_by_site
 from fedldp.deployment.server import Served, Server
@@ -206,15 +206,6 @@ def test_a_folder_of_another_agreement_is_refused(
     other = make_environment(tmp_path / "other")
     with pytest.raises(RunError, match="it belongs to another agreement"):
         Server(env.folder / "server", other.agreement.to_bytes(), None)
-
-
-def test_an_agreement_with_too_small_an_epsilon_is_refused(tmp_path: Path) -> None:
-    env = make_environment(tmp_path)
-    document = json.loads(env.agreement.to_bytes())
-    document["statement"]["guarantees"][0]["epsilon"] *= 0.99
-    with pytest.raises(ConfigError, match="its statement differs"):
-        Server(tmp_path / "server", json.dumps(document).encode(), None)
-    assert not (tmp_path / "server").exists()
 
 
 def test_a_statement_below_the_truth_by_a_rounding_is_not_shown(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def of_rows(name: str, rows: Sequence[dict[str, Any]], step: int) -> dict[str, A
     with _folder() as folder, one_core():
         begun = folder / "out"
         _answer(f"{line} --budget 1s")  # it makes the folder
-        kept = [row for place, row in enumerate(rows) if place % step]
+        kept = [row for place, row in enumerate(rows, 1) if place % step]
         lines = [json.dumps({**row, "seconds": 1.0, "cpu_seconds": 1.0}) for row in kept]
         (begun / "results.jsonl").write_text("".join(f"{each}\n" for each in lines))
         found = _answer(line)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import multiprocessing
-import os
 import sqlite3
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +24,6 @@ from runtimes import (
     reply_of,
 )
 
-import fedldp.protocol.client_runtime
 from fedldp.accounting.events import (
     Event,
     PureReport,
@@ -332,103 +327,3 @@ def test_a_report_that_cannot_be_packed_does_not_leave(tmp_path: Path) -> None:
     site = Site(tmp_path, encoder=encoder, failed=lambda error: None)
     assert refusal_of(site.ask(packed_request())).reason is Reason.POLICY
     assert not site.entries()
-
-
-# Killed
-
-
-FORK = multiprocessing.get_context("fork")
-forks = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-
-
-def drawing_once(broadcast: Broadcast, client: Client) -> None:
-    """Keep a once-only choice of fresh bytes, which would differ if drawn again."""
-    drawn = client.fresh("mechanism").bytes(32)
-    client.store.arrays(f"once-{broadcast.round}", lambda: {"drawn": drawn})
-
-
-def end_after(name: str, module: Any, when: Callable[..., bool] = lambda *given: True) -> None:
-    """Make a function end this process silently as soon as it returns."""
-    original = getattr(module, name)
-
-    def ending(*given: Any, **options: Any) -> None:
-        found = original(*given, **options)
-        if when(*given):
-            os._exit(7)
-        return found
-
-    setattr(module, name, ending)
-
-
-def end_at_commit(after: bool) -> None:
-    class Connection(sqlite3.Connection):
-        def execute(self, sql: str, *given: Any) -> Any:
-            if sql == "COMMIT" and not after:
-                os._exit(7)
-            found = super().execute(sql, *given)
-            if sql == "COMMIT":
-                os._exit(7)
-            return found
-
-    connect = sqlite3.connect
-    sqlite3.connect = lambda *given, **options: connect(  # type: ignore[assignment]
-        *given, **options, factory=Connection
-    )
-
-
-DEATHS: dict[str, Callable[[], None]] = {
-    "once it has kept what it drew": lambda: end_after("link", os),
-    "once its report is made": lambda: end_after("pack_reports", fedldp.protocol.client_runtime),
-    "before its ledger commits": lambda: end_at_commit(after=False),
-    "once its ledger has committed": lambda: end_at_commit(after=True),
-}
-
-
-@forks
-@pytest.mark.parametrize("death", DEATHS.values(), ids=DEATHS)
-def test_a_process_that_ends_and_is_asked_again_sends_one_string_of_bytes(
-    death: Callable[[], None], tmp_path: Path
-) -> None:
-    site = Site(tmp_path, local_update=MeanStep(drawing_once))
-    site.start()
-    site.ask(packed_request(1))
-
-    def asked() -> None:
-        death()
-        site.ask(packed_request(2))
-
-    process = FORK.Process(target=asked)
-    process.start()
-    process.join()
-    assert process.exitcode == 7
-    charged = site.entries()
-    left = {site.ask(packed_request(2)) for _ in range(2)}
-    assert len(left) == 1
-    entries = site.entries()
-    assert [entry[:2] for entry in entries] == [(1, 0), (2, 0)]
-    assert entries[: len(charged)] == charged
-    assert entries[-1][3] == hashlib.sha256(left.pop()).hexdigest()
-    assert (len(charged) == 2) == (death is DEATHS["once its ledger has committed"])
-    assert refusal_of(site.ask(packed_request(2, weights=0.5))).reason is Reason.ASKED_OTHERWISE
-    ledger = site.ledger()
-    assert isinstance(ledger, SqliteLedger)
-    ledger.verify()
-
-
-@forks
-def test_a_process_that_ended_after_a_draw_draws_nothing_again(tmp_path: Path) -> None:
-    """Nothing was charged, and the next request finds the earlier draw."""
-    site = Site(tmp_path, local_update=MeanStep(drawing_once))
-    site.start()
-
-    def asked() -> None:
-        end_after("link", os)
-        site.ask(packed_request(1))
-
-    process = FORK.Process(target=asked)
-    process.start()
-    process.join()
-    store = site.start().members.store(0)
-    drawn = store.arrays("once-1", dict)["drawn"].tobytes()
-    site.ask(packed_request(1, weights=0.5))
-    assert store.arrays("once-1", dict)["drawn"].tobytes() == drawn

@@ -11,8 +11,6 @@ import numpy as np
 from fedldp.accounting.events import BinaryRandomizedResponse, Event, SubsetResponse
 from fedldp.core.bounding import check_releasable
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import k_closest
-from fedldp.mechanisms.k_closest import KClosest
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.nearest_direction import NearestDirection
 from fedldp.testing.toys import ToyBits
@@ -211,23 +209,6 @@ class OtherWeights(NearestDirection):
 
 
 @dataclass(frozen=True)
-class BetterSeed(KClosest):
-    """It draws two seeds, and keeps the one whose directions suit the values better."""
-
-    found_by = "category"
-
-    def encode_many(self, values: np.ndarray, streams: Sequence[Stream]) -> np.ndarray:
-        choice, reports = self.choice(values.shape[1]), []
-        for row, stream in zip(values, streams, strict=True):
-            unit = k_closest._units(row[None], self.clip)
-            seeds = [stream.bytes(16).tobytes() for _ in range(2)]
-            along = [choice.frames.along(unit, [seed]).copy() for seed in seeds]
-            best = int(np.abs(along[1]).max() > np.abs(along[0]).max())
-            reports.append(seeds[best] + choice.draw(along[best], [stream])[0].tobytes())
-        return np.array([np.frombuffer(each, np.uint8) for each in reports])
-
-
-@dataclass(frozen=True)
 class HalfStated(ToyBits):
     """The event states half of what a report costs."""
 
@@ -247,5 +228,5 @@ def _changed(aggregate: Any, **changes: Any) -> Any:
 PLANTED: list[Any] = [
     Unequal, SpendsMore, TakesIntegers, ReadsFirst, Overflows, LengthTells,
     OneStreamForAll, ClipsInPlace, DrawsFloats, SameKeys, TooLarge, LessNoise, LosesABlock,
-    TakesAnyLength, LastCounts, OtherWeights, BetterSeed, HalfStated,
+    TakesAnyLength, LastCounts, OtherWeights, HalfStated,
 ]  # fmt: skip

@@ -579,7 +579,7 @@ def test_a_length_of_stay_is_advised_on(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", days(900))
     found = advise(
         path, **{**NAMED, "label": "days"}, settings={**DECLARED, **OF_DAYS["settings"]},
-        epsilon=(8.0,), tries=2, seeds=(0, 1), workers=1, out=tmp_path / "out",
+        epsilon=(8.0,), tries=2, seeds=(0,), workers=1, out=tmp_path / "out",
     )  # fmt: skip
     assert found.missing == []
     free = found.estimate(found.free(FREE))
