@@ -6,12 +6,10 @@ The files are those of the guides, unchanged.
 from __future__ import annotations
 
 import importlib
-import json
 import math
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +20,10 @@ import torch
 from environments import allowed
 
 import fedldp
-from fedldp.accounting.accountants import ACCOUNTANTS, from_record
-from fedldp.accounting.events import to_record
+from fedldp.accounting.accountants import ACCOUNTANTS
 from fedldp.accounting.guarantees import proven_epsilon
-from fedldp.accounting.prices import price
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.systems import find_system, own_code, systems
+from fedldp.algorithms.systems import find_system, own_code
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.parties import DemoEnvironment
 from fedldp.ledgers.columns import MemoryLedger
@@ -202,40 +198,7 @@ def test_a_demos_sites_may_read_a_users_files(folder: Path, changes: dict[str, A
         assert allowed(policy, made.agreement.digest) == made.agreement
 
 
-# A preset in the package
-
-
-@pytest.mark.slow
-def test_a_preset_is_one_file(
-    fedldp_command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with guides.followed():
-        assert systems()["ldp_update"].name() == "ldp_update"
-        assert "ldp_update" in fedldp_command("list", "systems").out
-        assert "range_radius" in fedldp_command("show", "ldp_update").out
-        assert "ldp-update-digits" in fedldp_command("list", "recipes").out
-        accounted = json.loads(fedldp_command("account", "ldp-update-digits", "--json").out)
-        assert [line["epsilon"] for line in accounted["guarantees"] if line["kind"] == "pure"] == [
-            1.0, 650.0, 13_000.0,
-        ]  # fmt: skip
-        assert {line["stated_by"] for line in accounted["guarantees"]} == {"fedldp"}
-        short = ("ldp-update-digits", "--rounds", "2", "--set", "num_clients=10")
-        assert fedldp_command("run", *short).status == 0
-        deployed(tmp_path, "ldp-update-digits")
-
-
-# A mechanism, and a transport
-
-
-def test_a_mechanism_is_one_file(fedldp_command: Callable[..., Any]) -> None:
-    with guides.followed():
-        assert "one_byte" in fedldp_command("list", "mechanisms").out
-        settings = {**SHARED, "mechanism": "one_byte", "epsilon": 1.0}
-        result = fedldp.run(find_system("composed").model_validate(settings))
-        pure = [li for li in result.privacy.guarantees if li.kind == "pure"]
-        assert [line.unit for line in pure] == ["weight", "client-round", "client-run"]
-        assert 0.99 < pure[0].epsilon < 1.0
+# A transport
 
 
 def test_a_transport_is_one_class(folder: Path) -> None:
@@ -267,14 +230,3 @@ def test_a_transport_is_one_class(folder: Path) -> None:
     assert [record.clients for record in found] == [4] * config.rounds
     # A client whose answer was lost has paid for it, because the answer left the client.
     assert ledger.releases("run") == plan(config, inputs.problem).releases
-
-
-def test_an_event_is_a_class_and_an_entry(folder: Path) -> None:
-    config = config_of("own_event:cited")
-    event = config.algorithm(problem_of(config, None)).encoder(0).event()
-    assert type(event).__name__ == "CitedReport"
-    assert price(event, "pure") == Fraction(event.epsilon)
-    assert from_record(to_record(event)) == event
-    del ACCOUNTANTS[type(event)]
-    with pytest.raises(ConfigError, match="CitedReport"):
-        plan(config, problem_of(config, None))
