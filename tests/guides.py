@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / f"{name}.md" for name in
-         ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY", "CODE_OF_CONDUCT")]  # fmt: skip
+         ("README", "CHANGELOG", "SECURITY", "CODE_OF_CONDUCT")]  # fmt: skip
 PAGES += sorted(  # those of docs/results are made with the site, and are not committed
     page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "results"
 )

@@ -1,4 +1,4 @@
-"""Commands answer what is recorded; see CONTRIBUTING.md, "The gate"."""
+"""Commands answer what is recorded; see docs/contributing.md, "The gate"."""
 
 from __future__ import annotations
 
