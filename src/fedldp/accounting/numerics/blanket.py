@@ -8,7 +8,7 @@ and k of every M pairs are in the top set.
 
 The guarantee is computed for one pair of laws: the adversary is given the n - 1 other reports
 except those of the blanket, and the differing client has one of two disjoint top sets A and B. The
-page docs/privacy/proofs_shuffled_reports.md proves this, and why disjoint sets are the worst.
+page docs/privacy/shuffling.md proves this, and why disjoint sets are the worst.
 
 Source: Balle, Bell, Gascon, Nissim, "The Privacy Blanket of the Shuffle Model", CRYPTO 2019
 (arXiv 1903.02837), for the blanket. Two results are ours: the pair for these randomisers can be

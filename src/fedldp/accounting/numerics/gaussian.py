@@ -168,7 +168,7 @@ def shares_mu(squared_distance: int, variance: int, shares: int) -> float:
     for v >= V/2: within 1 +- 1e-273. So k shares are the discrete Gaussian of variance k V up to k
     - 1 such factors (and as many for the normaliser). That Gaussian is, within 1 +- 1e-136, N(0, k
     V - 16) rounded to integers with a discrete Gaussian of variance 16:
-    ``docs/privacy/proofs_gaussian.md``, statement 3. For up to 2^26 coordinates, 10^6 shares and
+    ``docs/privacy/randomisers.md``, statement 3. For up to 2^26 coordinates, 10^6 shares and
     10^5 rounds, all factors together are within 1 +- 1e-110. Reducing by any modulus is
     post-processing.
 
