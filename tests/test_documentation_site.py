@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html.parser
+import itertools
 import json
 import re
 import shutil
@@ -79,6 +80,17 @@ def test_the_navigation_has_every_page_once() -> None:
     assert len(nav) <= 60
 
 
+def test_the_pages_can_be_read() -> None:
+    texts = {page: page.read_text(encoding="utf-8") for page in PAGES if DOCS in page.parents}
+    assert sum(len(text.split()) for text in texts.values()) <= 80_000
+    assert not [
+        (page.name, line)
+        for page, text in texts.items()
+        for line, before in itertools.pairwise(text.splitlines())
+        if line == before and len(line) > 40
+    ]
+
+
 def test_the_interface_lists_every_public_name_and_room() -> None:
     text = (DOCS / "interface.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`.+?) \|", text, re.M)
@@ -137,6 +149,37 @@ FIRST = {
     "budget": "agreements",
     "certificate": "time_passes",
     "parquet": "own_data",
+    "imbalanced": "numbers",
+    "predict new patients": "report",
+    "auc confidence interval": "questions",
+    "xgboost": "faq",
+    "why is the proven epsilon so large": "faq",
+    "firewall": "real_machines",
+    "systemd": "real_machines",
+    "reboot": "site_backups",
+    "restore": "site_backups",
+    "withdraw consent": "time_passes",
+    "upgrade": "time_passes",
+    "prometheus": "deployment_status",
+    "stop a run": "deployment_status",
+    "compare mechanisms": "compare",
+    "mean estimation": "compare",
+    "rdp": "own_event",
+    "grid": "sweep",
+    "fedprox": "composing",
+    "dirichlet": "composing",
+    "make_private": "own_data_in_code",
+    "dataloader": "python",
+    "supernode restart": "flower_mod",
+    "flwr version": "flower_mod",
+    "secagg": "flower_mod",
+    "new mechanism": "adding_a_mechanism",
+    "new setting": "contributing",
+    "new doubt": "contributing",
+    "golden": "contributing",
+    "a release": "contributing",
+    "documentation": "contributing",
+    "randomness": "architecture",
 }
 """What people type, and the page that the site's search must show first."""
 
