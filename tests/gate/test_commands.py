@@ -1,4 +1,4 @@
-"""Commands answer what is recorded; see docs/contributing.md, "The gate"."""
+"""Commands answer what is recorded; see "The gate" in contributing.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs send and keep what is recorded; see docs/contributing.md, "The gate"."""
+"""Runs send and keep what is recorded; see "The gate" in contributing.md."""
 
 from __future__ import annotations
 
