@@ -1,4 +1,4 @@
-"""Recipes state, are named, and tell clients what is recorded; see "The gate" in contributing.md."""
+"""Recipes state, are named, and tell clients what is recorded: "The gate" in contributing.md."""
 
 from __future__ import annotations
 
