@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import io
-import tokenize
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -16,29 +14,20 @@ ROOT = Path(__file__).parents[1]
 SOURCE = Path(inspect.getfile(fedldp)).parent
 GIVEN = tomllib.loads((ROOT / "tests" / "ceilings.toml").read_text(encoding="utf-8"))
 MARGIN = 1.05
-QUIET = {
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENDMARKER,
-    tokenize.COMMENT,
-    tokenize.ENCODING,
-}
 
 
 def code_lines(source: str) -> int:
     """Return the number of lines that hold more than a comment or a part of a docstring."""
-    prose: set[int] = set()
+    prose, text = set[int](), set[int]()
     for node in ast.walk(ast.parse(source)):
         kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
         if isinstance(node, kinds) and ast.get_docstring(node, clean=False) is not None:
             prose.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in QUIET and token.start[0] not in prose:
-            lines.update(range(token.start[0], token.end[0] + 1))
-    return len(lines)
+        if isinstance(node, ast.Constant | ast.JoinedStr):
+            text.update(range(node.lineno, (node.end_lineno or 0) + 1))
+    lines = enumerate(map(str.strip, source.splitlines()), 1)
+    code = {number for number, line in lines if line and line[0] != "#"}
+    return len((code | text) - prose)
 
 
 def sizes() -> dict[str, int]:
