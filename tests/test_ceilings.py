@@ -31,11 +31,14 @@ def code_lines(source: str) -> int:
 
 
 def sizes() -> dict[str, int]:
-    """Return the code lines of every room; those of the files beside the rooms are "top"."""
+    """Return the code lines of every room; those of the files beside the rooms are "top", and all
+    of ``tests`` are one room."""
     found: Counter[str] = Counter()
     for path in SOURCE.rglob("*.py"):
         way = path.relative_to(SOURCE).parts
         found[way[0] if len(way) > 1 else "top"] += code_lines(path.read_text(encoding="utf-8"))
+    tests = (ROOT / "tests").rglob("*.py")
+    found["tests"] = sum(code_lines(path.read_text(encoding="utf-8")) for path in tests)
     return dict(found)
 
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from unlabelled import load_features
 
-from fedldp.core.errors import ConfigError, DataError, DataMissing, FedldpError, SeveralErrors
+from fedldp.core.errors import ConfigError, DataError, DataMissing, SeveralErrors
 from fedldp.data import Columns, Dataset, load_dataset, load_examples
 
 HEADER = "id,hospital,age,sex,outcome\n"
@@ -37,12 +37,6 @@ def table(folder: Path, text: str = HEADER + ROWS, name: str = "mine.csv") -> Pa
 
 def columns(**changes: Any) -> Columns:
     return Columns(**{**COLUMNS, **changes})
-
-
-def refused(error: type[FedldpError], path: Path, says: str, **changes: Any) -> None:
-    with pytest.raises(error, match=says) as found:
-        load_dataset(str(path), columns=columns(**changes))
-    assert "\n" not in str(found.value)
 
 
 def test_each_value_of_the_client_column_is_a_client(tmp_path: Path) -> None:
@@ -92,12 +86,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("cells", "says"), BAD)
-def test_a_bad_cell_is_named(tmp_path: Path, cells: str, says: str) -> None:
-    refused(DataError, table(tmp_path, HEADER + ROWS + cells + "\n"), f"line 32: {says}")
-
-
-@given(st.lists(st.sampled_from(range(len(BAD))), min_size=2, unique=True))
+@given(st.lists(st.sampled_from(range(len(BAD))), min_size=1, unique=True))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_all_bad_cells_are_named_at_once(tmp_path: Path, chosen: list[int]) -> None:
     rows = "".join(f"{BAD[each][0]}\n" for each in chosen)
