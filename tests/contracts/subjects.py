@@ -12,6 +12,7 @@ from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import mechanisms
+from fedldp.models import layers_of
 from fedldp.testing.cases import ROUNDS, SEED
 from fedldp.testing.toys import TOY, TOY_BITS
 
@@ -76,11 +77,17 @@ def _short(config: RunConfig) -> RunConfig:
     return config.changed(rounds=rounds, seed=SEED, **dict.fromkeys(epochs, 1))
 
 
+def layers(model: str) -> str:
+    """Return the kinds of a model's layers, whatever their sizes; of others, the model's name."""
+    found = layers_of(model, (1, 8, 8), 10)
+    return model if found is None else " ".join(sorted({type(each).__name__ for each in found}))
+
+
 def kinds(config: RunConfig) -> Iterator[str]:
     """Yield the kinds of a configuration's parts, and what an encoder releases."""
     parts = config.composition
     yield f"system {config.system}"
-    yield f"model {config.model}"
+    yield f"model {layers(config.model)}"
     for each in ("local", "channel", "participation", "estimate", "calibration"):
         yield f"{each} {type(getattr(parts, each)).__name__}"
     yield f"features {getattr(config, 'features', 'none')}"
