@@ -146,7 +146,7 @@ OPENERS = {
     "fedldp.algorithms.own_code",
     "fedldp.algorithms.release",
     "fedldp.audit.harness",
-    "fedldp.audit.lying_clients",
+    "fedldp.audit.poisoning",
     "fedldp.papers.ldp_fl.attacks",
     "fedldp.protocol.updates",
     "fedldp.simulation.population",

@@ -288,7 +288,7 @@ def test_the_scan_finds_randomness() -> None:
 KEYS = {
     "audit/observations.py": {"Stream", "Stream.derived"},
     "audit/adversary_views.py": {"Stream.simulation"},
-    "audit/lying_clients.py": {"Stream.simulation"},  # what liars send
+    "audit/poisoning.py": {"Stream.simulation"},  # what liars send
     "audit/harness.py": {"Stream"},
     "audit/system_checks.py": {"Stream"},  # noise whose size is checked
     "algorithms/participation.py": {"Stream"},  # the key was drawn for "cohorts"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Literal
 
-if TYPE_CHECKING:
-    from fedldp.audit.lying_clients import Lie
+Lie = Literal["report", "random", "update", "labels"]
+"""``report``: a forged report, against the true update. ``random``: a forged report in a random
+direction. ``update``: an honest report of an update that is reversed and 100 times as long.
+``labels``: everything is honest except the labels, each of which is replaced by the next class."""
 
 
 @dataclass(frozen=True, kw_only=True)
