@@ -12,8 +12,9 @@ import pytest
 from fedldp.algorithms.presets.fedavg import fedavg
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.audit.attacks import attack
-from fedldp.audit.attacks.scenario import AttackScenario, weakest
+from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.audit.efforts import QUICK
+from fedldp.audit.harness import weakest
 from fedldp.audit.results import AttackResult
 from fedldp.data import Dataset, Examples, load_dataset
 from fedldp.papers.ldp_fl import attacks as ldp_fl

@@ -56,6 +56,8 @@ _PROBES = 4
 _NOTHING = -1.0
 _HEADS = ("weight", "epsilon", "client")
 _LARGEST = 1e15
+_UNSUITED = "there is nothing to attack; the audit, or its budget, does not suit this system"
+_UNREAD = "no attack can read them; fix the step"
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,20 +145,14 @@ class AdversaryView:
         for at in range(len(draws)):
             key = draws.keys[KEY_BYTES * at : KEY_BYTES * (at + 1)]
             rows.append(_row(list(self._trial(canary, key)), directions, places))
-        honest = self.attacked.factor == 1 and self.rounds[0] == 1
-        if honest and self._said and not self._said["report"]:
-            ((refused, times),) = self._said.most_common(1)
-            raise RunError(
-                f"audit of {self.attacked.config.name()}: the client refused all requests "
-                f"({times} times {refused}), so there is nothing to attack; the audit, or its "
-                "budget, does not suit this system"
-            )
-        if honest and self._steps and not self._steps[""]:
-            ((why, times),) = self._steps.most_common(1)
-            raise RunError(
-                f"audit of {self.attacked.config.name()}: the server's step failed on all reports "
-                f"({times} times {why}), so no attack can read them; fix the step"
-            )
+        name = self.attacked.config.name()
+        for said, good, wrong, so in (
+            (self._said, "report", "the client refused all requests", _UNSUITED),
+            (self._steps, "", "the server's step failed on all reports", _UNREAD),
+        ):
+            if self.attacked.factor == 1 and self.rounds[0] == 1 and said and not said[good]:
+                ((why, times),) = said.most_common(1)
+                raise RunError(f"audit of {name}: {wrong} ({times} times {why}), so {so}")
         *columns, whole, same = zip(*rows, strict=True)
         parts: list[Any] = [*map(np.array, columns), whole, np.array(same)]
         return Transcript(*parts)

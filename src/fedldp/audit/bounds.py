@@ -49,6 +49,7 @@ from numpy.typing import NDArray
 from scipy.stats import beta, binom
 
 from fedldp.core.errors import ConfigError
+from fedldp.core.numbers import check_delta
 
 # Larger than the relative error of scipy's quantiles, which is about 1e-12.
 _SAFE_SIDE = 1e-9
@@ -119,8 +120,7 @@ def epsilon_lower(
     0.7694
     """
     check_confidence(confidence)
-    if not 0 <= delta < 1:
-        raise ConfigError(f"delta = {delta}: give a number of at least 0 and below 1")
+    check_delta(delta)
     alpha = (1 - confidence) / 2
     high = probability_at_least(hits, trials, alpha) - delta
     if high <= 0:
@@ -202,8 +202,7 @@ def one_run_lower(
         raise ConfigError(
             f"{right} of {guesses} guesses right: give 0 <= right <= guesses <= {canaries}"
         )
-    if not 0 <= delta < 1:
-        raise ConfigError(f"delta = {delta}: give a number of at least 0 and below 1")
+    check_delta(delta)
     alpha = 1 - confidence
     if p_value(canaries, guesses, right, 0.0, delta) >= alpha:
         return 0.0

@@ -31,6 +31,7 @@ from fedldp.audit.observations import AuditKeys
 from fedldp.audit.report_games import ReportGame
 from fedldp.audit.results import GameResult, Line
 from fedldp.core.errors import ConfigError, RunError, first_line
+from fedldp.core.numbers import check_delta, check_positive
 from fedldp.core.randomness import Stream
 from fedldp.core.registry import is_address, load
 from fedldp.mechanisms import Aggregate, Mechanism, MechanismSettings
@@ -240,12 +241,12 @@ class SharedNoise(_OfClient):
         self, generator: np.random.Generator, count: int, confidence: float
     ) -> tuple[float, str]:
         """Compare numbers within one answer, for equal inputs and for opposite inputs."""
-        size = self.client.size
+        size, at = self.client.size, np.arange(self.client.size - 1)
         alternating = FAR * (-1.0) ** np.arange(size)
         signs = FAR * np.repeat((-1.0) ** np.arange(len(self.client.shapes)), self._sizes)
         found: list[tuple[float, str]] = []
         patterns = (
-            ("neighbours", alternating, self._neighbours),
+            ("neighbours", alternating, np.stack([at, at + 1], 1)),
             ("two arrays", signs, self._heads),
         )
         for what, other, pairs in patterns:
@@ -265,11 +266,6 @@ class SharedNoise(_OfClient):
     @property
     def _sizes(self) -> list[int]:
         return [math.prod(shape) for shape in self.client.shapes]
-
-    @property
-    def _neighbours(self) -> NDArray[np.int64]:
-        at = np.arange(self.client.size - 1)
-        return np.stack([at, at + 1], 1)
 
     @property
     def _heads(self) -> NDArray[np.int64]:
@@ -325,11 +321,8 @@ def planned_foreign_games(
     if unit not in known:
         choices = " or ".join(known)
         raise ConfigError(f"unit = {unit}: the claim is for one answer; choose {choices}")
-    if not (0 < epsilon < math.inf and 0 <= delta < 1):
-        raise ConfigError(
-            f"epsilon = {epsilon:g}, delta = {delta:g}: give an epsilon above 0 and a delta "
-            "of at least 0 and below 1"
-        )
+    check_positive("epsilon", epsilon)
+    check_delta(delta)
     if not shapes or min(map(math.prod, shapes)) < 1:
         raise ConfigError("shape: give arrays that have numbers, such as 4x3")
     client = ForeignClient(address, tuple(shapes))

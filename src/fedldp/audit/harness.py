@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -62,6 +63,16 @@ CPU = torch.device("cpu")
 
 _PUBLIC_ORDER = {"augmentation", "batches", "model"}
 """The purposes for which a step without noise draws: the order of examples, and dropout."""
+
+
+def weakest(config: RunConfig) -> int:
+    """Return a client among those with the least protection: the first with the most epsilon."""
+
+    def cost(client: int) -> tuple[float, ...]:
+        values = [getattr(config, name) for name in config.per_client]
+        return tuple(value[client] for value in values if isinstance(value, Sequence))
+
+    return max((int(group[0]) for group in config.encoder_groups()), key=cost)
 
 
 def population_of(config: RunConfig, inputs: Inputs, folder: Path) -> Population:
@@ -170,11 +181,6 @@ class AttackedClient:
         """Whether the client's mechanisms accept only the streams of simulations."""
         return any(map(real_arithmetic_only, itertools.chain(*self.events)))
 
-    @property
-    def reporting(self) -> int:
-        """The phase whose answer is the system's report."""
-        return self.role.reporting
-
     def state(self, round: int) -> State:
         """Return the server's state in a round; its weights differ from round to round."""
         weights = self.first.weights
@@ -256,7 +262,7 @@ class AttackedClient:
     def takes_updates(self) -> bool:
         """Whether an update can replace the trained one: True if protection follows training."""
         if not self.trains_once and any(
-            protects_in_training(events[self.reporting]) for events in self.events
+            protects_in_training(events[self.role.reporting]) for events in self.events
         ):
             return False
         sent = self.sent(self.trained(Canary(self._one_example), 1))
@@ -307,7 +313,7 @@ class AttackedClient:
     @cached_property
     def unchanged(self) -> Canary:
         """A client whose training changes nothing."""
-        return Canary(self._one_example, _no_change)
+        return Canary(self._one_example, lambda size, round: np.zeros(size))
 
     def trained(self, canary: Canary, round: int) -> Update:
         """Return the result of training on a canary in a round, for a system that trains once."""
@@ -440,7 +446,3 @@ def update_of(
 
 def _train(step: LocalUpdate, broadcast: Broadcast, client: Client) -> Update:
     return step(broadcast, Batch.of_one(client)).open()
-
-
-def _no_change(size: int, round: int) -> NDArray[np.float64]:
-    return np.zeros(size)

@@ -239,17 +239,12 @@ class ContractCheck(Planned):
     certain = True
     mechanism: Mechanism
 
-    @property
-    def size(self) -> int:
-        """The number of coordinates of a report, d."""
-        return self.lines[0].size
-
     def play(
         self, keys: AuditKeys, confidence: float, trials: int | None = None
     ) -> list[GameResult]:
         """Return a row for each broken duty; none if all are kept."""
         (line,) = self.lines
-        simulated = needs_simulated(self.mechanism, self.size)
+        simulated = needs_simulated(self.mechanism, line.size)
         (stream,) = keys.draws(1, self.title, simulated=simulated).streams(0, 1)
         return [
             line.result(
@@ -257,45 +252,43 @@ class ContractCheck(Planned):
                 verdict="fails its contract",
                 note="certain: found without trials",
             )
-            for broken in (*self._taken(stream), *self._unread(stream))
+            for broken in _broken(self.mechanism, line.size, stream)
         ]
 
-    def _taken(self, stream: Stream) -> Iterator[str]:
-        """Yield each non-number not refused properly, as the whole input or as one coordinate."""
-        for name, value in (("NaN", np.nan), ("infinity", np.inf), ("minus infinity", -np.inf)):
-            one = np.ones(self.size)
-            one[-1] = value
-            for values in (np.full(self.size, value), one):
-                try:
-                    self.mechanism.encode(values.copy(), stream)
-                except PrivacyError:
-                    continue
-                except Exception as error:
-                    yield f"encode of {name} raises {_named(error)} instead of a PrivacyError"
-                else:
-                    yield f"encode accepts {name}, which it must refuse with a PrivacyError"
-                break
 
-    def _unread(self, stream: Stream) -> Iterator[str]:
-        """Yield why the server cannot read an honest report."""
-        try:
-            payload = self.mechanism.encode(np.zeros(self.size), stream)
-        except Exception:  # refusing a finite vector is an outcome that the games observe
-            return
-        try:
-            aggregate = self.mechanism.aggregate(self.size)
-            aggregate.add(payload)
-            mean = np.asarray(aggregate.mean())
-        except Exception as error:
-            yield (
-                f"aggregate raises {_named(error)} on an honest report, so no attack used the "
-                "server's estimate"
-            )
-            return
-        if mean.shape != (self.size,):
-            yield f"aggregate returns a mean of shape {mean.shape}, not {(self.size,)}"
-        elif not np.isfinite(mean).all():
-            yield "aggregate returns NaN or infinity for an honest report"
+def _broken(mechanism: Mechanism, size: int, stream: Stream) -> Iterator[str]:
+    """Yield each non-number that is not refused properly, and why a report cannot be read."""
+    for name, value in (("NaN", np.nan), ("infinity", np.inf), ("minus infinity", -np.inf)):
+        one = np.ones(size)
+        one[-1] = value
+        for values in (np.full(size, value), one):
+            try:
+                mechanism.encode(values.copy(), stream)
+            except PrivacyError:
+                continue
+            except Exception as error:
+                yield f"encode of {name} raises {_named(error)} instead of a PrivacyError"
+            else:
+                yield f"encode accepts {name}, which it must refuse with a PrivacyError"
+            break
+    try:
+        payload = mechanism.encode(np.zeros(size), stream)
+    except Exception:  # refusing a finite vector is an outcome that the games observe
+        return
+    try:
+        aggregate = mechanism.aggregate(size)
+        aggregate.add(payload)
+        mean = np.asarray(aggregate.mean())
+    except Exception as error:
+        yield (
+            f"aggregate raises {_named(error)} on an honest report, so no attack used the "
+            "server's estimate"
+        )
+        return
+    if mean.shape != (size,):
+        yield f"aggregate returns a mean of shape {mean.shape}, not {(size,)}"
+    elif not np.isfinite(mean).all():
+        yield "aggregate returns NaN or infinity for an honest report"
 
 
 def _named(error: Exception) -> str:

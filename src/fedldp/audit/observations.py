@@ -97,10 +97,9 @@ class Observations:
         """The server's estimate from each answer alone, shape (n, d); zeros if none came."""
         found = np.zeros((len(self), self.size))
         for estimate, row, length in zip(found, self.rows, self.lengths, strict=True):
-            alone = None
-            if length >= 0:
-                alone = estimate_alone(self.mechanism, self.size, row[:length].tobytes())
-            if alone is not None:
+            payload = row[: max(0, length)].tobytes()
+            alone = estimate_alone(self.mechanism, self.size, payload)
+            if length >= 0 and alone is not None:
                 estimate[:] = alone
         return np.nan_to_num(found)
 

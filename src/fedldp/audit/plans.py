@@ -18,13 +18,12 @@ from fedldp.algorithms.bounds import InLabels
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import PrivacyTarget
-from fedldp.algorithms.systems import whose_word
 from fedldp.audit.efforts import Effort
 from fedldp.audit.game import Planned
-from fedldp.audit.harness import AttackedClient
+from fedldp.audit.harness import AttackedClient, weakest
 from fedldp.audit.inputs import Swap
 from fedldp.audit.results import Line
-from fedldp.audit.system_checks import MapCheck, PeopleCheck
+from fedldp.audit.system_checks import MapCheck, PeopleCheck, line_of_system
 from fedldp.audit.systems import SenderGame, SystemGame, WholeRun, rounds_in_words
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.registry import is_address
@@ -118,16 +117,14 @@ def planned_games(config: RunConfig, problem: Problem, effort: Effort) -> list[P
 
 def _of_senders(small: Plan, effort: Effort) -> SenderGame:
     config = small.scheduled
-    line = Line(
-        subject=config.name(),
-        of_system=True,
+    line = line_of_system(
+        config,
+        small.problem,
         setting="senders",
-        size=config.layout(small.problem).size,
         unit="client-round",
         adversary="shuffled-server",
         neighbours="another client with the same data sends the report",
         proven=0.0,
-        stated_by=whose_word(config),
     )
     return SenderGame(
         lines=(line,), effort=effort, config=config, problem=small.problem, key="senders"
@@ -176,14 +173,7 @@ def _setting(name: str, config: RunConfig, problem: Problem) -> AuditedSetting:
 
 def _attacked(planned: Plan) -> AttackedClient:
     """Return a client among those with the least protection."""
-    groups = planned.scheduled.encoder_groups()
-
-    def cost(client: int) -> tuple[float, ...]:  # max returns the first with the most epsilon
-        values = [getattr(planned.scheduled, name) for name in planned.scheduled.per_client]
-        return tuple(value[client] for value in values if isinstance(value, Sequence))
-
-    worst = max((int(group[0]) for group in groups), key=cost)
-    return AttackedClient(planned.scheduled, planned.problem, worst)
+    return AttackedClient(planned.scheduled, planned.problem, weakest(planned.scheduled))
 
 
 def _with_claim(config: RunConfig, claimed: float) -> RunConfig:
@@ -287,11 +277,10 @@ def _planned(setting: AuditedSetting, effort: Effort) -> Iterator[SystemGame]:
         if setting.name.startswith(_CLAIMED) and claimed_here is None:
             continue  # this setting serves only to test the claim
         lines = tuple(
-            Line(
-                subject=config.name(),
-                of_system=True,
+            line_of_system(
+                config,
+                planned.problem,
                 setting=setting.name,
-                size=config.layout(planned.problem).size,
                 unit=unit,
                 adversary=adversary,
                 neighbours=neighbours,
@@ -299,7 +288,6 @@ def _planned(setting: AuditedSetting, effort: Effort) -> Iterator[SystemGame]:
                 claimed=_claimed(claimed_here, delta),
                 claim_unit=None if claimed_here is None else claimed_here.unit,
                 proven=_proven(own, delta),
-                stated_by=whose_word(config),
             )
             for delta in _deltas(own, claimed_here)
         )
@@ -419,16 +407,14 @@ def _whole_runs(config: RunConfig, problem: Problem) -> Iterator[WholeRun]:
             continue
         delta = min(line.delta for line in own)
         config_of_run = planned.scheduled
-        line = Line(
-            subject=config_of_run.name(),
-            of_system=True,
+        line = line_of_system(
+            config_of_run,
+            few,
             setting=f"small setting, {rounds_in_words(config_of_run.rounds)}",
-            size=config_of_run.layout(few).size,
             unit=unit,
             neighbours=own[0].neighbours,
             delta=delta,
             proven=_proven(own, delta),
-            stated_by=whose_word(config_of_run),
         )
         yield WholeRun(lines=(line,), config=config_of_run, problem=few, key=f"{unit}, one run")
 

@@ -75,9 +75,6 @@ class Estimate:
     def __str__(self) -> str:
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
-    def __contains__(self, value: float) -> bool:
-        return self.low <= value <= self.high
-
 
 @dataclass(frozen=True, kw_only=True)
 class Roc:

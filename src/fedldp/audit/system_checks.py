@@ -46,6 +46,7 @@ from fedldp.algorithms.evaluation import MOST_BANDS
 from fedldp.algorithms.features import OnFeatures
 from fedldp.algorithms.people import MeanOfPeople, PerPersonRun
 from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.systems import whose_word
 from fedldp.audit.bounds import epsilon_lower
 from fedldp.audit.game import Planned
 from fedldp.audit.harness import CPU, AttackedClient, update_of
@@ -81,6 +82,12 @@ _ODD = (np.inf, np.nan, 0.0)
 """Unusual features, which one person has."""
 
 
+def line_of_system(config: RunConfig, problem: Problem, **told: Any) -> Line:
+    """Return a line about a system; keyword arguments are the other fields of the line."""
+    usual: dict[str, Any] = {"size": config.layout(problem).size, "stated_by": whose_word(config)}
+    return Line(subject=config.name(), of_system=True, **usual | told)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PeopleCheck(Planned):
     """The local update of a configuration that sums over people, applied to made-up people.
@@ -99,11 +106,10 @@ class PeopleCheck(Planned):
     @classmethod
     def of(cls, config: RunConfig, problem: Problem) -> PeopleCheck | None:
         """Return the check of a configuration; None if its local update sums over no people."""
-        line = Line(
-            subject=config.name(),
-            of_system=True,
+        line = line_of_system(
+            config,
+            problem,
             setting="sums over people",
-            size=config.layout(problem).size,
             unit="record" if problem.people is None else "person",
             neighbours="one person of a client is replaced; the adversary sees what the others add",
             proven=0.0,
@@ -446,9 +452,9 @@ class MapCheck(Planned):
         mapping = config.composition.features.mapping(problem)
         if mapping is None:
             return None
-        line = Line(
-            subject=config.name(),
-            of_system=True,
+        line = line_of_system(
+            config,
+            problem,
             setting="features",
             size=mapping.size,
             unit="record",
@@ -462,26 +468,24 @@ class MapCheck(Planned):
     ) -> list[GameResult]:
         """Map pairs of data sets, and return one row."""
         generator, each = keys.generator("features"), trials or _MAP_TRIALS
-        counts = [self._counts(scale, each, generator) for scale in _MAP_SCALES]
-        (told, again), count = np.sum(counts, axis=0).tolist(), each * len(_MAP_SCALES)
-        lower = epsilon_lower(told, count, again, count, delta=0.0, confidence=confidence)
-        (line,) = self.lines
-        attack, wrong = _attack(told, again, count), bool(told or again)
-        row = line.compared(lower, attack, trials=count, wrong=wrong)
-        return [replace(row, confidence=confidence)]  # features may be drawn at random
-
-    def _counts(self, scale: float, count: int, generator: np.random.Generator) -> tuple[int, int]:
-        """Return how often the others' features differed for a neighbour, and for the same data."""
-        told = again = 0
+        told, again, count = 0, 0, each * len(_MAP_SCALES)
         for trial in range(count):
             one = generator.random((_EXAMPLES, *self.input_shape)).astype(np.float32)
-            other, place = one.copy(), trial % _EXAMPLES
+            other, place = one.copy(), trial % each % _EXAMPLES
             with np.errstate(all="ignore"):
-                other[place] = generator.random(one.shape[1:]) * scale
+                other[place] = generator.random(one.shape[1:]) * _MAP_SCALES[trial // each]
                 seen = [_of_others(self.mapping, data, place) for data in (one, other, one)]
             told += seen[0] != seen[1]
             again += seen[0] != seen[2]
-        return told, again
+        lower = epsilon_lower(told, count, again, count, delta=0.0, confidence=confidence)
+        attack = f"features of the other examples compared: different in {told} of {count} trials"
+        if again:
+            attack = (
+                f"the same data set mapped twice: features differed in {again} of {count} trials"
+            )
+        (line,) = self.lines
+        row = line.compared(lower, attack, trials=count, wrong=bool(told or again))
+        return [replace(row, confidence=confidence)]  # features may be drawn at random
 
 
 def _of_others(mapping: ExampleMap, examples: NDArray[np.float32], place: int) -> bytes:
@@ -490,9 +494,3 @@ def _of_others(mapping: ExampleMap, examples: NDArray[np.float32], place: int) -
     return b"".join(
         [digest.encode(), mapping.digest.encode(), np.delete(features, place, axis=0).tobytes()]
     )
-
-
-def _attack(told: int, again: int, count: int) -> str:
-    if again:
-        return f"the same data set mapped twice: features differed in {again} of {count} trials"
-    return f"features of the other examples compared: different in {told} of {count} trials"

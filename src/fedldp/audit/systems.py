@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.guarantees import Adversary, Unit
+from fedldp.accounting.guarantees import Unit
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.audit.adversary_views import AdversaryView, Transcript
@@ -86,11 +86,6 @@ class SystemGame(_OfSystem, Game):
     factor: float = 1.0
     trained: bool = False
 
-    @property
-    def adversary(self) -> Adversary:
-        """Who looks at the client."""
-        return self.lines[0].adversary
-
     @cached_property
     def attacked(self) -> AttackedClient:
         """The attacked client."""
@@ -99,7 +94,7 @@ class SystemGame(_OfSystem, Game):
     @cached_property
     def view(self) -> AdversaryView:
         """What the adversary sees of the client."""
-        return AdversaryView(self.attacked, self.adversary, self.rounds, self.asked)
+        return AdversaryView(self.attacked, self.lines[0].adversary, self.rounds, self.asked)
 
     def __getstate__(self) -> dict[str, object]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -108,7 +103,7 @@ class SystemGame(_OfSystem, Game):
     def label(self) -> str:
         """The label that separates this game's streams from other games'."""
         how = f"{self.rounds}/{self.count}/{self.asked}/{self.factor}"
-        return f"{self.digest[:16]}/{self.adversary}/{self.swap}/{how}"
+        return f"{self.digest[:16]}/{self.lines[0].adversary}/{self.swap}/{how}"
 
     @property
     def suffix(self) -> str:
@@ -118,15 +113,6 @@ class SystemGame(_OfSystem, Game):
         if self.factor != 1:
             found.append(f"with all numbers from the server multiplied by {self.factor:g}")
         return "".join(f", {each}" for each in found)
-
-    @property
-    def title(self) -> str:
-        """A description of the game, for a progress line."""
-        line = self.lines[0]
-        return (
-            f"{line.subject} ({line.setting}), {line.unit}, {line.adversary}, "
-            f"{self.swap} swapped{self.suffix}"
-        )
 
     def trials(self, asked: int | None) -> Trials:
         """Return as many trials as seem worthwhile."""
@@ -221,8 +207,6 @@ class SenderGame(_OfSystem, Game):
 
 def _together(rounds: list[Transcript]) -> Transcript:
     first = rounds[0]
-    if len(rounds) == 1:
-        return first
     names = ("lengths", "heads", "values", "along", "bits")
     joined: dict[str, Any] = {
         name: np.concatenate([getattr(each, name) for each in rounds], axis=1) for name in names

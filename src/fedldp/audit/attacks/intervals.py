@@ -106,11 +106,6 @@ def curve(
     )
 
 
-def mean_estimate(values: NDArray[np.floating], seed: int) -> Estimate:
-    """Return the mean of independent ``values``, shape (n,), with a bootstrap interval."""
-    return ratio_estimate(values, np.ones(len(values)), seed)
-
-
 def ratio_estimate(above: NDArray[np.floating], below: NDArray[np.floating], seed: int) -> Estimate:
     """Return the sum of ``above`` over the sum of ``below``, shape (n,) each; pairs independent."""
     drawn = []

@@ -18,7 +18,7 @@ from sklearn.linear_model import RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from fedldp.audit.attacks.intervals import curve, judged, mean_estimate, ratio_estimate
+from fedldp.audit.attacks.intervals import curve, judged, ratio_estimate
 from fedldp.audit.attacks.scenario import AttackScenario, Floats, client_of
 from fedldp.audit.attacks.scoring import Scoring
 from fedldp.audit.results import AttackResult
@@ -68,6 +68,7 @@ def of_reports(
     blind = np.square(truth[:clients].mean() - right)
     told_right = ((guessed > 0.5) == mostly).astype(np.float64)
     usual = bool(np.mean(truth[:clients] > 0.5) > 0.5)  # the best answer without a report
+    by_rate, one = (mostly == usual).astype(np.float64), np.ones(clients)
     attack = judged(
         scenario.config.name(),
         "property",
@@ -80,8 +81,8 @@ def of_reports(
         baseline=0.5,
         roc=roc,
         figures={
-            "accuracy": mean_estimate(told_right, scenario.seed),
-            "base rate": mean_estimate((mostly == usual).astype(np.float64), scenario.seed),
+            "accuracy": ratio_estimate(told_right, one, scenario.seed),
+            "base rate": ratio_estimate(by_rate, one, scenario.seed),
             "squared error of the share, over guessing's": ratio_estimate(
                 errors, blind, scenario.seed
             ),

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +21,7 @@ from fedldp.algorithms.composition import Algorithm
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder
-from fedldp.algorithms.settings import of_client
-from fedldp.audit.harness import CPU, RUN, loop_of, policy_of, population_of
+from fedldp.audit.harness import CPU, RUN, loop_of, policy_of, population_of, weakest
 from fedldp.audit.inputs import check_one_sum
 from fedldp.core.errors import ConfigError
 from fedldp.core.locks import scratch
@@ -93,7 +91,6 @@ class AttackScenario:
         most_examples: int,
         rounds: int,
         visits: float = 1e9,
-        data_dir: Path | None = None,
     ) -> AttackScenario:
         """Return the scenario of a configuration.
 
@@ -104,14 +101,13 @@ class AttackScenario:
             most_examples: the largest number of examples of the attacked client.
             rounds: the largest number of rounds that are examined.
             visits: see the attribute.
-            data_dir: the data folder.
 
         Raises:
             FedldpError: the data cannot be loaded, do not fit, or have fewer than 12 examples or 6
                 people.
         """
         check_one_sum(config)
-        inputs = Inputs.of(config, dataset, data_dir)
+        inputs = Inputs.of(config, dataset, None)
         if config.target is not None:
             config = plan(config, inputs.problem).config
         elif inputs.problem.num_clients is not None:
@@ -377,14 +373,6 @@ def published(
 
 def _ledger(config: RunConfig) -> MemoryLedger:
     return MemoryLedger(config.budgets)
-
-
-def weakest(config: RunConfig) -> int:
-    """Return the client with the largest budget if budgets differ, or else the first client."""
-    if "epsilon" not in config.per_client or getattr(config, "epsilon", None) is None:
-        return 0
-    budgets = [of_client(config.epsilon, client) for client in range(config.num_clients)]  # type: ignore[attr-defined]
-    return int(np.argmax(budgets))
 
 
 def _is_plain(encoder: object) -> bool:
