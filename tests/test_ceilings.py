@@ -8,6 +8,8 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 import fedldp
 
 ROOT = Path(__file__).parents[1]
@@ -42,6 +44,7 @@ def sizes() -> dict[str, int]:
     return dict(found)
 
 
+@pytest.mark.slow
 def test_no_room_outgrows_its_ceiling() -> None:
     raised = {room: each["lines"] for room, each in GIVEN["raised"].items()}
     ceilings = {**GIVEN["lines"], **raised}

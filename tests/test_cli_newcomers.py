@@ -180,6 +180,7 @@ def test_data_files_are_never_replaced(fedldp_command: Any, tmp_path: Path) -> N
     check_replaceable(older, b"row,class")
 
 
+@pytest.mark.slow
 def test_days_of_work_are_not_started_by_mistake(
     fedldp_command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -476,6 +476,7 @@ def test_calibration_is_a_picture_with_intervals_and_answers_are_printed(tmp_pat
     assert "These are measured on the people the model was trained on" in shown.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [("no", "yes"), ("home", "ward_$2", "transfer")])
 def test_classes_with_names_are_shown_by_them(names: tuple[str, ...], tmp_path: Path) -> None:
     """By a run, ``evaluate``, the card and the page; the keys of metrics keep the numbers."""

@@ -17,6 +17,7 @@ def test_the_file_is_what_the_study_has_now():
     assert len(made().encode()) < 50_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", cells()[::7], ids=lambda cell: f"{cell.where}, {cell.epsilon:g}")
 def test_the_settings_of_a_cell_meet_its_epsilon(cell):
     target = {"unit": "client-run", "adversary": cell.adversary, "epsilon": cell.epsilon,

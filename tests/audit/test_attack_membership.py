@@ -43,6 +43,7 @@ def overfitted() -> tuple[AttackScenario, Played, Played]:
     return scenario, play(scenario, 24), play(scenario, 24, 24)
 
 
+@pytest.mark.slow
 def test_membership_in_an_overfitted_client_is_found(
     overfitted: tuple[AttackScenario, Played, Played],
 ) -> None:

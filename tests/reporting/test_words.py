@@ -222,6 +222,7 @@ def sentences(tree: ast.Module) -> Iterator[tuple[str, str]]:
         yield from of(node, "")
 
 
+@pytest.mark.slow
 def test_no_other_room_builds_a_sentence_about_a_guarantee() -> None:
     found = []
     for path in sorted(SRC.rglob("*.py")):

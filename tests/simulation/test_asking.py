@@ -426,7 +426,11 @@ def test_several_tables_share_a_persons_norm() -> None:
         ('by_columns=["sex"]', "nothing is evaluated"),
         ('ask=["crea"]', "'crea' is listed there and in ignore_columns"),
         ('ask=["site"]', "'site' is listed there and in client_column"),
-        (f"edges={{age={[*range(1 << 20)]}}}", "cells do not fit into a sum"),
+        pytest.param(
+            f"edges={{age={[*range(1 << 20)]}}}",
+            "cells do not fit into a sum",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_questions_refuse_what_cannot_be_asked(

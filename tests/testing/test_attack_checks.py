@@ -90,6 +90,7 @@ PLANTED: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_mistake_is_found_by_its_check(name: str) -> None:
     attack, check = PLANTED[name]

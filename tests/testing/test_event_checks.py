@@ -105,6 +105,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(ACCOUNTANTS, kind, row)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PLANTED)
 def test_a_planted_mistake_is_found_by_its_check(kind: Any) -> None:
     found = outcome(BY_NAME[PLANTED[kind]], stated_in(kind))
@@ -117,6 +118,7 @@ def test_every_check_has_a_planted_mistake() -> None:
     assert set(PLANTED.values()) == set(BY_NAME)
 
 
+@pytest.mark.slow
 def test_an_honest_event_keeps_the_contract() -> None:
     assert {each.verdict for each in check_event(Right, thorough=True)} == {"ok"}
 

@@ -18,7 +18,10 @@ from fedldp.testing.toys import TOY
 BY_NAME = {check.name: check for check in CHECKS}
 
 
-@pytest.mark.parametrize("system", PLANTED)
+@pytest.mark.parametrize(
+    "system",
+    [pytest.param(each, marks=[pytest.mark.slow] * (by == "law")) for each, by in PLANTED.items()],
+)
 def test_a_planted_mistake_is_found_by_its_check(system: Any) -> None:
     found = outcome(BY_NAME[PLANTED[system]], [System(system(**SMALL))])
     assert found.verdict == "fails"
