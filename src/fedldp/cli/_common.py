@@ -164,29 +164,14 @@ def shown_progress(
 
     In a terminal, a bar shows how many runs are done. What a user's own code prints goes to stderr.
     """
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from fedldp.reporting.progress import bar
 
-    bar = Progress(
-        TextColumn("run"),
-        MofNCompleteColumn(),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=stderr,
-        disable=not stderr.is_terminal,
-    )
-    task = bar.add_task("runs", total=None)
-    with bar, redirect_stdout(sys.stderr):
+    shown = bar("run", stderr)
+    task = shown.add_task("", total=None)
+    with shown, redirect_stdout(sys.stderr):
         yield (
             lambda line: stderr.print(line, highlight=False, soft_wrap=True, markup=False),
-            lambda done, total: bar.update(task, completed=done, total=total),
+            lambda done, total: shown.update(task, completed=done, total=total),
         )
 
 

@@ -2,42 +2,50 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from fedldp.protocol.server_loop import Round
 
-_LATEST = 10
-"""The number of latest rounds from which the remaining time is estimated."""
+
+def bar(what: str, console: Console, *, transient: bool = False) -> Progress:
+    """Return a bar that counts rounds or runs, with the time left; only a terminal shows it."""
+    return Progress(
+        TextColumn(what),
+        MofNCompleteColumn(),
+        BarColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=transient,
+        disable=not console.is_terminal,
+    )
 
 
 class RunProgress:
     """Shows each round; use it as a context manager.
 
     Args:
-        rounds: the number of remaining rounds.
+        rounds: the number of rounds.
         console: the console to write to; stderr.
         table: whether a table of the rounds follows there, so that the bar is removed at the end.
     """
 
     def __init__(self, rounds: int, console: Console, table: bool = False) -> None:
         self._rounds = rounds
-        self._seen = 0
-        self._seconds: deque[float] = deque(maxlen=_LATEST)
         self._console = console
-        self._bar = Progress(
-            TextColumn("round {task.completed}/{task.total}"),
-            BarColumn(),
-            TextColumn("{task.fields[accuracy]}"),
-            TextColumn("{task.fields[left]}"),
-            console=console,
-            transient=table,
-            disable=not console.is_terminal,
-        )
-        self._task = self._bar.add_task("rounds", total=rounds, accuracy="", left="")
+        self._bar = bar("round", console, transient=table)
+        self._task = self._bar.add_task("", total=rounds)
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -48,36 +56,15 @@ class RunProgress:
 
     def show(self, record: Round) -> None:
         """Show a complete round."""
-        self._seen += 1
-        if self._seen > 1:
-            self._seconds.append(record.seconds)
-        self._bar.update(
-            self._task,
-            completed=record.round,
-            accuracy=_tested(record, loss=False),
-            left=self._left(record),
-        )
+        told = _tested(record, loss=False)
+        self._bar.update(self._task, completed=record.round, description=told)
         if self._console.is_terminal:
             return
         before = record.waited or 0.0
         waited = f" after waiting for {duration(before)}" if before >= 1 else ""
         self._console.print(
-            f"{in_words(record, self._rounds)}{waited}  {self._left(record)}",
-            highlight=False,
-            soft_wrap=True,
+            f"{in_words(record, self._rounds)}{waited}", highlight=False, soft_wrap=True
         )
-
-    def _left(self, record: Round) -> str:
-        """Return the estimated remaining time, from the latest rounds but not the first one shown.
-
-        The first round includes one-off work: starting processes, reading data, allocating memory.
-        """
-        if record.round == self._rounds:
-            return "done"
-        if not self._seconds:
-            return "estimating the time left"
-        each = sum(self._seconds) / len(self._seconds)
-        return f"about {duration((self._rounds - record.round) * each)} left"
 
 
 def duration(seconds: float) -> str:
