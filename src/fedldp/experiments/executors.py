@@ -21,10 +21,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from fedldp.core.errors import ConfigError
 from fedldp.experiments.making import Maker
 from fedldp.experiments.runs import Ended, PlannedRun, Row, RunExecutor, WorkerLost
-from fedldp.simulation.plan import cores
+from fedldp.simulation.plan import check_workers, cores
 
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
@@ -55,8 +54,7 @@ def executor_of(
         with Processes(maker, min(workers or cores(), cores()), left) as processes:
             yield processes
         return
-    if maker.device == "cuda":
-        raise ConfigError(f"device = cuda: cluster = {cluster} trains on CPUs; use auto or cpu")
+    check_workers(None, cluster, maker.device)
     from fedldp.experiments.cluster import ClusterExecutor  # imports torch
 
     with ClusterExecutor(cluster, maker) as nodes:

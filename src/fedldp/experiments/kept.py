@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from fedldp.algorithms.config import RunConfig
-from fedldp.core.errors import ConfigError, FedldpError, RunError, one_line
+from fedldp.core.errors import FedldpError, RunError, one_line
 from fedldp.core.locks import OwnedFolder, scratch
 from fedldp.core.registry import import_extra
 from fedldp.data import Dataset
@@ -36,6 +36,7 @@ from fedldp.experiments.store import (
 )
 from fedldp.reporting.record import environment
 from fedldp.simulation.given import path_of
+from fedldp.simulation.plan import check_workers
 
 View = TypeVar("View", covariant=True)
 """What an experiment makes of its rows."""
@@ -71,16 +72,9 @@ class Means:
 
     def __post_init__(self) -> None:
         """Check who makes the runs."""
-        if self.workers is not None and self.workers < 1:
-            raise ConfigError(f"workers = {self.workers}: give 1 or more")
-        if self.cluster is None:
-            return
-        if self.workers is not None:
-            raise ConfigError(
-                f"workers = {self.workers}: the nodes of cluster = {self.cluster} set the number "
-                "of workers; leave workers out"
-            )
-        import_extra("ray", extra="ray")
+        check_workers(self.workers, self.cluster)
+        if self.cluster is not None:
+            import_extra("ray", extra="ray")
 
     def shared(self, load: Callable[[Path | None], Dataset], given: Dataset | None) -> Shared:
         """Return data for all runs; those that were given, or go to a cluster, are sent.

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fedldp.accounting.releases import ReleaseHistory
@@ -37,7 +36,7 @@ from fedldp.simulation.executors import Executor, Pool, Serial
 from fedldp.simulation.in_process import InProcess
 from fedldp.simulation.inputs import Inputs, choose_device
 from fedldp.simulation.participation import participants
-from fedldp.simulation.plan import Plan, Spending, plan, stated_so_far
+from fedldp.simulation.plan import Plan, Spending, check_workers, plan, stated_so_far
 from fedldp.simulation.population import Population
 from fedldp.simulation.ray_executor import RayExecutor
 from fedldp.simulation.recorded import Saved, write_report
@@ -102,7 +101,8 @@ def simulate(
         raise ConfigError(f"evaluate_every = {evaluate_every}: give 1 or more")
     if signal and (workers > 1 or cluster is not None) and not alone_if_small:
         raise ConfigError("signal: it is measured in this process; give workers = 1, no cluster")
-    chosen = _device(device, workers, cluster)
+    check_workers(None if cluster is not None and workers == 1 else workers, cluster, device)
+    chosen = choose_device("cpu" if cluster is not None and device == "auto" else device)
     if workers > 1 or cluster is not None:
         check_travels(
             config.model, f"workers = {workers}" if cluster is None else f"cluster = {cluster}"
@@ -297,22 +297,6 @@ def _what_holds(planned: Plan, releases: ReleaseHistory, rounds: list[Round]) ->
     if releases == planned.releases:
         return planned.privacy
     return stated_so_far(planned.scheduled, planned.problem, releases, rounds, planned.delta)
-
-
-def _device(name: str, workers: int, cluster: str | None) -> torch.device:
-    """Return the device that models are trained on; refuse contradictory settings."""
-    if workers < 1:
-        raise ConfigError(f"workers = {workers}: give 1 or more")
-    if cluster is None:
-        return choose_device(name)
-    if workers != 1:
-        raise ConfigError(
-            f"workers = {workers}: the nodes of cluster = {cluster} set the number of workers; "
-            "leave workers out"
-        )
-    if name == "cuda":
-        raise ConfigError(f"device = cuda: cluster = {cluster} trains on CPUs; use auto or cpu")
-    return choose_device("cpu" if name == "auto" else name)
 
 
 def _executor(

@@ -115,6 +115,28 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def check_workers(workers: int | None, cluster: str | None, device: str = "cpu") -> None:
+    """Refuse contradictory settings of who does the work.
+
+    Args:
+        workers: the number of processes; None if it is not given.
+        cluster: the address of a Ray cluster, if one is given.
+        device: the device that trains.
+
+    Raises:
+        ConfigError: there are no workers, or the cluster has its own, or cannot use the device.
+    """
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers = {workers}: give 1 or more")
+    if cluster is not None and workers is not None:
+        raise ConfigError(
+            f"workers = {workers}: the nodes of cluster = {cluster} set the number of workers; "
+            "leave workers out"
+        )
+    if cluster is not None and device == "cuda":
+        raise ConfigError(f"device = cuda: cluster = {cluster} trains on CPUs; use auto or cpu")
+
+
 def early_plan(config: RunConfig, data_dir: Path | None) -> Plan | None:
     """Return the plan of a run before any slow step, so that the user sees something immediately.
 
