@@ -226,10 +226,10 @@ WRITERS: dict[str, tuple[tuple[type[Fact], ...], Writer]] = {
 WITHOUT_FACTS = {
     "reporting/record.py:Schema.to_document", "simulation/result.py:config_document",
     "reporting/text.py:print_table", "reporting/text.py:print_signal",
-    "reporting/words.py:shown", "simulation/result.py:Result.to_frame",
+    "reporting/words.py:shown",
     "simulation/result.py:Result.plot", "simulation/settings.py:to_toml",
     "experiments/sweeping/grid.py:shown",
-    "experiments/sweeping/results.py:Sweep.to_frame", "experiments/sweeping/results.py:Sweep.write",
+    "experiments/sweeping/results.py:Sweep.write",
     "experiments/sweeping/results.py:Sweep.shown", "experiments/advising/advice.py:shown",
     "experiments/advising/advice.py:Advice.write",
     "experiments/advising/plan.py:AdviceRequest.document",

@@ -25,7 +25,6 @@ def sweep(
     device: str | None = None,
     guarantee: str | None = None,
     metric: str | None = None,
-    csv: Path | None = None,
     how: options.Runs,
 ) -> None:
     """Run every combination of settings, recipes and seeds; write a table and a chart.
@@ -46,15 +45,12 @@ def sweep(
         metric: the score that is shown first and plotted: accuracy, loss, auc, average_precision,
             balanced_accuracy, brier, f1_macro, client_accuracy or worst_tenth_accuracy; r2 or loss
             for numbers [default: the one that fits the labels]
-        csv (FILE): also write the runs into this CSV file
         resume (FOLDER): continue the sweep in this folder; other options extend it
     """
     from rich.console import Console
 
     from fedldp.experiments.kept import carried_out
-    from fedldp.experiments.sweeping.results import CSV_BEGINS
     from fedldp.experiments.sweeping.sweeps import SweepExperiment, View, sweep_in
-    from fedldp.reporting.record import check_replaceable, replace_file
 
     verify(how, sweep_in)
     shown = View.of(guarantee, metric)
@@ -63,16 +59,12 @@ def sweep(
             f"resume = {how.resume}: the sweep continues in this folder; leave out --out"
         )
     design = _design(recipes or [], grid or [], seeds, set_ or [], rounds, device, how.resume)
-    if csv is not None:
-        check_replaceable(csv, CSV_BEGINS)
     stderr = Console(stderr=True)
     if seeds is not None and seeds.strip().isdecimal() and int(seeds) > 1:
         stderr.print(f"seeds      one seed, {seeds}; for {seeds} seeds write 0-{int(seeds) - 1}")
     name = f"sweep-{Path(next(iter(design.bases))).stem}"
     with many_runs("sweep", name, how) as means:
         result = carried_out(SweepExperiment(design, None, how.data_dir, shown), means)
-    if csv is not None:
-        replace_file(csv, result.to_csv().encode())
     if how.as_json:
         print_json(result.summary())
     else:

@@ -195,15 +195,6 @@ class Result:
         """Return the rounds as dictionaries, for any library that reads tables."""
         return _table(self.rounds)
 
-    def to_frame(self) -> Any:
-        """Return the rounds as a pandas DataFrame, indexed by round number.
-
-        Raises:
-            ConfigError: pandas is not installed; ``rounds_table`` does not need it.
-        """
-        pandas = import_extra("pandas")
-        return pandas.DataFrame(self.rounds_table()).set_index("round")
-
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw accuracy and loss by round; a notebook shows the returned figure.
 

@@ -21,7 +21,6 @@ from fedldp.core.kinds import (
     NOT_PROVEN_HERE,
     ONLY_IDEALISED,
 )
-from fedldp.core.registry import import_extra
 from fedldp.experiments.runs import Row
 from fedldp.experiments.sweeping.grid import in_words
 from fedldp.experiments.table import NAMES, Group, RunTable, plain
@@ -40,9 +39,6 @@ _CLIENTS = ("client-round", "client-run")
 
 _BUDGETS = ("epsilon", "target.epsilon")
 """Settings that vary along a line; every combination of the other settings gets its own line."""
-
-CSV_BEGINS = b"recipe,"
-"""The beginning of every table of runs, which identifies a file as such a table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,14 +301,6 @@ class Sweep(RunTable[Combination]):
             }
             found.append(settings | results)
         return found
-
-    def to_frame(self) -> Any:
-        """Return the runs as a pandas DataFrame.
-
-        Raises:
-            ConfigError: pandas is not installed; ``to_records`` does not need it.
-        """
-        return import_extra("pandas").DataFrame(self.to_records())
 
     def points(self) -> Iterator[tuple[Group, str, float | None]]:
         """Yield what the chart shows; a level if nothing is proven, or nothing is sent."""
