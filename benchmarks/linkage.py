@@ -31,8 +31,7 @@ CHUNKS = (1, 10, 65, 325, 650)
 CONTENTS = ((1.0, 100, 500), (4.0, 100, 500), (8.0, 100, 500), (8.0, 10_000, 40))
 """Epsilon, clients, trials."""
 EFFORT = replace(
-    QUICK, timing_trials=5_000, content_trials=1_000, content_clients=100, sum_clients=20,
-    sum_repeats=10,
+    QUICK, timing_trials=5_000, content_trials=1_000, content_clients=100
 )  # fmt: skip
 
 Row = dict[str, Any]
@@ -51,7 +50,7 @@ def parts() -> Iterator[Found]:
     config = configuration(1.0, 100)
     delays = config.composition.channel.delays
     assert delays is not None
-    yield {"part": "audit"}, lambda: linkage(config, effort=EFFORT).rows
+    yield {"part": "audit"}, lambda: linkage(config, effort=EFFORT)
     for clients, trials in TRIALS.items():
         for clocks in CLOCKS:
             for delay in DELAYS:

@@ -22,8 +22,7 @@ from fedldp.papers.ldp_fl import attacks as ldp_fl
 TINY = replace(
     QUICK, attack_examples=6, attack_rounds=1, attack_visits=1e5, member_clients=5, member_runs=2,
     member_rounds=1, member_candidates=30, image_count=3, image_known=12, image_public=40,
-    property_clients=8, timing_trials=20, content_trials=2, content_clients=4, sum_clients=3,
-    sum_repeats=1,
+    property_clients=8, timing_trials=20, content_trials=2, content_clients=4,
 )  # fmt: skip
 
 
@@ -35,7 +34,7 @@ def check(found: list[AttackResult]) -> None:
     assert {each.kind for each in found} >= {"membership", "property"}
     for each in found:
         told = json.loads(json.dumps(each.as_json(), allow_nan=False))
-        assert told["channel" if each.kind == "linkage" else "kind"]
+        assert told["span" if each.kind == "linkage" else "kind"]
         if each.measured is None:
             assert each.note
             continue
@@ -44,7 +43,7 @@ def check(found: list[AttackResult]) -> None:
             assert each.roc is not None
             assert each.roc.auc == each.measured
         elif each.kind == "linkage":
-            assert each.setting.startswith(("shuffler: ", "secure sum: "))
+            assert each.setting.startswith(("messages ", "the slowest client's messages "))
         else:
             assert each.pictures
 

@@ -28,7 +28,7 @@ ATTACK = (
 KEYS: dict[Kind, tuple[Measure, str]] = {
     "linkage": (
         "links",
-        "channel span evidence attack clocks target clients delay_seconds chunk guessing hits "
+        "span evidence attack clocks target clients delay_seconds chunk guessing hits "
         "trials low high confidence verdict advantage",
     ),
     "poisoning": ("accuracy", "system attack share liars clients seed accuracy lost stopped"),
@@ -39,7 +39,7 @@ KEYS: dict[Kind, tuple[Measure, str]] = {
 }
 OWN: dict[Kind, dict[str, Any]] = {
     "linkage": {
-        "channel": "shuffler", "span": "within", "evidence": "time", "clocks": "", "target": "any",
+        "span": "within", "evidence": "time", "clocks": "", "target": "any",
         "clients": 4, "delay_seconds": 1.0, "chunk": 1, "hits": 3,
     },
     "poisoning": {"share": 0.1, "liars": 1, "clients": 4, "seed": 0, "lost": 0.5, "rounds": 2},

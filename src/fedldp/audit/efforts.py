@@ -39,8 +39,6 @@ class Effort:
         content_trials: trials per game on the bits of messages; each trial randomises all reports
             again.
         content_clients: the largest number of clients in such a game.
-        sum_clients: the number of clients in a secure sum.
-        sum_repeats: how often the two rounds of a secure sum are played.
         lying_shares: shares of clients that lie.
         lying_attacks: the attacks that these clients make.
         lying_seeds: the number of seeds per configuration.
@@ -78,8 +76,6 @@ class Effort:
     timing_trials: int = 2_000
     content_trials: int = 300
     content_clients: int = 100
-    sum_clients: int = 8
-    sum_repeats: int = 2
     lying_shares: tuple[float, ...] = (0.05, 0.2)
     lying_attacks: tuple[Lie, ...] = ("report", "labels")
     lying_seeds: int = 1
@@ -118,8 +114,6 @@ FULL = Effort(
     timing_trials=20_000,
     content_trials=2_000,
     content_clients=1_000,
-    sum_clients=20,
-    sum_repeats=20,
     lying_shares=(0.01, 0.05, 0.1, 0.2),
     lying_attacks=("report", "random", "update", "labels"),
     lying_seeds=3,

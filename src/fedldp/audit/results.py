@@ -46,7 +46,7 @@ _KEYS_OF_SYSTEMS = (
 )
 _ATTACK = "kind name=attack against setting measure result=measured baseline succeeds"
 _KEYS: Mapping[Kind, str] = {
-    "linkage": "channel span evidence attack clocks target clients delay_seconds chunk "
+    "linkage": "span evidence attack clocks target clients delay_seconds chunk "
     "guessing=baseline hits trials low=measured.low high=measured.high confidence verdict "
     "advantage",
     "poisoning": "system=subject attack share liars clients seed accuracy=measured.value lost "

@@ -11,7 +11,6 @@ from fedldp.algorithms.settings import Delays
 from fedldp.audit.observations import AuditKeys
 from fedldp.audit.results import AttackResult, Estimate
 from fedldp.core.randomness import SERVER, Stream
-from fedldp.mechanisms.summing import counts_of_bits
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.papers.ldp_fl.attacks import (
     CLOCKS,
@@ -21,11 +20,8 @@ from fedldp.papers.ldp_fl.attacks import (
     by_rank,
     content_hits,
     draw_windows,
-    masked_hits,
-    masked_vectors,
     timing,
 )
-from fedldp.secure_sum.messages import SecureSum
 from fedldp.simulation.shuffler import agree_delay, draw_schedule
 
 DELAYS = Delays(chunk=1, prediction_error=0.0)
@@ -118,20 +114,3 @@ def test_whole_reports_link_from_round_to_round_by_content() -> None:
 def test_reports_without_a_clients_own_part_do_not_link() -> None:
     hits = content_hits(inside(0.0), TwoPoint(8.0), [1, SIZE], trials=120, keys=AuditKeys(0))
     assert max(hits.values()) <= 14  # 3 are expected: this fails with probability below 1e-5
-
-
-def test_masked_vectors_do_not_link() -> None:
-    hits, trials = masked_hits(
-        inside(1.0), TwoPoint(8.0), [1, 3], clients=5, sums=3, keys=AuditKeys(0)
-    )
-    for game, count in trials.items():
-        expected, deviation = count / 5, np.sqrt(count * 0.2 * 0.8)
-        assert abs(hits[game] - expected) < 4.5 * deviation
-
-
-def test_masked_vectors_are_those_that_the_protocol_sums() -> None:
-    bits = np.random.default_rng(0).integers(0, 2, (5, SIZE))
-    setup = SecureSum.of(counts_of_bits(SIZE, 5), 5, None)
-    seen = masked_vectors(setup, 1, bits, AuditKeys(0).draws(5, simulated=False).streams(0, 5))
-    assert (seen.sum(0) % (1 << setup.bits) == bits.sum(0)).all()
-    assert not (seen == bits).all(1).any()

@@ -42,18 +42,12 @@ y_1, the expected deviation at the other position is
     X_2^T (X_1 X_1^T + s K^2 I)^-1 X_1 y_1,
 
 and the scores are the products of this vector with the y_2 of all n messages.
-
-Against a secure sum, the same attack gets masked vectors instead of bits. The attack does not get
-the senders' names, which accompany these vectors in a real sum. The server has removed all the
-masks that it can. What remains of n - 1 clients is uniform and independent of everything that
-clients hold, the last vector only makes the total right, and the total contains no single messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -69,18 +63,13 @@ from fedldp.audit.bounds import probability_at_least, probability_at_most
 from fedldp.audit.efforts import QUICK, Effort
 from fedldp.audit.harness import population_of
 from fedldp.audit.observations import AuditKeys
-from fedldp.audit.results import AttackResult, Audit, Estimate
+from fedldp.audit.results import AttackResult, Estimate
 from fedldp.core.errors import ConfigError
 from fedldp.core.locks import scratch
-from fedldp.core.randomness import Stream
 from fedldp.mechanisms import BitMechanism
-from fedldp.mechanisms.summing import counts_of_bits
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import Update
 from fedldp.protocol.wire import Broadcast, Sensitive
-from fedldp.secure_sum.client import SecureSumClient
-from fedldp.secure_sum.messages import SecureSum, SumKind, self_mask, unpack
-from fedldp.secure_sum.server import SecureSumServer
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.population import Population
 from fedldp.simulation.shuffler import agree_delay, draw_schedule
@@ -244,58 +233,6 @@ def pick(scores: Floats, generator: np.random.Generator) -> int:
     return int(generator.choice(np.flatnonzero(scores == scores.max())))
 
 
-def timing_hits(
-    delays: Delays,
-    clients: int,
-    clocks: Clocks,
-    *,
-    span: Span,
-    target: TargetClient,
-    trials: int,
-    generator: np.random.Generator,
-) -> dict[TimingAttack, int]:
-    """Play the game, and return how often each attack was right.
-
-    Every trial has its own clients, clocks and rounds, so trials are independent.
-
-    Args:
-        delays: the time model.
-        clients: n.
-        clocks: how real clocks differ from the time model.
-        span: whether the other position is in the same round or in the next.
-        target: any client, or the one whose window opens last.
-        trials: how often the game is played.
-        generator: the source of all randomness.
-    """
-    known = Habits.draw(delays, clocks, _LAW, generator)
-    law = [draw_windows(delays, clocks, known, generator) for _ in range(2)]
-    hits: dict[TimingAttack, int] = dict.fromkeys(clocks.attacks, 0)
-    for _ in range(trials):
-        habits = Habits.draw(delays, clocks, clients, generator)
-        first = draw_windows(delays, clocks, habits, generator)
-        second = first if span == "within" else draw_windows(delays, clocks, habits, generator)
-        whose = int(generator.integers(clients))
-        if target == "slowest":
-            whose = pick(first.opens, generator)
-        shown = draw_arrivals(first, clocks, habits, generator)
-        others = draw_arrivals(second, clocks, habits, generator)
-        own = float(shown[whose])
-        for attack in clocks.attacks:
-            match attack:
-                case "ranks":
-                    scores = by_rank(whose, shown, others)
-                case "law":
-                    one = Windows(law[0].opens, first.delay)
-                    two = one if span == "within" else law[1]
-                    scores = likelihoods(own, others, one, Windows(two.opens, second.delay))
-                case "windows":
-                    scores = likelihoods(own, others, first, second)
-                case "ticks":
-                    scores = by_tick(own, others, clocks.tick_seconds)
-            hits[attack] += pick(scores, generator) == whose
-    return hits
-
-
 ROUNDS = 2
 SHADOWS = 200
 
@@ -397,32 +334,6 @@ Place = tuple[int, slice]
 """The round and the coordinates of a message."""
 
 
-def _is_right(
-    shadows: NDArray[np.float32],
-    scale: float,
-    seen: Sequence[Floats],
-    whose: int,
-    places: tuple[Place, Place],
-    generator: np.random.Generator,
-) -> bool:
-    """Return whether the message that fits best at the second place is from the right client.
-
-    Args:
-        shadows: see ``TrainedValues``.
-        scale: K.
-        seen: the messages of each round, minus their mean, shape (n, d).
-        whose: whose message at the first place is shown.
-        places: the two positions.
-        generator: chooses among ties.
-    """
-    (one, own), (two, others) = places
-    first, second = (shadows[round][:, part].astype(np.float64) for round, part in places)
-    noise = len(first) * scale**2 * np.eye(len(first))
-    shown = first @ seen[one][whose, own]
-    scores = seen[two][:, others] @ (second.T @ np.linalg.solve(first @ first.T + noise, shown))
-    return pick(scores, generator) == whose
-
-
 def content_hits(
     trained: TrainedValues,
     mechanism: BitMechanism,
@@ -444,151 +355,46 @@ def content_hits(
     """
     _, clients, size = trained.clients.shape
     generator = keys.generator("content")
-    hits = dict.fromkeys(_games(chunks, size), 0)
+    hits: dict[tuple[Span, int], int] = {
+        (span, chunk): 0
+        for chunk in chunks
+        for span in _IN_WORDS
+        if span == "across" or chunk < size  # a whole report is the only message of its round
+    }
     draws = [keys.draws(clients * trials, "content", at, simulated=False) for at in range(ROUNDS)]
     for trial in range(trials):
-        seen = [
-            _centred(
-                mechanism.encode_many(values, draw.streams(trial * clients, (trial + 1) * clients)),
-                size,
-                mechanism.scale,
-            )
-            for values, draw in zip(trained.clients, draws, strict=True)
-        ]
+        seen = []
+        for values, draw in zip(trained.clients, draws, strict=True):
+            streams = draw.streams(trial * clients, (trial + 1) * clients)
+            bits = np.unpackbits(mechanism.encode_many(values, streams), axis=1, count=size)
+            found = mechanism.scale * (2 * bits.astype(np.float64) - 1)
+            seen.append(found - found.mean(0))
         for span, chunk in hits:
             whose = int(generator.integers(clients))
-            places = _places(span, chunk, size, generator)
-            hits[span, chunk] += _is_right(
-                trained.shadows, mechanism.scale, seen, whose, places, generator
-            )
+            (one, own), (two, others) = _places(span, chunk, size, generator)
+            first = trained.shadows[one][:, own].astype(np.float64)
+            second = trained.shadows[two][:, others].astype(np.float64)
+            noise = len(first) * mechanism.scale**2 * np.eye(len(first))
+            shown = np.linalg.solve(first @ first.T + noise, first @ seen[one][whose, own])
+            scores = seen[two][:, others] @ (second.T @ shown)
+            hits[span, chunk] += pick(scores, generator) == whose
     return hits
-
-
-def _games(chunks: Sequence[int], size: int) -> Iterator[tuple[Span, int]]:
-    """Yield the possible games; within a round only if a report has several messages."""
-    for chunk in chunks:
-        if chunk < size:
-            yield "within", chunk
-        yield "across", chunk
-
-
-def _centred(payloads: NDArray[np.uint8], size: int, scale: float) -> Floats:
-    found = scale * (2 * np.unpackbits(payloads, axis=1, count=size).astype(np.float64) - 1)
-    return np.asarray(found - found.mean(0), np.float64)
 
 
 def _places(
     span: Span, chunk: int, size: int, generator: np.random.Generator
 ) -> tuple[Place, Place]:
     """Draw the round and the coordinates of both messages."""
-    messages = -(-size // chunk)
+    first, second = 0, 1
     if span == "across":
-        part = _slice(int(generator.integers(messages)), chunk)
-        return (0, part), (1, part)
-    one, two = generator.choice(messages, 2, replace=False).tolist()
-    return (0, _slice(one, chunk)), (0, _slice(two, chunk))
-
-
-def _slice(message: int, chunk: int) -> slice:
-    return slice(message * chunk, (message + 1) * chunk)
-
-
-def masked_hits(
-    trained: TrainedValues,
-    mechanism: BitMechanism,
-    chunks: Sequence[int],
-    *,
-    clients: int,
-    sums: int,
-    keys: AuditKeys,
-) -> tuple[dict[tuple[Span, int], int], dict[tuple[Span, int], int]]:
-    """Play the game with the masked vectors of secure sums; return the hits and trials.
-
-    Masks of different coordinates are independent, so pairs of messages that share no coordinate
-    are independent trials.
-
-    Args:
-        trained: the clients' values, and the adversary's shadows.
-        mechanism: the randomiser.
-        chunks: numbers of coordinates that count as one message.
-        clients: the number of clients that take part: the first ones of the run; all of them are in
-            every sum.
-        sums: how often the two rounds are summed.
-        keys: the source of all randomness.
-    """
-    size = trained.clients.shape[2]
-    setup = SecureSum.of(counts_of_bits(size, clients), clients, None)
-    generator = keys.generator("masked")
-    hits = dict.fromkeys(_games(chunks, size), 0)
-    trials = dict(hits)
-    for at in range(sums):
-        seen = []
-        for round in range(ROUNDS):
-            fresh = partial(_streams, keys, clients, at, round)
-            payloads = mechanism.encode_many(trained.clients[round, :clients], fresh("bits"))
-            bits = np.unpackbits(payloads, axis=1, count=size)
-            words = masked_vectors(setup, round + 1, bits, fresh("masks"))
-            found = mechanism.scale * (2.0 * words / ((1 << setup.bits) - 1) - 1)
-            seen.append(found - found.mean(0))
-        for span, chunk in hits:
-            for places in _apart(span, chunk, size):
-                whose = int(generator.integers(clients))
-                hits[span, chunk] += _is_right(
-                    trained.shadows, mechanism.scale, seen, whose, places, generator
-                )
-                trials[span, chunk] += 1
-    return hits, trials
-
-
-def _streams(keys: AuditKeys, clients: int, at: int, round: int, purpose: str) -> list[Stream]:
-    return keys.draws(clients, "sum", at, round, purpose, simulated=False).streams(0, clients)
-
-
-def _apart(span: Span, chunk: int, size: int) -> Iterator[tuple[Place, Place]]:
-    """Yield pairs of messages such that no two pairs share a coordinate of a round."""
-    messages = size // chunk
-    if span == "across":
-        for message in range(messages):
-            yield (0, _slice(message, chunk)), (1, _slice(message, chunk))
+        message = other = int(generator.integers(-(-size // chunk)))
     else:
-        for message in range(0, messages - 1, 2):
-            yield (0, _slice(message, chunk)), (0, _slice(message + 1, chunk))
-
-
-def masked_vectors(
-    setup: SecureSum, round: int, numbers: NDArray[np.integer], streams: Sequence[Stream]
-) -> NDArray[np.int64]:
-    """Return all that the server of a secure sum learns about each client's vector, shape (n, d).
-
-    Clients and server follow the protocol, and every client stays until the end. So the server
-    learns all masks that clients draw for themselves, and removes them. The masks that clients
-    share with each other remain, and hide each vector.
-
-    Args:
-        setup: the parameters.
-        round: the round of the sum.
-        numbers: the clients' vectors, shape (n, d).
-        streams: the randomness of their secrets.
-    """
-    server = SecureSumServer(setup, round)
-    clients = [SecureSumClient(setup, round, index, stream) for index, stream in enumerate(streams)]
-
-    def answers(make: Callable[[int], bytes]) -> list[tuple[int | None, bytes]]:
-        return [(client.index, make(client.index)) for client in clients]
-
-    keys = server.collect_keys(answers(lambda i: clients[i].advertise()))
-    shares = server.collect_shares(answers(lambda i: clients[i].share_keys(keys)))
-    sent = answers(lambda i: clients[i].masked_input(keys, shares[i], lambda: numbers[i]))
-    there = server.collect_masked(sent)
-    total = server.unmask(answers(lambda i: clients[i].unmask(keys, shares[i], there)))
-    width, context = setup.size * setup.dtype.itemsize, setup.context(b"", keys)
-    seen = []
-    for client, (_, message) in zip(clients, sent, strict=True):
-        record = unpack(SumKind.CLIENT_SUM, round, message, width)[client.index]
-        own = self_mask(setup, client._self_seed, context, client.index)
-        seen.append(setup.reduced(np.frombuffer(record, setup.dtype) - own))
-    assert (setup.reduced(np.sum(seen, axis=0, dtype=setup.dtype)) == total).all()
-    return np.array(seen, np.int64)
+        second = 0
+        message, other = generator.choice(-(-size // chunk), 2, replace=False).tolist()
+    return (
+        (first, slice(message * chunk, (message + 1) * chunk)),
+        (second, slice(other * chunk, (other + 1) * chunk)),
+    )
 
 
 # Results
@@ -604,11 +410,10 @@ _IN_WORDS: Mapping[Span, str] = {"within": "within a round", "across": "from rou
 class _Count(NamedTuple):
     """How often one attack was right, with the figures of its game.
 
-    "channel": what the server sees, a shuffler's messages or a secure sum's masked vectors; "span":
-    whether both messages are from one round; "evidence": what the attack linked them by; "clocks":
-    how real clocks differ from the time model; "target": any client, or the slowest; "clients": n,
-    among whose messages the server picks one; "delay_seconds": the typical proposal for T; "chunk":
-    coordinates in one message.
+    "span": whether both messages are from one round; "evidence": what the attack linked them by;
+    "clocks": how real clocks differ from the time model; "target": any client, or the slowest;
+    "clients": n, among whose messages the server picks one; "delay_seconds": the typical proposal
+    for T; "chunk": coordinates in one message.
     """
 
     attack: str
@@ -622,13 +427,13 @@ def attacks(scenario: AttackScenario, effort: Effort) -> list[AttackResult]:
     config = scenario.config
     if config.composition.channel.delays is None or is_own(getattr(config, "epsilon", None)):
         return []
-    return list(linkage(config, scenario.inputs, effort=effort, seed=scenario.seed).rows)
+    return list(linkage(config, scenario.inputs, effort=effort, seed=scenario.seed))
 
 
 def linkage(
     config: RunConfig, inputs: Inputs | None = None, *, effort: Effort = QUICK, seed: int = 0
-) -> Audit[AttackResult]:
-    """Try to link the messages of a configuration's shuffler, and of a secure sum in its place.
+) -> tuple[AttackResult, ...]:
+    """Try to link the messages of a configuration's shuffler.
 
     Args:
         config: the configuration of a system that shuffles.
@@ -652,18 +457,16 @@ def linkage(
     _, mechanism = how_bits_are_made(config, inputs.problem)
     trained = train_values(config, inputs)
     trained = replace(trained, clients=trained.clients[:, : effort.content_clients])
-    clients, size = trained.clients.shape[1:]
-    chunks = chunks_of(delays.chunk, size)
-    rows = _judged(
+    size = trained.clients.shape[2]
+    # One weight, the configured length, a tenth of a report, and whole reports.
+    chunks = sorted({1, delays.chunk, max(1, size // 10), size})
+    return _judged(
         config.name(),
         [
             *_by_time(config, delays, effort, keys),
             *_by_content(delays, mechanism, trained, chunks, effort.content_trials, keys),
-            *_behind_sums(delays, mechanism, trained, min(effort.sum_clients, clients),
-                          effort.sum_repeats, keys),
         ],
-    )  # fmt: skip
-    return Audit(subject=config.name(), confidence=CONFIDENCE, seed=seed, rows=rows)
+    )
 
 
 def timing(
@@ -675,14 +478,7 @@ def timing(
     target: TargetClient = "any",
     trials: int = QUICK.timing_trials,
 ) -> tuple[AttackResult, ...]:
-    """Play one game on arrivals, with any time model and number of clients.
-
-    Raises:
-        ConfigError: an argument is out of range.
-    """
-    for name, value, least in (("clients", clients, 2), ("trials", trials, 1)):
-        if value < least:
-            raise ConfigError(f"{name} = {value}: give {least} or more")
+    """Play one game on arrivals, with any time model and number of clients, two or more."""
     found = _timing(delays, clients, clocks, span, target, trials, AuditKeys(0))
     return _judged("a shuffler", list(found))
 
@@ -693,16 +489,10 @@ def content(
     """Play the games on bits, with all clients of a round and messages of any length.
 
     Raises:
-        ConfigError: an argument is out of range.
+        ConfigError: the system does not shuffle bits.
     """
-    if trials < 1:
-        raise ConfigError(f"trials = {trials}: give 1 or more")
     delays, (_, mechanism) = _delays(config), how_bits_are_made(config, inputs.problem)
     trained = train_values(config, inputs)
-    size = trained.clients.shape[2]
-    for chunk in chunks:
-        if not 1 <= chunk <= size:
-            raise ConfigError(f"chunk = {chunk}: the model has {size} weights; give 1 to {size}")
     found = _by_content(delays, mechanism, trained, chunks, trials, AuditKeys(0))
     return _judged(config.name(), list(found))
 
@@ -738,10 +528,46 @@ def _timing(
     delays: Delays, clients: int, clocks: Clocks, span: Span, target: TargetClient, trials: int,
     keys: AuditKeys,
 ) -> Iterator[_Count]:  # fmt: skip
+    """Play the game on arrivals, and yield how often each attack was right.
+
+    Every trial has its own clients, clocks and rounds, so trials are independent.
+
+    Args:
+        delays: the time model.
+        clients: n.
+        clocks: how real clocks differ from the time model.
+        span: whether the other position is in the same round or in the next.
+        target: any client, or the one whose window opens last.
+        trials: how often the game is played.
+        keys: the source of all randomness.
+    """
     generator = keys.generator("timing", delays, clients, clocks, span, target)
-    hits = timing_hits(
-        delays, clients, clocks, span=span, target=target, trials=trials, generator=generator
-    )
+    known = Habits.draw(delays, clocks, _LAW, generator)
+    law = [draw_windows(delays, clocks, known, generator) for _ in range(2)]
+    hits: dict[TimingAttack, int] = dict.fromkeys(clocks.attacks, 0)
+    for _ in range(trials):
+        habits = Habits.draw(delays, clocks, clients, generator)
+        first = draw_windows(delays, clocks, habits, generator)
+        second = first if span == "within" else draw_windows(delays, clocks, habits, generator)
+        whose = int(generator.integers(clients))
+        if target == "slowest":
+            whose = pick(first.opens, generator)
+        shown = draw_arrivals(first, clocks, habits, generator)
+        others = draw_arrivals(second, clocks, habits, generator)
+        own = float(shown[whose])
+        for attack in clocks.attacks:
+            match attack:
+                case "ranks":
+                    scores = by_rank(whose, shown, others)
+                case "law":
+                    one = Windows(law[0].opens, first.delay)
+                    two = one if span == "within" else law[1]
+                    scores = likelihoods(own, others, one, Windows(two.opens, second.delay))
+                case "windows":
+                    scores = likelihoods(own, others, first, second)
+                case "ticks":
+                    scores = by_tick(own, others, clocks.tick_seconds)
+            hits[attack] += pick(scores, generator) == whose
     figures = _figures(
         delays, span, clients, delays.chunk, evidence="time", clocks=clocks.name, target=target
     )
@@ -782,27 +608,12 @@ def _by_content(
         yield _Count("shadow clients", right, trials, figures)
 
 
-def _behind_sums(
-    delays: Delays,
-    mechanism: BitMechanism,
-    trained: TrainedValues,
-    clients: int,
-    sums: int,
-    keys: AuditKeys,
-) -> Iterator[_Count]:
-    few = tuple(sorted({1, max(1, trained.clients.shape[2] // 50)}))
-    hits, trials = masked_hits(trained, mechanism, few, clients=clients, sums=sums, keys=keys)
-    for (span, chunk), right in hits.items():
-        figures = _figures(delays, span, clients, chunk, channel="secure sum")
-        yield _Count("shadow clients", right, trials[span, chunk], figures)
-
-
 def _figures(
-    delays: Delays, span: Span, clients: int, chunk: int, *, channel: str = "shuffler",
-    evidence: str = "content", clocks: str = "", target: TargetClient = "any",
+    delays: Delays, span: Span, clients: int, chunk: int, *, evidence: str = "content",
+    clocks: str = "", target: TargetClient = "any",
 ) -> dict[str, Any]:  # fmt: skip
     return {
-        "channel": channel, "span": span, "evidence": evidence, "clocks": clocks, "target": target,
+        "span": span, "evidence": evidence, "clocks": clocks, "target": target,
         "clients": clients, "delay_seconds": delays.delay_seconds, "chunk": chunk,
     }  # fmt: skip
 
@@ -828,27 +639,9 @@ def _delays(config: RunConfig) -> Delays:
     return delays
 
 
-def chunks_of(configured: int, size: int) -> tuple[int, ...]:
-    """Return the message lengths to try: one weight, the configured length, and whole reports."""
-    return tuple(sorted({1, configured, max(1, size // 10), size}))
-
-
 def what(told: Mapping[str, Any]) -> str:
     """Describe what was tried, given the figures of a result and its attack."""
     whose = "the slowest client's messages" if told["target"] == "slowest" else "messages"
     by = f"{told['evidence']} ({told['attack']})"
     clocks = f"; {told['clocks']}" if told["clocks"] else ""
-    return f"{told['channel']}: {whose} {_IN_WORDS[told['span']]}, by {by}{clocks}"
-
-
-def lines(rows: Iterable[AttackResult]) -> Iterator[tuple[str, str, str, str]]:
-    """Yield for each row, in words: what was tried, guessing, the interval, and the verdict."""
-    for row in rows:
-        told = row.as_json()
-        interval = f"{told['low']:.4f} to {told['high']:.4f}"
-        yield (
-            f"{row.setting}; chunk {told['chunk']:,}",
-            f"{row.baseline:.4f}",
-            interval,
-            told["verdict"],
-        )
+    return f"{whose} {_IN_WORDS[told['span']]}, by {by}{clocks}"
