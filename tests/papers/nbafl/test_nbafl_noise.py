@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fedldp
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.server_update import ServerUpdate, Weighted, read_report
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.papers.nbafl.parts import NbaflNoise, NoiseOfCode, downlink_noise, smallest_share
+from fedldp.papers.nbafl.parts import NbaflNoise, downlink_noise
 from fedldp.protocol.keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Report
@@ -22,7 +25,8 @@ from fedldp.protocol.wire import Report
 
 def noise(**changes: Any) -> NbaflNoise:
     settings: dict[str, Any] = {
-        "clip": 5.0, "delta": 0.01, "rounds": 25, "exposures": 25, "clients": 30, "smallest": 1120
+        "bounded": 5.0, "delta": 0.01, "rounds": 25, "exposures": 25, "clients": 30,
+        "smallest": 1120,
     }  # fmt: skip
     return NbaflNoise(**{**settings, **changes})
 
@@ -55,7 +59,7 @@ def test_equations_4_and_5(
 ) -> None:
     exposures = data.draw(st.integers(1, rounds))
     levels = NbaflNoise(
-        clip=clip,
+        bounded=clip,
         delta=delta,
         rounds=rounds,
         exposures=exposures,
@@ -80,31 +84,40 @@ def test_equations_4_and_5(
 def test_the_noise_of_the_authors_code_against_independent_values() -> None:
     """Its two states, as Privacy_account computes them; the values are by mpmath."""
     common: dict[str, Any] = {"rounds": 30, "exposures": 30, "clients": 10, "smallest": 800}
-    weights = NoiseOfCode(clip=20.0, bounded=20.0, delta=0.01, share=1.0, **common)
+    weights = NbaflNoise(bounded=20.0, delta=0.01, share=1.0, **common)
     assert weights.uplink_sigma(8.0) == pytest.approx(0.103891133516819, rel=1e-14)
     assert weights.downlink_sigma(8.0) == 0
     common |= {"rounds": 200, "exposures": 200}
-    gradients = NoiseOfCode(clip=0.252, bounded=0.02 * 1.8, delta=0.001, share=0.5, **common)
+    gradients = NbaflNoise(bounded=0.02 * 1.8, delta=0.001, share=0.5, **common)
     assert gradients.uplink_sigma(10.0) == pytest.approx(3.34522996996485e-4, rel=1e-14)
+
+
+def calibration(num_examples: int = 33_600, **settings: Any) -> tuple[Any, Problem]:
+    config = fedldp.recipe("nbafl-mnist", num_examples=None, **settings)
+    return config.composition.calibration, Problem((1, 28, 28), 10, num_examples)
 
 
 def test_a_budget_beyond_the_mechanism_is_refused() -> None:
     for epsilon, turn in ((1e9, "smaller"), (1e-9, "larger")):
-        with pytest.raises(ConfigError, match=rf"^budget = 1e.*09, .*; give a {turn} budget$"):
-            noise().mechanism(epsilon, "budget")
+        found, problem = calibration(epsilon=epsilon)
+        with pytest.raises(ConfigError, match=rf"^epsilon = 1e.*09, .*; give a {turn} epsilon$"):
+            found.mechanism(problem, 0)
 
 
 def test_the_smallest_local_data_set_comes_from_public_facts() -> None:
-    def smallest(setting: int | None, partition: str, clients: int = 30) -> int:
-        return smallest_share(
-            setting, partition=partition, num_examples=33_600, num_clients=clients
+    def smallest(setting: int | None, partition: str, clients: int = 30, **facts: Any) -> int:
+        found, problem = calibration(
+            min_client_examples=setting, partition=partition, num_clients=clients
         )
+        least: int = found.smallest(replace(problem, **facts))
+        return least
 
     assert smallest(None, "iid") == 1120
     assert smallest(None, "iid", 37) == 908
     assert smallest(7, "shards:2") == 7
-    with pytest.raises(ConfigError, match="min_client_examples is not set"):
-        smallest(None, "shards:2")
+    for partition, facts in (("shards:2", {}), ("iid", {"people": 900}), ("drawn:7", {})):
+        with pytest.raises(ConfigError, match="min_client_examples is not set"):
+            smallest(None, partition, **facts)
     with pytest.raises(ConfigError, match="num_clients = 33601"):
         smallest(None, "iid", 33_601)
     assert smallest(1120, "dirichlet:0.1") == 1120

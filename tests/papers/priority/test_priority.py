@@ -70,7 +70,7 @@ class Sent:
         self.importance = variance_importance(
             *map(self.layer.weights, (self.start.weights, self.weights))
         )
-        self.least = noise_of(config).mechanism(config.epsilon_high)
+        self.least = config.composition.calibration.mechanism(DIGITS, 0)
         ranked = Update(rows=self.weights[None], aux={"importance": self.importance[None]})
         reports = [roles.encode(ranked, self.start, sender_of(60, index)) for index in range(count)]
         self.values = np.array(

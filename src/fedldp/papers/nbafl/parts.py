@@ -32,91 +32,39 @@ if TYPE_CHECKING:
 declare(Source.ROUND, "downlink noise")
 
 
-def smallest_share(
-    setting: int | None,
-    *,
-    partition: str,
-    num_examples: int,
-    num_clients: int,
-    num_people: int | None = None,
-) -> int:
-    """Return m, the number of examples in the smallest local data set, from public facts.
-
-    Raises:
-        ConfigError: m is unknown, or larger than an equal share; or there are fewer examples than
-            clients.
-    """
-    share = num_examples // num_clients
-    if setting is not None:
-        if setting > share:
-            raise ConfigError(
-                f"min_client_examples = {setting}: in equal shares of {num_examples} training "
-                f"examples, each of num_clients = {num_clients} clients has {share}; give at most "
-                "that many"
-            )
-        return setting
-    if partition != "iid":
-        raise ConfigError(
-            f"min_client_examples is not set: with partition = {partition} the size of the "
-            "smallest local data set is not a public fact; set a lower bound"
-        )
-    if num_people is not None:
-        raise ConfigError(
-            "min_client_examples is not set: all rows of a person go to one client, and people "
-            "have different numbers of rows, so the size of the smallest local data set is not a "
-            "public fact; set a lower bound"
-        )
-    if share == 0:
-        raise ConfigError(
-            f"num_clients = {num_clients}: there are only {num_examples} training examples; give "
-            "fewer clients"
-        )
-    return share
-
-
-def check_smallest(setting: int | None, sizes: Sequence[int]) -> None:
-    """Refuse an m that is larger than the number of examples of some simulated client.
-
-    Args:
-        setting: m, if it is set.
-        sizes: how many examples each client has.
-
-    Raises:
-        ConfigError: the noise would be too small.
-    """
-    if setting is not None and setting > min(sizes):
-        raise ConfigError(
-            f"min_client_examples = {setting}: with this partition and seed the smallest client "
-            f"has {min(sizes)} examples; give at most that many"
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class NbaflNoise:
-    """The noise of NbAFL, as published; its formulas do not prove any privacy.
+    """The noise of NbAFL, as published or as in its authors' code; neither proves any privacy.
 
-    The formulas take the sensitivity of a clipped weight vector to be 2 clip/smallest, as if
+    The formulas take the sensitivity of a clipped weight vector to be 2 bounded/smallest, as if
     training returned the exact minimiser of an average over the examples. SGD does not return it;
-    the clip proves a sensitivity of 2 clip.
+    the clip proves a sensitivity of 2 C. The code's formula is that of their paper on user-level
+    privacy; its server adds no noise.
 
     Attributes:
-        clip: C, the bound on the norm of a weight vector.
+        bounded: C, the bound on the norm of a weight vector; in the newer code, on the change that
+            one step makes for one example.
         delta: the claimed delta.
         rounds: T, the number of rounds.
         exposures: L, the number of one client's uploads, at most ``rounds``.
         clients: N, the number of clients whose weights are averaged in a round.
         smallest: m, the number of examples in the smallest local data set.
+        share: q, the share of the clients that take part in a round, for the formula of the code;
+            None for eqs. 4 and 5.
 
     Raises:
         ConfigError: there are more exposures than rounds.
+
+    Source: eqs. 4 and 5; https://github.com/AdamWei-boop/Federated-Learning-with-Local-Differential-Privacy.
     """
 
-    clip: float
+    bounded: float
     delta: float
     rounds: int
     exposures: int
     clients: int
     smallest: int
+    share: float | None = None
 
     def __post_init__(self) -> None:
         if self.exposures > self.rounds:
@@ -126,71 +74,26 @@ class NbaflNoise:
             )
 
     @property
-    def _repeats(self) -> str:
-        return f"exposures = {self.exposures} (rounds if not set)"
-
-    @property
     def _scale(self) -> float:
         # c times the sensitivity 2 C/m, with c = sqrt(2 ln(1.25/delta)).
-        return math.sqrt(2 * math.log(1.25 / self.delta)) * 2 * self.clip / self.smallest
+        return math.sqrt(2 * math.log(1.25 / self.delta)) * 2 * self.bounded / self.smallest
 
     def uplink_sigma(self, epsilon: float) -> float:
-        """Return the standard deviation of the noise on a client's weights (eq. 4)."""
-        return self._scale * self.exposures / epsilon
+        """Return the standard deviation of the noise on a client's weights.
 
-    def mechanism(self, epsilon: float, setting: str = "epsilon") -> Gaussian:
-        """Return the mechanism that clips a client's vector and adds the noise for ``epsilon``.
-
-        Args:
-            epsilon: the budget.
-            setting: the name of the user's setting for the budget.
-
-        Raises:
-            ConfigError: the mechanism cannot be built for the budget.
+        It is c L 2 C/(m epsilon) (eq. 4), or 2 C/m sqrt(2 q T ln(1/delta))/epsilon (the code).
         """
-        given = (
-            f"{setting} = {epsilon:g}, delta = {self.delta:g}, {self._repeats} and "
-            f"min_client_examples = {self.smallest} (num_examples/num_clients if not set)"
-        )
-        sigma = self.uplink_sigma(epsilon)
-        check_noise(self.clip, sigma, given=given, knob=setting)
-        return Gaussian(self.clip, sigma)
-
-    def downlink_sigma(self, epsilon: float) -> float:
-        """Return the standard deviation of the server's noise on the average (eq. 5), or 0."""
-        excess = self.rounds**2 - self.exposures**2 * self.clients
-        return self._scale * math.sqrt(max(excess, 0)) / (self.clients * epsilon)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoiseOfCode(NbaflNoise):
-    """The noise in the code of NbAFL's authors; its formula does not prove any privacy either.
-
-    The formula is that of their paper on user-level privacy. The server adds no noise.
-
-    Attributes:
-        bounded: what takes the place of C: a bound on a client's weights, or on the change that one
-            step makes for one example.
-        share: q, the share of the clients that take part in a round.
-
-    Source: https://github.com/AdamWei-boop/Federated-Learning-with-Local-Differential-Privacy.
-    """
-
-    bounded: float
-    share: float
-
-    @property
-    def _repeats(self) -> str:
-        return f"rounds = {self.rounds}"
-
-    def uplink_sigma(self, epsilon: float) -> float:
-        """Return 2 C/m sqrt(2 q T ln(1/delta))/epsilon."""
+        if self.share is None:
+            return self._scale * self.exposures / epsilon
         rounds = math.sqrt(2 * self.share * self.rounds * math.log(1 / self.delta))
         return 2 * self.bounded / self.smallest * rounds / epsilon
 
     def downlink_sigma(self, epsilon: float) -> float:
-        """Return 0."""
-        return 0.0
+        """Return the standard deviation of the server's noise on the average (eq. 5), or 0."""
+        excess = self.rounds**2 - self.exposures**2 * self.clients
+        if self.share is not None or excess <= 0:
+            return 0.0
+        return self._scale * math.sqrt(excess) / (self.clients * epsilon)
 
 
 OFFERS = (
@@ -231,6 +134,7 @@ class NbaflCalibration(Calibration):
         settings: the settings in ``OFFERS``, and the run's settings.
         epsilon: the mechanism's epsilon.
         setting: the name of the user's setting for this epsilon.
+        as_code: whether the formula is that of the authors' code, with its ``example_clip``.
         meaning: see ``Calibration``.
     """
 
@@ -240,65 +144,91 @@ class NbaflCalibration(Calibration):
     settings: Settings
     epsilon: float
     setting: str = "epsilon"
+    as_code: bool = False
     meaning: EpsilonMeaning | None = None
 
     def noise(self, problem: Problem) -> NbaflNoise:
         """Return the published noise levels."""
-        settings = self.settings
+        settings, bounded, share = self.settings, self.settings.clip, None
+        exposures = settings.exposures or settings.rounds
+        if self.as_code:
+            exposures, share = settings.rounds, settings.round_size / settings.num_clients
+            if settings.example_clip is not None:
+                bounded = settings.learning_rate * settings.example_clip
         return NbaflNoise(
-            clip=settings.clip,
+            bounded=bounded,
             delta=settings.delta,
             rounds=settings.rounds,
-            exposures=settings.exposures or settings.rounds,
+            exposures=exposures,
             clients=settings.round_size,
             smallest=self.smallest(problem),
+            share=share,
         )
 
     def smallest(self, problem: Problem) -> int:
-        """Return m; see ``smallest_share``."""
-        settings = self.settings
-        return smallest_share(
-            settings.min_client_examples,
-            partition=settings.partition,
-            num_examples=problem.num_examples,
-            num_clients=settings.num_clients,
-            num_people=problem.people,
-        )
+        """Return m, the number of examples in the smallest local data set, from public facts.
+
+        Raises:
+            ConfigError: m is unknown, or larger than an equal share; or there are fewer examples
+                than clients.
+        """
+        settings, least = self.settings, self.settings.min_client_examples
+        clients, share = settings.num_clients, problem.num_examples // settings.num_clients
+        if least is not None and least > share:
+            raise ConfigError(
+                f"min_client_examples = {least}: in equal shares of {problem.num_examples} "
+                f"training examples, each of num_clients = {clients} clients has {share}; give at "
+                "most that many"
+            )
+        if least is not None:
+            return least
+        if settings.partition != "iid" or settings.equal_share(problem, clients) is None:
+            people = "" if problem.people is None else ", and all rows of a person at one client,"
+            raise ConfigError(
+                f"min_client_examples is not set: with partition = {settings.partition}{people} "
+                "the size of the smallest local data set is not a public fact; set a lower bound"
+            )
+        if share == 0:
+            raise ConfigError(
+                f"num_clients = {clients}: there are only {problem.num_examples} training "
+                "examples; give fewer clients"
+            )
+        return share
 
     def mechanism(self, problem: Problem, client: int) -> Gaussian:
-        """Return the randomiser, which is the same for all clients."""
-        return self.noise(problem).mechanism(self.epsilon, self.setting)
+        """Return the randomiser, which is the same for all clients.
+
+        Raises:
+            ConfigError: it cannot be built for the budget.
+        """
+        noise, clip = self.noise(problem), self.settings.clip
+        sigma = noise.uplink_sigma(self.epsilon)
+        repeats = f"exposures = {noise.exposures} (rounds if not set)"
+        given = (
+            f"{self.setting} = {self.epsilon:g}, delta = {noise.delta:g}, "
+            f"{f'rounds = {noise.rounds}' if self.as_code else repeats} and min_client_examples = "
+            f"{noise.smallest} (num_examples/num_clients if not set)"
+        )
+        check_noise(clip, sigma, given=given, knob=self.setting)
+        return Gaussian(clip, sigma)
 
     def check_shares(self, sizes: Sequence[int]) -> None:
-        """Refuse a client with fewer examples than ``min_client_examples``."""
-        check_smallest(self.settings.min_client_examples, sizes)
+        """Refuse a client with fewer examples than ``min_client_examples``.
+
+        Raises:
+            ConfigError: the noise would be too small.
+        """
+        least = self.settings.min_client_examples
+        if least is not None and least > min(sizes):
+            raise ConfigError(
+                f"min_client_examples = {least}: with this partition and seed the smallest client "
+                f"has {min(sizes)} examples; give at most that many"
+            )
 
     def downlink_noise(self, problem: Problem) -> Callable[[int, Draw], Values] | None:
         """Return the server's own noise, if there is any (eq. 5)."""
         sigma = self.noise(problem).downlink_sigma(self.epsilon)
         return partial(downlink_noise, sigma) if sigma else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class CodeCalibration(NbaflCalibration):
-    """The noise levels in the code of NbAFL's authors; see ``NoiseOfCode``."""
-
-    def noise(self, problem: Problem) -> NbaflNoise:
-        """Return the noise levels."""
-        settings = self.settings
-        bounded = settings.clip
-        if settings.example_clip is not None:
-            bounded = settings.learning_rate * settings.example_clip
-        return NoiseOfCode(
-            clip=settings.clip,
-            delta=settings.delta,
-            rounds=settings.rounds,
-            exposures=settings.rounds,
-            clients=settings.round_size,
-            smallest=self.smallest(problem),
-            bounded=bounded,
-            share=settings.round_size / settings.num_clients,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)

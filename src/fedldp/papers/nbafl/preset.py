@@ -30,7 +30,7 @@ from fedldp.algorithms.composition import Composition, Sgd, WeightedMean
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import EpsilonMeaning
 from fedldp.algorithms.settings import NormBound, Offer, Positive
-from fedldp.papers.nbafl.parts import OFFERS, ClippedSteps, CodeCalibration, NbaflCalibration
+from fedldp.papers.nbafl.parts import OFFERS, ClippedSteps, NbaflCalibration
 
 _CODE = "https://github.com/AdamWei-boop/Federated-Learning-with-Local-Differential-Privacy"
 
@@ -60,9 +60,10 @@ _CODE = "https://github.com/AdamWei-boop/Federated-Learning-with-Local-Different
 def nbafl(settings: Settings) -> Composition:
     """NbAFL; its noise is sized as published, and the statement gives what the clip proves."""
     as_published = settings.noise == "paper"
-    calibration = (NbaflCalibration if as_published else CodeCalibration)(
+    calibration = NbaflCalibration(
         settings=settings,
         epsilon=settings.epsilon,
+        as_code=not as_published,
         meaning=EpsilonMeaning("record", "claimed"),
     )
     unused = {"exposures": "with noise = code no noise depends on it"}
