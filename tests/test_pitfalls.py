@@ -22,7 +22,7 @@ from fedldp.accounting.numerics.subsampled import (
     sampled_epsilon,
 )
 from fedldp.mechanisms.two_point import TwoPoint
-from fedldp.papers.personalized.mechanism_sign import sign_epsilon
+from fedldp.papers.personalized.mechanism_sign import sign_epsilon_per_coordinate
 
 DELTA = 1e-5
 PAGE = Path(__file__).parents[1] / "docs" / "pitfalls.md"
@@ -64,7 +64,8 @@ SAID = {
         two_valued_epsilon(1.0, 21_840, delta) for delta in (0.0, DELTA)
     ],
     "a proven {:,.2f} for one round and {:,.2f} for ten": [
-        sign_epsilon(4, 7.75168842016862, 650 * rounds, DELTA) for rounds in (1, 10)
+        two_valued_epsilon(sign_epsilon_per_coordinate(4, 7.75168842016862), 650 * rounds, DELTA)
+        for rounds in (1, 10)
     ],
     "ε 1 becomes {:.4f}, {:.4f} and {:.0f}.": [
         shuffled_one_epsilon(1.0, honest, DELTA) for honest in (100, 10, 1)

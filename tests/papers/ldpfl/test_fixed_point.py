@@ -37,16 +37,6 @@ def test_codes_are_those_of_exact_arithmetic(
     assert "".join(map(str, bits[0])) == expected
 
 
-def test_equation_10_starts_at_the_lowest_digit_and_the_sign_comes_last() -> None:
-    """g(i) = floor(2^-k x) mod 2 for k from -5 to 3, i = k + 5 (Chamikara et al. 2022)."""
-    value = 5.71875
-    digits = [math.floor(2.0**-k * value) % 2 for k in range(-5, 4)]
-    for sign in (0, 1):
-        signed = -value if sign else value
-        bits = FixedPoint(4, 5, "lowest").encode(np.array([[signed, 0.0]]))[0]
-        assert bits.tolist() == [*digits, sign, *[0] * 10]
-
-
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_values_that_are_not_numbers_are_refused(value: float) -> None:
     with pytest.raises(PrivacyError):

@@ -60,7 +60,7 @@ def local_of(settings: RunConfig) -> OnBits:
 def config(**changes: Any) -> RunConfig:
     settings: dict[str, Any] = {
         "dataset": "digits", "model": "mlp_64", "num_clients": 4, "rounds": 3, "batch_size": 32,
-        "learning_rate": 0.05, "encoder_channels": [4, 6], "encoder_padding": True,
+        "learning_rate": 0.05, "encoder_channels": [4, 6],
         "encoder_epochs": 1,
     }  # fmt: skip
     return ldpfl(**{**settings, **changes})
@@ -247,7 +247,7 @@ def test_the_fused_adam_agrees_with_adam(tmp_path: Path, monkeypatch: pytest.Mon
 
 MNIST = Problem((1, 28, 28), 10, 60_000)
 PAPER: dict[str, Any] = {
-    "dataset": "mnist", "num_clients": 2, "encoder_channels": [32, 64], "encoder_padding": False,
+    "dataset": "mnist", "num_clients": 2, "encoder_channels": [32, 64], "encoder_layers": "mnist",
 }  # fmt: skip
 COMMON: dict[str, Any] = {**PAPER, "evaluation": "common"}
 

@@ -139,22 +139,6 @@ def test_an_example_that_is_not_finite_is_used_like_an_image_without_slopes(
         np.testing.assert_array_equal(found, expected)
 
 
-# The test
-
-
-def test_the_test_set_is_shared_out_among_the_clients(tmp_path: Path) -> None:
-    settings = config()
-    tester = settings.algorithm(PROBLEM).tester(torch.device("cpu"))
-    found = [
-        tester(broadcast(settings), client_of(OWN, i, folder=tmp_path / str(i)), DIGITS.test)
-        for i in range(4)
-    ]
-    assert sum(score.total for score in found) == len(DIGITS.test)
-    features = features_of(settings, DIGITS.test)
-    logits = features @ broadcast(settings).weights.reshape(10, 128).T
-    assert sum(score.right for score in found) == (logits.argmax(1) == DIGITS.test.labels).sum()
-
-
 # The statement
 
 

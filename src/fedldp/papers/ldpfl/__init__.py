@@ -5,8 +5,7 @@
 - ``parts``: features as bits, training on them, and randomised gradients of the sound form.
 - ``architecture``, ``networks``, ``encoding``: the network that computes features; of these, only
   ``networks`` loads torch.
-- ``bits``, ``mechanism_bits``, ``mechanism_unary``: how bits are randomised; ``numerics``: what
-  they cost, in closed form.
+- ``bits``, ``mechanism_bits``, ``mechanism_unary``: how bits are randomised, and what they cost.
 - ``training``: the global network on clients' bits.
 - ``attacks``: from a client's bits back to its images.
 - ``claims``: what ``claims.toml`` names.
@@ -19,7 +18,6 @@ __all__ = [
     "mechanism_bits",
     "mechanism_unary",
     "networks",
-    "numerics",
     "parts",
     "preset",
     "preset_sound",

@@ -28,8 +28,8 @@ class Architecture:
         input_shape: (channels, height, width) of an example.
         num_classes: the number of classes.
         channels: the number of output channels of the convolutions in each block.
-        padding: whether convolutions keep the height and the width.
-        layers: the positions of batch norm and dropout.
+        layers: the positions of batch norm and dropout; in the deep network convolutions are also
+            padded, so that they keep the height and the width.
 
     Raises:
         ConfigError: the examples are not images, or are too small.
@@ -38,7 +38,6 @@ class Architecture:
     input_shape: tuple[int, ...]
     num_classes: int
     channels: tuple[int, ...]
-    padding: bool
     layers: Layers = "deep"
 
     def __post_init__(self) -> None:
@@ -47,8 +46,13 @@ class Architecture:
             raise ConfigError(
                 f"encoder_channels = {list(self.channels)}: images of "
                 f"{self.input_shape[1]}x{self.input_shape[2]} are too small for "
-                f"{len(self.channels)} blocks; give fewer blocks, or set encoder_padding = true"
+                f"{len(self.channels)} blocks; give fewer blocks"
             )
+
+    @property
+    def padding(self) -> bool:
+        """Whether convolutions keep the height and the width."""
+        return self.layers == "deep"
 
     @property
     def num_features(self) -> int:
@@ -82,13 +86,11 @@ class EncoderTraining:
     Attributes:
         epochs: passes over the examples.
         batch_size: examples in one step.
-        learning_rate: the size of the first step.
         augmentation: how each image of a batch is changed; see ``training.augmentation``.
-        decay: step s has the size learning_rate/(1 + decay s), like Keras's ``decay``.
+        decay: step s has the size 0.001/(1 + decay s), like Keras's ``decay``.
     """
 
     epochs: int
     batch_size: int = 64
-    learning_rate: float = 1e-3
     augmentation: Augmentation = "none"
     decay: float = 0.0

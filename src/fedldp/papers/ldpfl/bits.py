@@ -140,7 +140,6 @@ def _thresholds(
     return high, all_columns & np.uint64((1 << _LOW_BITS) - 1)
 
 
-BitOrder = Literal["highest", "lowest"]
 Rounding = Literal["down", "nearest"]
 
 MOST_BITS = 48
@@ -152,14 +151,12 @@ class FixedPoint:
     """Sign and magnitude: the magnitude is |x| rounded, and saturates if it is too large.
 
     The bits of a number are its sign (1 if it is negative), then its magnitude from the highest
-    digit, 2^(whole_bits - 1), down to the lowest, 2^-fraction_bits. The paper's eq. 10 counts the
-    digits from the lowest up and has no place for the sign; in that order, the sign comes last
-    here. The order decides which digits the paper's Theorem 2 blurs most. It changes no guarantee.
+    digit, 2^(whole_bits - 1), down to the lowest, 2^-fraction_bits, as in the authors' code. The
+    order decides which digits the paper's Theorem 2 blurs most. It changes no guarantee.
 
     Attributes:
         whole_bits: digits before the point, from 0.
         fraction_bits: digits after the point, from 0.
-        order: "highest": sign, then from the highest digit; "lowest": the reverse, as in eq. 10.
         rounding: "down", or "nearest", as in the authors' code; halfway, to an even magnitude.
 
     Raises:
@@ -173,7 +170,6 @@ class FixedPoint:
 
     whole_bits: int
     fraction_bits: int
-    order: BitOrder = "highest"
     rounding: Rounding = "down"
 
     def __post_init__(self) -> None:
@@ -213,6 +209,4 @@ class FixedPoint:
         bits[..., 0] = np.signbit(values)
         for place in range(1, self.length):
             bits[..., place] = magnitudes >> (self.length - 1 - place) & 1
-        if self.order == "lowest":
-            bits = bits[..., ::-1]
         return bits.reshape(len(values), -1)

@@ -28,13 +28,14 @@ from fedldp.papers.ldpfl.architecture import (
     EncoderTraining,
 )
 from fedldp.training.augmentation import augmented
-from fedldp.training.local_sgd import batches
+from fedldp.training.local_sgd import batches, evaluate
 from fedldp.training.tensors import as_tensors, to_device
 
 KERNEL_PENALTY = 1e-4
 _DROPOUT = (0.2, 0.3, 0.4)
 _HIDDEN = 512
 _HIDDEN_DROPOUT = 0.2
+_RATE = 1e-3  # both in the text and in the code
 _PIECE = 500  # the number of examples whose features are computed together
 
 Body = Mapping[str, NDArray[Any]]
@@ -136,14 +137,9 @@ def state_of(net: FeatureNet) -> dict[str, NDArray[Any]]:
 
 def num_right(net: FeatureNet, examples: Examples, device: torch.device) -> int:
     """Return how many examples the whole network, with its head, classifies correctly."""
-    net.eval().to(device)
-    right = 0
-    with torch.no_grad():
-        for start in range(0, len(examples), _PIECE):
-            piece = slice(start, start + _PIECE)
-            logits = net(to_device(torch.from_numpy(examples.features[piece]), device))
-            right += int((logits.argmax(1).cpu().numpy() == examples.labels[piece]).sum())
-    return right
+    net.to(device)
+    pieces = (slice(start, start + _PIECE) for start in range(0, len(examples), _PIECE))
+    return sum(evaluate(net, examples.taken(piece), device).right for piece in pieces)
 
 
 def train(
@@ -174,7 +170,7 @@ def train(
         {"params": kernels, "weight_decay": 2 * KERNEL_PENALTY},
         {"params": others},
     ]
-    optimizer = torch.optim.RMSprop(groups, lr=how.learning_rate, alpha=0.9, eps=1e-7)
+    optimizer = torch.optim.RMSprop(groups, lr=_RATE, alpha=0.9, eps=1e-7)
     features, labels = as_tensors(examples)
     # A batch norm on vectors needs two examples. Torch would refuse a single example, and the
     # refusal would reveal that there is only one.
@@ -192,7 +188,7 @@ def train(
             batch = to_device(images, device)
             if how.decay:
                 for group in optimizer.param_groups:
-                    group["lr"] = how.learning_rate / (1 + how.decay * step)
+                    group["lr"] = _RATE / (1 + how.decay * step)
             loss = functional.cross_entropy(net(batch), labels[indices].to(device))
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]

@@ -32,7 +32,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Kind, Unprotected
 from fedldp.core.kinds import SCORES
 from fedldp.core.registry import is_address
-from fedldp.data.image_features import OrientedGradients, check_images
+from fedldp.data.image_features import check_images
 from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.papers.ldpfl.architecture import Architecture, EncoderTraining
@@ -45,42 +45,7 @@ from fedldp.training.portions import check_portions
 if TYPE_CHECKING:
     import torch
 
-    from fedldp.papers.ldpfl.training import (
-        RandomisedSgd,
-        ScoreOnBits,
-        ScoreOnFeatures,
-        TrainOnBits,
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class OrientedFeatures(Features):
-    """Histograms of oriented gradients: a public encoder of images that is not fitted to data.
-
-    Attributes:
-        dataset: the setting, for error messages.
-    """
-
-    dataset: str
-
-    def encoder(self, problem: Problem) -> OrientedGradients:
-        """Return the encoder.
-
-        Raises:
-            ConfigError: the examples are not images, or are too small.
-        """
-        check_images(problem.input_shape, self.dataset)
-        return OrientedGradients(problem.input_shape, cells=4, orientations=8)
-
-    def shape(self, problem: Problem) -> tuple[int, ...]:
-        """Return the shape of one image's features; see ``Features``."""
-        return (self.encoder(problem).size,)
-
-    def __call__(
-        self, problem: Problem, broadcast: Broadcast, examples: NDArray[np.float32]
-    ) -> NDArray[np.float32]:
-        """Return the features of images, for any broadcast."""
-        return self.encoder(problem)(examples)
+    from fedldp.papers.ldpfl.training import RandomisedSgd, ScoreOnBits, TrainOnBits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +73,6 @@ class Bits(Features):
             problem.input_shape,
             problem.num_classes,
             tuple(settings.encoder_channels),
-            settings.encoder_padding,
             settings.encoder_layers,
         )
 
@@ -119,7 +83,6 @@ class Bits(Features):
         return EncoderTraining(
             epochs=settings.encoder_epochs,
             batch_size=settings.encoder_batch_size,
-            learning_rate=settings.encoder_learning_rate,
             augmentation=settings.encoder_augmentation,
             decay=settings.encoder_decay,
         )
@@ -286,7 +249,6 @@ class RandomisedGradients(Local):
 
     Attributes:
         settings: the preset's settings.
-        features: the features of the examples.
 
     Raises:
         ConfigError: an example would be used twice, or there is no such mechanism.
@@ -299,7 +261,6 @@ class RandomisedGradients(Local):
     uses_rounds: ClassVar[bool] = True  # the number of rounds decides each example's round
 
     settings: Settings
-    features: OrientedFeatures
 
     def __post_init__(self) -> None:
         epochs, name = self.settings.local_epochs, self.settings.mechanism
@@ -325,7 +286,6 @@ class RandomisedGradients(Local):
 
         settings, sgd = self.settings, algorithm.sgd(device)
         return RandomisedSgd(
-            features=self.features.encoder(algorithm.problem),
             mechanism=self.mechanism(algorithm.layout.size),
             clip=settings.clip,
             rounds=settings.rounds,
@@ -365,17 +325,6 @@ class RandomisedGradients(Local):
     def most_examples(self, algorithm: Algorithm) -> int | None:
         """Return the size of an equal share, if the number of a client's examples is public."""
         return self.settings.equal_share(algorithm.problem, self.settings.num_clients)
-
-    def tester(self, algorithm: Algorithm, device: torch.device) -> ScoreOnFeatures:
-        """Return the test on features."""
-        from fedldp.papers.ldpfl.training import ScoreOnFeatures
-
-        return ScoreOnFeatures(
-            features=self.features.encoder(algorithm.problem),
-            num_clients=self.settings.num_clients,
-            model=algorithm.sgd(device).model,
-            device=device,
-        )
 
 
 @lru_cache(maxsize=256)

@@ -46,12 +46,12 @@ from fedldp.algorithms.composition import Composition, FirstArrays, WeightedMean
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
-from fedldp.algorithms.settings import Count, LearningRate, Offer, Positive
+from fedldp.algorithms.settings import Count, Offer, Positive
 from fedldp.data.image_features import Augmentation
 from fedldp.mechanisms.categories import LARGEST_EPSILON, SMALLEST_EPSILON
 from fedldp.mechanisms.none import Plain
 from fedldp.papers.ldpfl.architecture import Layers
-from fedldp.papers.ldpfl.bits import BitOrder, FixedPoint, Rounding
+from fedldp.papers.ldpfl.bits import FixedPoint, Rounding
 from fedldp.papers.ldpfl.encoding import PublicEncoder, check_is_public, public_among, to_public
 from fedldp.papers.ldpfl.mechanism_bits import RandomisedBits, Variant
 from fedldp.papers.ldpfl.parts import Bits, OnBits
@@ -76,13 +76,6 @@ _THEOREMS = {
         "theorem_2",
     ),
     Offer("alpha", Positive, "alpha, the privacy budget coefficient in both theorems", 10.0),
-    Offer(
-        "bit_order",
-        BitOrder,
-        "order of a feature's bits: highest (the sign, then from the highest digit down) or "
-        "lowest (from the lowest digit up, the sign last: the paper's eq. 10)",
-        "highest",
-    ),
     Offer(
         "rounding",
         Rounding,
@@ -117,17 +110,11 @@ _THEOREMS = {
         [32, 64],
     ),
     Offer(
-        "encoder_padding",
-        bool,
-        "whether the encoder's convolutions are padded, so that they preserve the image size",
-        False,
-    ),
-    Offer(
         "encoder_layers",
         Layers,
-        "where the encoder has batch norms: deep (after every convolution: the paper's network "
-        "for CIFAR-10, Fashion-MNIST and SVHN) or mnist (after the first convolution of each "
-        "block and after its pooling: the paper's network for MNIST)",
+        "where the encoder has batch norms: deep (after every convolution, which preserves the "
+        "image size: the paper's network for CIFAR-10, Fashion-MNIST and SVHN) or mnist (after the "
+        "first convolution of each block and after its pooling: the paper's network for MNIST)",
         "deep",
     ),
     Offer(
@@ -141,12 +128,6 @@ _THEOREMS = {
         Count,
         "number of examples in one step of an encoder's training; the authors' code has 32",
         64,
-    ),
-    Offer(
-        "encoder_learning_rate",
-        LearningRate,
-        "learning rate at which an encoder is trained",
-        1e-3,
     ),
     Offer(
         "encoder_augmentation",
@@ -195,7 +176,7 @@ _THEOREMS = {
 )
 def ldpfl(settings: Settings) -> Composition:
     """LDPFL; the paper's claim is for one example."""
-    code = FixedPoint(4, 5, settings.bit_order, settings.rounding)
+    code = FixedPoint(4, 5, settings.rounding)
     mechanism = RandomisedBits(settings.epsilon, settings.randomisation, settings.alpha)
     if settings.public_dataset is not None:
         check_is_public(settings.public_dataset, settings.dataset)

@@ -44,11 +44,12 @@ from pydantic import Field
 
 from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.composition import Composition, WeightedMean
+from fedldp.algorithms.features import ChosenFeatures
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import EpsilonMeaning
 from fedldp.algorithms.settings import CLIP, LARGEST_BATCH, Count, Offer, Positive
 from fedldp.mechanisms.none import Plain
-from fedldp.papers.ldpfl.parts import SUITABLE, OrientedFeatures, RandomisedGradients
+from fedldp.papers.ldpfl.parts import SUITABLE, RandomisedGradients
 
 
 @preset(
@@ -80,10 +81,9 @@ from fedldp.papers.ldpfl.parts import SUITABLE, OrientedFeatures, RandomisedGrad
 )
 def ldpfl_sound(settings: Settings) -> Composition:
     """Sound LDPFL; no publication claims anything about it."""
-    features = OrientedFeatures(dataset=settings.dataset)
     return Composition(
-        features=features,
-        local=RandomisedGradients(settings=settings, features=features),
+        features=ChosenFeatures(kind="oriented-gradients", dataset=settings.dataset),
+        local=RandomisedGradients(settings=settings),
         calibration=Fixed(every=Plain(), meaning=EpsilonMeaning("record", "proven")),
         estimate=WeightedMean(),
     )

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 
 from fedldp.core.randomness import torch_seeded
 from fedldp.data.examples import Examples
-from fedldp.data.image_features import OrientedGradients
 from fedldp.mechanisms import Mechanism
 from fedldp.models import layout_of_module
 from fedldp.papers.ldpfl.encoding import PIECE, Codes
@@ -159,7 +158,6 @@ class RandomisedSgd(OneByOne):
     """The local update: SGD with gradients that are randomised one by one, each example used once.
 
     Attributes:
-        features: the public encoder of images.
         mechanism: the randomiser of a gradient divided by ``clip``.
         clip: bound on the gradient of one example, in the mechanism's norm.
         rounds: the number of rounds of the run; an example is used in one of them.
@@ -170,7 +168,6 @@ class RandomisedSgd(OneByOne):
         class_weights: a factor for each class on an example's gradient, before it is clipped.
     """
 
-    features: OrientedGradients
     mechanism: Mechanism
     clip: float
     rounds: int
@@ -193,8 +190,7 @@ class RandomisedSgd(OneByOne):
         weights, mechanism = broadcast.weights, self.mechanism
         order = kept_order(client, self.rounds)
         indices = indices_of_round(order, broadcast.round, self.rounds)
-        features = self.features(client.examples.features[indices])
-        labels = client.examples.labels[indices]
+        features, labels = client.examples.features[indices], client.examples.labels[indices]
         stream = client.fresh("mechanism")
         with torch_seeded(client.fresh("model")):
             for start in range(0, len(indices), self.batch_size):
@@ -229,27 +225,3 @@ class RandomisedSgd(OneByOne):
             )
             rows[~rows.isfinite().all(1)] = 0  # a refusal would reveal something about one example
             yield from rows.cpu().numpy().astype(np.float64)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ScoreOnFeatures:
-    """The tester: each client encodes and classifies a part of the test set.
-
-    Attributes:
-        features: the public encoder of images.
-        num_clients: the number of clients that divide the test set among them.
-        model: the model on the features.
-        device: where to test.
-    """
-
-    features: OrientedGradients
-    num_clients: int
-    model: nn.Module
-    device: torch.device
-
-    def __call__(self, broadcast: Broadcast, client: Client, test: Examples) -> Score:
-        """Return the score of the broadcast's weights on this client's part."""
-        part = slice(client.index, None, self.num_clients)
-        kept = client.store.arrays("test", lambda: {"features": self.features(test.features[part])})
-        load_weights(self.model, layout_of_module(self.model), broadcast.weights)
-        return evaluate(self.model, Examples(kept["features"], test.labels[part]), self.device)

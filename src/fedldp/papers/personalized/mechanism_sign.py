@@ -18,13 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import BinaryRandomizedResponse
-from fedldp.accounting.numerics.compose import two_valued_epsilon
-from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.accounting.numerics.selftest import check
 from fedldp.core.bounding import check_releasable
 from fedldp.core.deferred import special
 from fedldp.core.errors import ConfigError
-from fedldp.core.numbers import check_count, check_delta, check_positive
+from fedldp.core.numbers import check_positive
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import BitMechanism, MechanismSettings
 from fedldp.mechanisms.grids import LARGEST_CLIP, SMALLEST_CLIP, check_between
@@ -210,31 +208,6 @@ def sign_sigma(clip: float, epsilon_per_coordinate: float) -> float:
     while sign_epsilon_per_coordinate(clip, sigma) > epsilon_per_coordinate:
         sigma *= 1 + 1e-8
     return sigma
-
-
-def sign_epsilon(
-    clip: float, sigma: float, count: int, delta: float, *, mu: float | None = None
-) -> float:
-    """Return the epsilon at ``delta`` of ``count`` randomised signs.
-
-    Each sign is a two-valued mechanism, and the composition of such mechanisms is exact. If the
-    vectors are also clipped in L2 norm, the signs are a post-processing of the Gaussian mechanism
-    with ``mu`` over all rounds, and the smaller of the two epsilons holds.
-
-    Args:
-        clip: the bound of each coordinate, positive.
-        sigma: standard deviation, positive.
-        count: coordinates times rounds, at least 0.
-        delta: at least 0 and below 1.
-        mu: the mu of the noise of all rounds (``compose_mu``); None without an L2 clip.
-
-    Raises:
-        ConfigError: an argument is out of range.
-    """
-    check_delta(delta)
-    check_count("count", count)
-    as_bits = two_valued_epsilon(sign_epsilon_per_coordinate(clip, sigma), count, delta)
-    return as_bits if mu is None else min(as_bits, gaussian_epsilon(mu, delta))
 
 
 def _up(value: float) -> float:
