@@ -172,8 +172,10 @@ class NbaflCalibration(Calibration):
             ConfigError: m is unknown, or larger than an equal share; or there are fewer examples
                 than clients.
         """
-        settings, least = self.settings, self.settings.min_client_examples
-        clients, share = settings.num_clients, problem.num_examples // settings.num_clients
+        settings = self.settings
+        least: int | None = settings.min_client_examples
+        clients: int = settings.num_clients
+        share = problem.num_examples // clients
         if least is not None and least > share:
             raise ConfigError(
                 f"min_client_examples = {least}: in equal shares of {problem.num_examples} "
