@@ -7,10 +7,10 @@ the reasons for differences (``known.toml``), and its claims (``claims.toml``; w
 in ``claims.py``). No other room imports or names what is in a folder.
 
 Only ``attacks.py``, the attacks on the paper's system, uses the audit, which finds it by the scan,
-and what an attack plays: simulations and secure sums.
+and the simulations that an attack plays.
 
-It may use core, accounting, data, protocol, mechanisms, models, secure_sum, training, algorithms,
-simulation, audit.
+It may use core, accounting, data, protocol, mechanisms, models, training, algorithms, simulation,
+audit.
 """
 
 from __future__ import annotations
