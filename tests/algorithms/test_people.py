@@ -15,7 +15,6 @@ from fedldp.accounting.events import (
     InClear,
     PerPerson,
     PerRecord,
-    SelfComposed,
 )
 from fedldp.accounting.guarantees import Guarantee
 from fedldp.algorithms.people import largest_number, people_of
@@ -44,7 +43,6 @@ from fedldp.training.exact_sums import NORM
 from fedldp.training.person_gradients import (
     SUMS,
     DenseGradients,
-    NoisySteps,
     PersonGradients,
     dense_layers,
     told_weights,
@@ -133,21 +131,6 @@ def test_the_server_takes_the_step_of_plain_gradient_descent() -> None:
     np.testing.assert_allclose(found, expected, atol=0.02)
 
 
-def noisy_steps(seen: list[np.ndarray]) -> NoisySteps:
-    def summed(weights: np.ndarray, examples: Examples) -> np.ndarray:
-        return np.rint(weights.sum() + examples.features.sum(axis=0) * 1000)
-
-    noise = IntegerGaussian(1000, 3, 10, 64)
-
-    class Seen(IntegerGaussian):
-        def noisy(self, values: np.ndarray, stream: Stream) -> np.ndarray:
-            seen.append(super().noisy(values, stream))
-            return seen[-1]
-
-    noise = Seen(noise.distance, noise.step, noise.scale_bits, noise.bits)
-    return NoisySteps(summed=summed, noise=noise, rate=1e-4, steps=4)
-
-
 def one_site(examples: Examples, key: int = 0, *, simulated: bool = True) -> Batch:
     def drawn(purpose: str) -> Stream:
         return Stream(bytes([key]) * 32, simulated=simulated)
@@ -167,30 +150,6 @@ def dense(kind: type[DenseGradients] = DenseGradients) -> DenseGradients:
     layers = dense_layers(layers_of("logistic", (4,), 2) or [])
     assert layers is not None
     return kind(layers=layers, layout=layout_of("logistic", (4,), 2), clip=0.5)
-
-
-def test_a_report_of_several_steps_follows_from_the_noisy_sums_alone() -> None:
-    """Recorded sums give the same weights after the data are deleted."""
-    seen: list[np.ndarray] = []
-    update = noisy_steps(seen)
-    start = np.linspace(-1, 1, 6).astype(np.float32)
-    features = np.random.default_rng(0).normal(size=(30, 6)).astype(np.float32)
-    found = update(Broadcast(round=1, weights=start), of_nobody(features)).open().rows[0]
-    assert len(seen) == 4
-    weights = start
-    for noisy in seen:
-        weights = (weights - noisy * (3 * 1e-4)).astype(np.float32)
-    np.testing.assert_array_equal(found, weights)
-
-
-def test_several_steps_cost_that_many_releases() -> None:
-    one, several = config(rounds=40), config(rounds=8, steps_per_round=5)
-    line = lines(one)["record", "server"]
-    assert line == replace(lines(several)["record", "server"], assumptions=line.assumptions)
-    event = several.algorithm(problem_of(several, None)).encoder(0).event()
-    assert isinstance(event, PerRecord)
-    assert isinstance(event.record, SelfComposed)
-    assert event.record.count == 5
 
 
 @pytest.mark.parametrize(("number", "stated"), [(7, 1), (68, 60), (618, 610), (2_085, 2_000)])
@@ -271,8 +230,7 @@ def test_the_statement_about_samples_covers_the_added_noise() -> None:
     assert event.sampling_rate == 0.25
 
 
-@pytest.mark.parametrize("steps", [1, 3])
-def test_each_step_samples_people_anew_with_all_their_rows(steps: int) -> None:
+def test_each_step_samples_people_anew_with_all_their_rows() -> None:
     taken: list[np.ndarray] = []
 
     class Seen(DenseGradients):
@@ -281,14 +239,11 @@ def test_each_step_samples_people_anew_with_all_their_rows(steps: int) -> None:
             return super().__call__(weights, examples)
 
     summed = dense(Seen)
-    noise = IntegerGaussian(2 * NORM, 1 << 20, 12, 64)
-    update: Any = PersonGradients(summed=summed, sampled=0.3)
-    if steps > 1:
-        update = NoisySteps(summed=summed, noise=noise, rate=0.0, steps=steps, sampled=0.3)
+    update = PersonGradients(summed=summed, sampled=0.3)
     whose = np.repeat(np.arange(500), 3)
     examples = Examples(np.zeros((1500, 4), np.float32), np.zeros(1500, np.int64), whose)
     told = Broadcast(round=1, weights=np.zeros(10, np.float32))
-    for key in range(6 // steps):
+    for key in range(6):
         update(told, one_site(examples, key))
     assert len(taken) == 6
     for each in taken:
@@ -303,7 +258,7 @@ def test_samples_are_for_simulations_only() -> None:
         with pytest.raises(ConfigError, match=r"sample_rate = 0.5: .* set sample_rate = 1$"):
             refuse(made)
     features = np.zeros((3, 6), np.float32)
-    update = replace(noisy_steps([]), sampled=0.5)
+    update = PersonGradients(summed=dense(), sampled=0.5)
     with pytest.raises(PrivacyError, match=r"set sample_rate = 1$"):
         update(Broadcast(round=1, weights=np.zeros(6, np.float32)), of_nobody(features))
 
@@ -323,7 +278,6 @@ def as_part(**more: Any) -> Any:
     "more",
     [
         *({"channel": each} for each in CHANNELS),
-        {"steps_per_round": 2},
         {"channel": "sum", "held_out_people": 0.2, "untrusted_clients": 1},
         {"channel": "sum", "class_count_rounds": 2, "sample_rate": 0.5},
         {"channel": "central", "sample_rate": 0.5, "class_weights": [1.0] * 5 + [2.0] * 5},

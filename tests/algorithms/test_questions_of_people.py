@@ -354,7 +354,6 @@ def test_more_people_and_less_noise_have_more_bands() -> None:
         ({"evaluation_share": 0.9, "measure_share": 0.2}, "nothing of the budget would be left"),
         ({"held_out_people": 0.1}, "evaluation_share = 0.1 and held_out_people = 0.1"),
         ({"sample_rate": 0.5}, "sample_rate = 0.5"),
-        ({"steps_per_round": 2, "channel": "named"}, "steps_per_round = 2"),
         ({"clients_per_round": 3}, "clients_per_round = 3"),
     ],
 )

@@ -173,11 +173,8 @@ def test_declared_facts_of_a_table_count(tmp_path: Path) -> None:
         assert plan(found, problem).privacy.guarantees
 
 
-@pytest.mark.parametrize("changes", [{"steps_per_round": 2}, {"system": "fedavg"}])
-def test_a_run_that_does_not_sum_over_people_is_refused(changes: dict[str, Any]) -> None:
+def test_a_run_that_does_not_sum_over_people_is_refused() -> None:
     config = fedldp.recipe("fedavg-quickstart")
-    if "system" not in changes:
-        config = config_of(**changes)
     with pytest.raises(ConfigError, match="choose system = person_dp_sgd"):
         difficulty(config, problem_of_people(100))
 

@@ -470,9 +470,7 @@ def test_training_starts_where_a_model_without_columns_predicts_the_shares() -> 
     assert (weights[:, :-1] == 0.5).all()
 
 
-@pytest.mark.parametrize(
-    "more", [{}, {"measure_share": 0.1}, {"steps_per_round": 2}, {"intercept_share": 0.1}]
-)
+@pytest.mark.parametrize("more", [{}, {"measure_share": 0.1}, {"intercept_share": 0.1}])
 def test_declared_shares_are_where_the_intercept_starts(more: dict[str, Any]) -> None:
     config = config_of("named", class_shares=[0.87, 0.13], **more)
     state = config.algorithm(PROBLEM).server().initial(draws_of_seed(0)(0))
@@ -586,7 +584,6 @@ def auc(result: Any, rows: Any, labels: Any) -> float:
         ({"class_count_rounds": 2}, "measure_share = 0.1 and class_count_rounds = 2"),
         ({"class_weights": [1.0, 2.0]}, "measure_share = 0.1 and class_weights"),
         ({"held_out_people": 0.1}, "held_out_people = 0.1"),
-        ({"steps_per_round": 2}, "steps_per_round = 2"),
         ({"sample_rate": 0.5}, "sample_rate = 0.5"),
         ({"clients_per_round": 3}, "clients_per_round = 3"),
         ({"model": "logistic"}, "model = logistic and features = "),

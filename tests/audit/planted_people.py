@@ -24,9 +24,7 @@ from fedldp.training.exact_sums import NORM
 from fedldp.training.person_gradients import (
     SUMS,
     DenseGradients,
-    NoisySteps,
     PersonGradients,
-    samples,
 )
 
 Floats = Any
@@ -39,9 +37,6 @@ class Planted(Algorithm):
 
     def local_update(self, device: Any) -> Any:
         update: Any = super().local_update(device)
-        if isinstance(update, NoisySteps):
-            made = {each.name: getattr(update, each.name) for each in fields(update)}
-            return self.config.steps(**made)
         if isinstance(update, OnFeatures):
             return replace(update, update=self._planted(update.update))
         return self._planted(update)
@@ -85,14 +80,12 @@ class RightConfig(person_dp_sgd):
     Attributes:
         sums: sums people.
         noise: adds noise to the sum, at a client or, with channel = central, at the server.
-        steps: takes several steps in a round.
-        gradients: takes one step.
+        gradients: gives each person's vector.
     """
 
     system: Literal["planted_people:RightConfig"] = "planted_people:RightConfig"
     sums: ClassVar[Any] = Sums
     noise: ClassVar[Any] = IntegerGaussian
-    steps: ClassVar[Any] = NoisySteps
     gradients: ClassVar[Any] = PersonGradients
 
     @property
@@ -177,30 +170,10 @@ class RowsSampled(PersonGradients):
     def __call__(self, broadcast: Any, batch: Any, group: int = 1) -> Any:
         alone = [replace(each, examples=replace(each.examples, people=None)) for each in batch]
         (client,) = alone
-        taken = next(samples(client, self.sampled))
+        taken = self._taken(client)
         (client,) = batch
         sums = self.summed(broadcast.weights, client.examples.taken(taken))
         return Sensitive(Update(rows=broadcast.weights[None], aux={SUMS: sums[None]}))
-
-
-class EarlyStop(NoisySteps):
-    """Stops when people's gradients become small, which must stay private."""
-
-    def __call__(self, broadcast: Any, batch: Any, group: int = 1) -> Any:
-        (client,) = batch
-        sums = np.abs(self.summed(broadcast.weights, client.examples)).max()
-        steps = self.steps if sums > NORM / 2 else 1
-        return NoisySteps.__call__(replace(self, steps=steps), broadcast, batch)
-
-
-class LastStepPlain(NoisySteps):
-    """Takes a small step without noise after the noisy steps."""
-
-    def __call__(self, broadcast: Any, batch: Any, group: int = 1) -> Any:
-        (client,) = batch
-        rows = NoisySteps.__call__(self, broadcast, batch).open().rows
-        sums = self.summed(broadcast.weights, client.examples)
-        return Sensitive(Update(rows=(rows - 1e-4 * self.rate * sums).astype(np.float32)))
 
 
 def settings(channel: str = "named", rounds: int = 2, **more: Any) -> dict[str, Any]:

@@ -117,7 +117,6 @@ def test_the_sites_model_is_that_of_the_simulation(env: Environment) -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        ("steps_per_round=3",),
         ("held_out_people=0.3",),
         ("class_weights=[0.2, 1.0]", "model=mlp_64", "rows_per_person=2"),
     ],

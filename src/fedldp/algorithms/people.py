@@ -27,7 +27,6 @@ from fedldp.accounting.events import (
     PerPerson,
     PerRecord,
     SampledShare,
-    SelfComposed,
 )
 from fedldp.accounting.guarantees import LEAST_FOR_MU, Adversary
 from fedldp.accounting.numerics.subsampled import poisson_noise
@@ -47,7 +46,6 @@ from fedldp.algorithms.composition import (
     EstimateBy,
     FirstArrays,
     Local,
-    WeightedMean,
 )
 from fedldp.algorithms.evaluation import LOOK_SHARE, OfClasses, split
 from fedldp.algorithms.evaluation_of_numbers import OfNumbers
@@ -57,7 +55,7 @@ from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.server_update import Estimated, Needs, stream_of_noise
-from fedldp.algorithms.settings import Count, Offer, PrivacyTarget
+from fedldp.algorithms.settings import Offer, PrivacyTarget
 from fedldp.algorithms.stages import (
     SHARES,
     ClassShares,
@@ -91,7 +89,6 @@ from fedldp.mechanisms.integer_gaussian import (
     coarser,
     integer_gaussian,
 )
-from fedldp.mechanisms.none import Plain
 from fedldp.models import layers_of
 from fedldp.protocol.roles import Draw, LocalUpdate, Metrics, State
 from fedldp.protocol.updates import whole
@@ -106,7 +103,6 @@ from fedldp.training.person_gradients import (
     SUMS,
     DenseGradients,
     ModelGradients,
-    NoisySteps,
     PersonGradients,
     Summed,
     dense_layers,
@@ -120,15 +116,6 @@ Parts = Mapping[int, tuple[NDArray[np.float64], float]]
 """The noisy numbers of people in each cell at each client, and the deviation of their noise."""
 
 PersonClip = Annotated[float, Field(ge=SMALLEST_CLIP, le=LARGEST_CLIP, allow_inf_nan=False)]
-
-
-STEPS = Offer(
-    "steps_per_round",
-    Count,
-    "with channel = named, number of noisy steps that a site takes by itself before it sends its "
-    "weights; each step is a release, and epsilon covers all steps",
-    1,
-)
 
 
 SAMPLED = Offer(
@@ -176,8 +163,6 @@ class PersonSteps(Local):
 
     Attributes:
         settings: the preset's settings.
-        calibration: gives the noise for a site's own steps, if the site takes several steps in a
-            round.
     """
 
     weighs_classes: ClassVar[bool] = True
@@ -186,7 +171,6 @@ class PersonSteps(Local):
     alone: ClassVar[Literal["person"]] = "person"
 
     settings: Settings
-    calibration: PerPersonRun
 
     @property
     def version(self) -> int:
@@ -199,27 +183,18 @@ class PersonSteps(Local):
         """Return the local update, which always computes on the CPU."""
         settings, problem = self.settings, algorithm.problem
         summed = self.summed(algorithm)
-        taken = rate_of(settings)
-        if settings.steps_per_round == 1:
-            return PersonGradients(
-                summed=summed,
-                held_out=settings.held_out_people,
-                sampled=taken,
-                count_rounds=settings.class_count_rounds,
-                num_classes=problem.num_classes,
-                questions=questions_of(settings, problem),
-                votes=votes_of(settings),
-                size=sum_size(settings, algorithm.layout.size, problem),
-                measured=rounds_of(settings, "measure"),
-                intercepts=rounds_of(settings, "intercept"),
-                intercept=summed.of_intercept() if isinstance(summed, DenseGradients) else None,
-            )
-        return NoisySteps(
+        return PersonGradients(
             summed=summed,
-            noise=self.calibration.noise(algorithm.layout.size),
-            rate=settings.learning_rate * per_step(settings, problem),
-            steps=settings.steps_per_round,
-            sampled=taken,
+            held_out=settings.held_out_people,
+            sampled=rate_of(settings),
+            count_rounds=settings.class_count_rounds,
+            num_classes=problem.num_classes,
+            questions=questions_of(settings, problem),
+            votes=votes_of(settings),
+            size=sum_size(settings, algorithm.layout.size, problem),
+            measured=rounds_of(settings, "measure"),
+            intercepts=rounds_of(settings, "intercept"),
+            intercept=summed.of_intercept() if isinstance(summed, DenseGradients) else None,
         )
 
     def check(self, algorithm: Algorithm) -> None:
@@ -304,16 +279,6 @@ class PersonSteps(Local):
             class_weights=weights,
         )
 
-    def event(self, algorithm: Algorithm, size: int) -> Event | None:
-        """Return what several steps release about one person, or one row; see ``Local.event``."""
-        if self.settings.steps_per_round == 1:
-            return None  # the encoder states the event instead
-        noise, taken = self.calibration.noise(size), rate_of(self.settings)
-        steps: Event = SelfComposed(each=noise.event(size), count=self.settings.steps_per_round)
-        if taken < 1:
-            steps = of_samples(noise, size, taken, self.settings.steps_per_round)
-        return of_people(steps, algorithm.problem.people is None)
-
 
 _OF_TRAINING = ("measure_share", "intercept_share")
 """The shares of stages that change how a model is trained."""
@@ -387,20 +352,19 @@ _RESOLUTION = 1 << 53
 """Numpy's random floats are multiples of the inverse of this number."""
 
 
-def of_samples(noise: IntegerGaussian, size: int, rate: float, steps: int = 1) -> SampledShare:
-    """Return what noisy sums over samples of people release about one person.
+def of_samples(noise: IntegerGaussian, size: int, rate: float) -> SampledShare:
+    """Return what a noisy sum over a sample of people releases about one person.
 
     Args:
-        noise: the noise on each sum.
+        noise: the noise on the sum.
         size: the number of coordinates in the sum.
-        rate: the probability that a step samples a given person.
-        steps: the number of sums.
+        rate: the probability that the sample has a given person.
     """
     return SampledShare(
         squared_distance=coarser(NORM, noise.step, size) ** 2,
         variance=noise.event(size).variance,
         sampling_rate=rate,
-        steps=steps,
+        steps=1,
     )
 
 
@@ -891,9 +855,8 @@ class PerPersonRun(Calibration):
             server that clients trust, a report needs no noise, because the server draws it.
 
     Raises:
-        ConfigError: delta is too small; a site takes several steps in a round, although other
-            sites' reports should hide its sums; people are sampled although one person may be in a
-            sum several times, or although a budget is set; or the run has stages that do not go
+        ConfigError: delta is too small; people are sampled although one person may be in a sum
+            several times, or although a budget is set; or the run has stages that do not go
             together with another setting.
     """
 
@@ -906,19 +869,8 @@ class PerPersonRun(Calibration):
         settings, channel = self.settings, self.channel
         if settings.delta < LEAST_FOR_MU:
             raise ConfigError(f"delta = {settings.delta:g}: give at least {LEAST_FOR_MU:g}")
-        steps, rate = settings.steps_per_round, settings.sample_rate
-        counted, held = settings.class_count_rounds, settings.held_out_people
+        rate, counted = settings.sample_rate, settings.class_count_rounds
         together: dict[tuple[str, ...], tuple[object, str]] = {
-            ("steps_per_round", "channel"): (
-                steps > 1 and channel != "named",
-                "a site adds all of a step's noise itself only with channel = named; set channel = "
-                "named, or steps_per_round = 1",
-            ),
-            ("steps_per_round", "held_out_people"): (
-                steps > 1 and held,
-                "a site then sends weights, which cannot carry votes; set steps_per_round = 1, or "
-                "held_out_people = 0",
-            ),
             **{
                 ("sample_rate", name): (
                     rate < 1 and getattr(settings, name) is not None,
@@ -931,11 +883,6 @@ class PerPersonRun(Calibration):
                 rate < 1 and settings.persons_at_sites > 1 and channel != "named",
                 "a person may be sampled at several sites for one sum, so the noise could not be "
                 "smaller than without sampling; set sample_rate = 1, or channel = named",
-            ),
-            ("class_count_rounds", "steps_per_round"): (
-                counted and steps > 1,
-                "a site that takes several steps by itself sends no counts; set steps_per_round = "
-                "1, or class_count_rounds = 0",
             ),
             ("class_count_rounds", "class_weights"): (
                 counted and settings.class_weights is not None,
@@ -979,7 +926,6 @@ class PerPersonRun(Calibration):
             "class_count_rounds": (for_training or settings.ask) and settings.class_count_rounds,
             "class_weights": for_training and settings.class_weights,
             "held_out_people": settings.held_out_people,
-            "steps_per_round": settings.steps_per_round - 1,
             "sample_rate": 1 - settings.sample_rate,
             "clients_per_round": settings.clients_per_round is not None,
             "participation": not isinstance(self.participation, All),
@@ -995,9 +941,7 @@ class PerPersonRun(Calibration):
     @property
     def kind(self) -> type[Mechanism]:  # type: ignore[override]
         """The class of the clients' mechanisms."""
-        if self.channel == "central":
-            return Integers
-        return IntegerGaussian if self.settings.steps_per_round == 1 else Plain
+        return Integers if self.channel == "central" else IntegerGaussian
 
     @property
     def meaning(self) -> EpsilonMeaning:  # type: ignore[override]
@@ -1016,7 +960,7 @@ class PerPersonRun(Calibration):
         return target.epsilon if settings.sample_rate < 1 and of_one and same else None
 
     def mechanism(self, problem: Problem, client: int) -> Mechanism:
-        """Return the mechanism that adds the noise, or a share of it, or nothing.
+        """Return the mechanism that adds the noise, or a share of it, or none of it.
 
         Raises:
             ConfigError: no grid is fine enough for ``epsilon``; or a person may be at several
@@ -1029,8 +973,6 @@ class PerPersonRun(Calibration):
             )
         if self.channel == "central":
             return Integers("sums of people's gradients")
-        if self.settings.steps_per_round > 1:  # the steps have already added their noise
-            return Plain()
         size = sum_size(self.settings, self.settings.layout(problem).size, problem)
         return self.noise(size, client, people_of(self.settings, problem))
 
@@ -1063,7 +1005,7 @@ class PerPersonRun(Calibration):
         rounds = min(most_rounds(self.participation, client, settings.rounds), len(stage.rounds))
         sites = settings.persons_at_sites
         alone = self.channel == "named"
-        steps = max(1, rounds) * settings.steps_per_round
+        steps = max(1, rounds)
         shares = settings.fewest_in_sum - settings.untrusted_clients
         shares = shares if self.channel == "sum" else 1
         taken = rate_of(settings)
@@ -1102,7 +1044,7 @@ def sums_over_people(settings: Settings, unused: Mapping[str, str] | None = None
         ("local_epochs", "batch_size"), "each person gives one gradient in a step"
     )
     given: dict[str, Any] = {
-        "local": PersonSteps(settings=settings, calibration=calibration),
+        "local": PersonSteps(settings=settings),
         "calibration": calibration,
         "participation": turns,
         "channel": channel,
@@ -1113,9 +1055,6 @@ def sums_over_people(settings: Settings, unused: Mapping[str, str] | None = None
     if any(getattr(settings, name) is not None for name in _STARTS):
         shares = shares_of(settings, len(settings.class_shares or [1]))
         given["start"] = partial(start_at, shares)
-    if settings.steps_per_round > 1:
-        return Composition(**given, estimate=WeightedMean())
-
     stages, few = stages_of(settings), settings.num_clients <= _MOST_CLIENTS
     asks = bool(settings.ask or rounds_of(settings, "question"))
     needs: Needs = "sender" if asks and few and channel.kind == "named" else "sum"

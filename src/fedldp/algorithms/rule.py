@@ -122,8 +122,7 @@ def difficulty(config: RunConfig, problem: Problem) -> float:
         problem: the public facts about the data.
 
     Raises:
-        ConfigError: the configuration does not sum over people, or does so in several steps a
-            round.
+        ConfigError: the configuration does not sum over people.
     """
     clients = problem.num_clients or config.num_clients
     changes: dict[str, Any] = {
@@ -137,7 +136,7 @@ def difficulty(config: RunConfig, problem: Problem) -> float:
     calibration = config.composition.calibration
     if isinstance(calibration, PerPersonRun):
         calibration = config.changed(**changes).composition.calibration
-    if not isinstance(calibration, PerPersonRun) or calibration.settings.steps_per_round > 1:
+    if not isinstance(calibration, PerPersonRun):
         raise ConfigError(
             f"system = {config.name()}: the rule is for runs that sum one gradient for each person "
             "in a round; choose system = person_dp_sgd"

@@ -10,9 +10,6 @@ as integers.
 If a step samples people, a person with several rows must be in the sample with all of them, or with
 none. Everything else is compared without sampling.
 
-If a client takes several noisy steps by itself, the noisy sums are recorded, and the same steps are
-taken again from these sums alone, with other people: the weights must be the same.
-
 The noise is drawn in each stage's first and last round, as a client or a trusted server draws it.
 Its variance must be the one that the stage's event states.
 
@@ -39,7 +36,6 @@ from fedldp.accounting.events import (
     PerPerson,
     PerRecord,
     SampledShare,
-    SelfComposed,
 )
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.evaluation import MOST_BANDS
@@ -62,7 +58,7 @@ from fedldp.protocol.roles import LocalUpdate, Sender, Update
 from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import Broadcast, Sensitive
 from fedldp.training.column_sums import LONGEST, SCALE, SHIFT
-from fedldp.training.person_gradients import SUMS, NoisySteps, PersonGradients
+from fedldp.training.person_gradients import SUMS, PersonGradients
 from fedldp.training.questions import CLASS_WEIGHTS, EDGES
 from fedldp.training.tensors import one_thread
 
@@ -115,7 +111,7 @@ class PeopleCheck(Planned):
             proven=0.0,
         )
         found = cls(lines=(line,), config=config, problem=problem, key="exact")
-        return found if isinstance(found._update, PersonGradients | NoisySteps) else None
+        return found if isinstance(found._sampling, PersonGradients) else None
 
     @one_thread()
     def play(
@@ -139,11 +135,9 @@ class PeopleCheck(Planned):
         return found.update if isinstance(found, OnFeatures) else found
 
     @cached_property
-    def _update(self) -> LocalUpdate:
-        found = self._sampling
-        if isinstance(found, PersonGradients | NoisySteps):
-            return replace(found, sampled=1.0)
-        return found
+    def _update(self) -> PersonGradients:
+        assert isinstance(self._sampling, PersonGradients)
+        return replace(self._sampling, sampled=1.0)
 
     @cached_property
     def _distance(self) -> int:
@@ -173,7 +167,7 @@ class PeopleCheck(Planned):
             return "the same rows in another order give a different sum"
         if self._votes:
             return ""  # voters are drawn by position, and positions shift when a person leaves
-        return self._not_of_each(told, examples, place) or self._not_of_sums(told, examples)
+        return self._not_of_each(told, examples, place)
 
     def _too_little_noise(self, generator: np.random.Generator) -> str:
         """Describe a round whose noise varies less than is stated; return "" if there is none."""
@@ -187,9 +181,7 @@ class PeopleCheck(Planned):
             size, event = attacked.release.coordinates, attacked.role.encoder.event(0, round)
             nothing = np.zeros(size, np.int64)
             draw: Callable[[Stream], NDArray[np.int64]] = partial(_reported, attacked, round)
-            if isinstance(self._update, NoisySteps):
-                draw = partial(self._update.noise.noisy, nothing)
-            elif isinstance(estimate, MeanOfPeople) and estimate.noise is not None:
+            if isinstance(estimate, MeanOfPeople) and estimate.noise is not None:
                 assert composition.downlink is not None
                 event = composition.downlink(attacked.release.size, self.problem, round)
                 draw = partial(estimate.noise(size, round).noisy, nothing)
@@ -205,15 +197,10 @@ class PeopleCheck(Planned):
     def _parted(self, told: Broadcast, examples: Examples, person: int, key: bytes) -> bool:
         """Return whether a sample has some but not all of one person's rows."""
         update, own = self._sampling, _of(examples, person)
-        assert isinstance(update, PersonGradients | NoisySteps)
+        assert isinstance(update, PersonGradients)
         if update.sampled == 1 or self._votes:  # with votes, the sums are not comparable
             return False
-        seen: list[Any] = []
-        if isinstance(update, NoisySteps):
-            noting: Any = _Noise(_NoNoise(), seen, again=False)
-            update = replace(update, noise=noting)
-        found = update_of(update, told, own, key)
-        sums = np.asarray(seen[0] if seen else found.aux[SUMS][0], np.float64)
+        sums = np.asarray(update_of(update, told, own, key).aux[SUMS][0], np.float64)
         return not _same(sums, _integers(self._sum(told, own))) and bool(sums.any())
 
     def _not_of_each(self, told: Broadcast, examples: Examples, place: int) -> str:
@@ -231,29 +218,9 @@ class PeopleCheck(Planned):
             return "the other people give a different sum after one person has left"
         return ""
 
-    def _not_of_sums(self, told: Broadcast, examples: Examples) -> str:
-        """Describe how weights after several steps depend on more than the noisy sums."""
-        update = self._update
-        if not isinstance(update, NoisySteps):
-            return ""
-        seen: list[Any] = []
-        noting: Any = _Noise(update.noise, seen, again=False)
-        found = self._rows(replace(update, noise=noting), told, examples)
-        if len(seen) != update.steps:
-            return f"{len(seen)} noisy sums are made, but {update.steps} are charged"
-        again: Any = _Noise(update.noise, list(seen), again=True)
-        for others in (examples.taken(slice(0, 1)), examples.taken(slice(1, None))):
-            again.seen[:] = seen
-            nothing = replace(update, noise=again, summed=_Nothing())
-            if self._rows(nothing, told, others) != found:
-                return "weights depend on more than the noisy sums"
-        return ""
-
     def _told(self, trial: int, weights: NDArray[np.float32]) -> Broadcast:
         """Return the broadcast of a round of each kind in turn, with hostile public arrays."""
         update = self._update
-        if not isinstance(update, PersonGradients):
-            return Broadcast(round=1, weights=weights)
         firsts = {stage[0] for stage in self.config.composition.stages_of(self.config.rounds)}
         firsts |= {1, update.count_rounds + 1}
         round = sorted(firsts)[(trial + trial // len(_WEIGHTS)) % len(firsts)]
@@ -274,30 +241,21 @@ class PeopleCheck(Planned):
         Only the distance of two vectors decides how much noise is needed; the norm decides whether
         sums fit into the modulus.
         """
-        update = self._update
-        if isinstance(update, PersonGradients):
-            if told.round in update.measured:
-                return LONGEST**2
-            for rounds, question in update.questions:
-                if told.round in rounds:
-                    return question.squared_norm
+        if told.round in self._update.measured:
+            return LONGEST**2
+        for rounds, question in self._update.questions:
+            if told.round in rounds:
+                return question.squared_norm
         return self._distance**2 / 4
 
     def _sum(self, told: Broadcast, examples: Examples) -> Sums:
         """Return the sum to which noise is added, for a broadcast."""
-        if isinstance(self._update, NoisySteps):
-            return self._update.summed(told.weights, examples)
         found = update_of(self._update, told, examples)
         return np.asarray(found.aux[SUMS][0], np.float64)
 
-    def _rows(self, update: LocalUpdate, told: Broadcast, examples: Examples) -> bytes:
-        """Return the weights that leave a client after its steps."""
-        found = update_of(update, told, examples)
-        return np.asarray(found.rows).tobytes()
-
     @property
     def _votes(self) -> bool:
-        return isinstance(self._update, PersonGradients) and self._update.held_out > 0
+        return self._update.held_out > 0
 
     def _with_another(
         self, examples: Examples, place: int, generator: np.random.Generator
@@ -339,48 +297,6 @@ class PeopleCheck(Planned):
         return self.config.algorithm(self.problem).input_shape
 
 
-@dataclass(frozen=True)
-class _Noise:
-    """Stands in for a mechanism: it records the noisy sums of a client, or replays them."""
-
-    right: Any
-    seen: list[Any]
-    again: bool
-
-    @property
-    def step(self) -> int:
-        return int(self.right.step)
-
-    def noisy(self, values: NDArray[np.int64], stream: Stream) -> NDArray[np.int64]:
-        if self.again:
-            found: NDArray[np.int64] = self.seen.pop(0)
-            return found
-        self.seen.append(self.right.noisy(values, stream))
-        return np.array(self.seen[-1])
-
-
-class _NoNoise:
-    """Stands in for a mechanism, and adds nothing."""
-
-    step = 1
-
-    def noisy(self, values: NDArray[np.int64], stream: Stream) -> NDArray[np.int64]:
-        return values
-
-
-class _Nothing:
-    """Stands in for the sums over people, and computes no gradient: every sum is zero."""
-
-    def __call__(self, weights: NDArray[np.float32], examples: Examples) -> Sums:
-        return np.zeros(weights.size)
-
-    def logits(self, weights: NDArray[np.float32], examples: Examples) -> Sums:
-        return np.zeros((len(examples), 2))
-
-    def weighted(self, class_weights: tuple[float, ...]) -> _Nothing:
-        return self
-
-
 def _reported(attacked: AttackedClient, round: int, stream: Stream) -> NDArray[np.int64]:
     """Return the noise in a client's report of a sum of zeros, in coarse steps."""
     broadcast, size = attacked.broadcast(round), attacked.release.coordinates
@@ -401,7 +317,6 @@ def _variance(event: Event) -> int:
     """Return the variance of the noise that an event about people states, in coarse steps."""
     assert isinstance(event, PerPerson | PerRecord)
     of_one = event.person if isinstance(event, PerPerson) else event.record
-    of_one = of_one.each if isinstance(of_one, SelfComposed) else of_one
     assert isinstance(of_one, GaussianShare | SampledShare)
     return of_one.variance
 

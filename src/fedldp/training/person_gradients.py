@@ -24,7 +24,6 @@ the grid and its bounds are ours.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -39,7 +38,6 @@ from fedldp.core.errors import PrivacyError, RunError
 from fedldp.core.randomness import Stream, torch_seeded
 from fedldp.data.examples import Examples
 from fedldp.data.label_range import STEPS, centred
-from fedldp.mechanisms.integer_gaussian import IntegerGaussian, whole
 from fedldp.models import Dense, Flatten, Layer, Relu
 from fedldp.protocol.roles import Batch, Client, Update
 from fedldp.protocol.wire import Broadcast, Layout, Sensitive
@@ -234,7 +232,22 @@ class PersonGradients:
         return found
 
     def _taken(self, client: Client) -> slice | NDArray[np.bool_]:
-        return next(samples(client, self.sampled))
+        """Return the rows that are used: all rows of independently sampled people.
+
+        Raises:
+            PrivacyError: the rate is below 1, and this is not a simulation.
+        """
+        if self.sampled == 1:
+            return slice(None)
+        stream, people = client.fresh("people"), whose_rows(client.examples)
+        if not stream.simulated:
+            raise PrivacyError(
+                f"sample_rate = {self.sampled:g}: the time of a step reveals how many people it "
+                "sampled, so this is for simulations only; set sample_rate = 1"
+            )
+        drawn = stream.generator().random(people.max(initial=-1) + 1)
+        sampled: NDArray[np.bool_] = drawn < self.sampled
+        return sampled[people]
 
     def _rows(
         self,
@@ -264,69 +277,6 @@ def told_weights(broadcast: Broadcast, num_classes: int) -> tuple[float, ...]:
             "rounds"
         )
     return tuple(np.nan_to_num(told.astype(np.float64), nan=1.0).clip(0, 1).tolist())
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoisySteps:
-    """A local update of several steps, each of which uses only a noisy sum over people.
-
-    The resulting weights are therefore a function of the noisy sums and of the broadcast. The
-    number of steps is public, and all steps are charged before the first one.
-
-    Attributes:
-        summed: sums the vectors of people.
-        noise: the noise on each sum.
-        rate: the factor on a noisy sum in grid steps.
-        steps: how many steps.
-        sampled: the probability with which a step samples a person; see ``PersonGradients``.
-    """
-
-    summed: Summed
-    noise: IntegerGaussian
-    rate: float
-    steps: int
-    sampled: float = 1.0
-
-    def group(self, most_examples: int) -> int:
-        """Return 1: clients compute one after another."""
-        return 1
-
-    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
-        """Return the weights after all steps, shape (n, d)."""
-        rows = np.empty((len(batch), broadcast.weights.size), np.float32)
-        for place, client in enumerate(batch):
-            weights, stream = broadcast.weights, client.fresh("mechanism")
-            taken = samples(client, self.sampled)
-            for _ in range(self.steps):
-                sums = self.summed(weights, client.examples.taken(next(taken)))
-                noisy = self.noise.noisy(whole(sums), stream) * (self.noise.step * self.rate)
-                with np.errstate(over="ignore"):  # overflow leaves a non-finite row, as in training
-                    weights = (weights - noisy).astype(np.float32)
-            rows[place] = weights
-        return Sensitive(Update(rows=rows))
-
-
-def samples(client: Client, rate: float) -> Iterator[slice | NDArray[np.bool_]]:
-    """Yield the rows of a client that each step uses: all rows of independently sampled people.
-
-    Args:
-        client: the client of these people.
-        rate: the probability with which a person is sampled.
-
-    Raises:
-        PrivacyError: the rate is below 1, and this is not a simulation.
-    """
-    if rate == 1:
-        yield from itertools.repeat(slice(None))
-    stream, people = client.fresh("people"), whose_rows(client.examples)
-    if not stream.simulated:
-        raise PrivacyError(
-            f"sample_rate = {rate:g}: the time of a step reveals how many people it sampled, so "
-            "this is for simulations only; set sample_rate = 1"
-        )
-    generator, count = stream.generator(), people.max(initial=-1) + 1
-    while True:
-        yield (generator.random(count) < rate)[people]
 
 
 class _Layer(NamedTuple):

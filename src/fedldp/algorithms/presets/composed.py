@@ -61,7 +61,7 @@ from fedldp.algorithms.composition import (
 )
 from fedldp.algorithms.matrix import WITHIN_ONE
 from fedldp.algorithms.participation import PARTICIPATION, All, Participation, participation_of
-from fedldp.algorithms.people import COUNTED, SAMPLED, SCORED, STEPS, sums_over_people
+from fedldp.algorithms.people import COUNTED, SAMPLED, SCORED, sums_over_people
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import (
     CLIP,
@@ -171,7 +171,6 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
     ),
     WEIGHTING,
     MOMENTUM,
-    STEPS,
     SAMPLED,
     SCORED,
     COUNTED,
@@ -472,7 +471,7 @@ def bare(settings: Settings) -> Mechanism:
 def unused(settings: Settings, bound: Bound) -> dict[str, str]:
     """Return the settings that these parts do not use, with reasons."""
     found = dict.fromkeys(
-        (STEPS.name, SAMPLED.name, SCORED.name, COUNTED.name, *(each.name for each in STAGES)),
+        (SAMPLED.name, SCORED.name, COUNTED.name, *(each.name for each in STAGES)),
         f"local_update = {settings.local_update} computes no gradients per person",
     )
     if settings.local_update in ("sgd", "scaffold", "own_head"):

@@ -38,7 +38,6 @@ from fedldp.algorithms.people import (
     COUNTED,
     SAMPLED,
     SCORED,
-    STEPS,
     PersonClip,
     sums_over_people,
 )
@@ -64,7 +63,6 @@ Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
         default=1.0,
     ),
     Offer("learning_rate", LearningRate, "the server's step size along the mean gradient"),
-    STEPS,
     SAMPLED,
     SCORED,
     COUNTED,
