@@ -11,10 +11,11 @@ from fedldp.accounting.events import SubsetResponse
 from fedldp.algorithms.bounds import RANGES, InRange
 from fedldp.algorithms.budgets import MECHANISM, PerReport
 from fedldp.algorithms.channel import SHUFFLER, Shuffle
-from fedldp.algorithms.composition import Composition, OwnMean, Sgd
+from fedldp.algorithms.composition import Composition, Sgd
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.server_update import OwnMean
 from fedldp.algorithms.settings import CLIP, Offer
 from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import ConfigError

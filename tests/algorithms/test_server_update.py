@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedldp.algorithms.bounds import Unbounded
+from fedldp.algorithms.release import in_clear
 from fedldp.algorithms.server_update import (
+    Estimate,
     Estimated,
     ServerUpdate,
     Step,
-    Weighted,
+    WeightedMean,
     last_of,
-    read_plain,
 )
 from fedldp.core.bounding import LARGEST_WEIGHT
 from fedldp.core.errors import Diverged
@@ -37,11 +39,11 @@ def draw(purpose: str) -> Stream:
     return draws_of_seed(0)(1)(purpose)
 
 
-def plain(gives: Any) -> Weighted:
-    return Weighted(read=read_plain, gives=gives)
+def plain(gives: Any) -> WeightedMean:
+    return WeightedMean(release=replace(in_clear(SIZE), bound=Unbounded(send=gives)))
 
 
-class UsesNone:
+class UsesNone(Estimate):
     """An estimate that reads the reports and uses none of them."""
 
     needs = "sender"

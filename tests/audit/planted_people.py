@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fedldp
-from fedldp.algorithms.composition import Algorithm, Composition, EstimateBy
+from fedldp.algorithms.composition import Algorithm, Composition
 from fedldp.algorithms.features import OnFeatures
 from fedldp.algorithms.people import PersonRelease
 from fedldp.algorithms.problem import Problem
@@ -94,13 +94,10 @@ class RightConfig(person_dp_sgd):
         if self.channel != "central":
             return right
 
-        def estimate(release: Release) -> Any:
-            found: Any = right.estimate(release)
-            return replace(
-                found, noise=lambda size, round: self.noise(*astuple(found.noise(size, round)))
-            )
-
-        by_server = EstimateBy(make=estimate, needs="sum", setting="planted")
+        found: Any = right.estimate
+        by_server = replace(
+            found, noise=lambda size, round: self.noise(*astuple(found.noise(size, round)))
+        )
         return replace(right, estimate=by_server)
 
     def algorithm(self, problem: Problem) -> Algorithm:

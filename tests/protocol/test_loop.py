@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedldp.algorithms.server_update import ServerUpdate, Weighted, read_plain
+from fedldp.algorithms.release import in_clear
+from fedldp.algorithms.server_update import ServerUpdate, WeightedMean
 from fedldp.core.bounding import LARGEST_WEIGHT
 from fedldp.core.errors import RunError
 from fedldp.protocol.keys import draws_of_secret, draws_of_seed
@@ -57,7 +58,7 @@ class Script:
 
 
 def averaging(**parts: Any) -> ServerRole:
-    mean = ServerUpdate(estimate=Weighted(read=read_plain, gives="weights"))
+    mean = ServerUpdate(estimate=WeightedMean(release=in_clear(SIZE)))
     return ServerRole(**{"initial": lambda draw: FIRST, "aggregate": mean, **parts})
 
 

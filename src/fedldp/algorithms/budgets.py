@@ -13,19 +13,15 @@ from pydantic import Field
 from fedldp.accounting.guarantees import LEAST_FOR_MU
 from fedldp.algorithms.bounds import Bound, InLabels, Rotated
 from fedldp.algorithms.calibration import Calibration
-from fedldp.algorithms.composition import EstimateBy, EstimateOf
 from fedldp.algorithms.participation import Participation, most_rounds
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
-from fedldp.algorithms.server_update import Estimated, Sent
 from fedldp.algorithms.settings import Offer, is_own, of_client
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import is_address
 from fedldp.mechanisms import BitMechanism, Mechanism, MechanismSettings, find_mechanism
 from fedldp.mechanisms.gaussian_share import SharedGaussian, largest_mu, shared_gaussian
-from fedldp.protocol.roles import Draw, State
-from fedldp.protocol.wire import Incoming
 
 MECHANISM = Offer(
     "mechanism",
@@ -157,26 +153,6 @@ def by_round(calibration: PerReport, before: Shaped | None) -> Shaped:
         return replace(release, mechanisms=each)
 
     return shaped
-
-
-def read_by_round(estimate: EstimateOf) -> EstimateBy:
-    """Return an estimate that reads each round's reports with the mechanism of the round."""
-    return EstimateBy.around(estimate, lambda release: _InRounds(make=estimate, release=release))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _InRounds:
-    make: EstimateOf
-    release: Release
-
-    @property
-    def gives(self) -> Sent:
-        return self.release.bound.send
-
-    def __call__(
-        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
-    ) -> Estimated:
-        return self.make(self.release.at(state.round))(state, reports, draw, factor)
 
 
 @lru_cache(maxsize=4096)

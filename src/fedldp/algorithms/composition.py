@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,22 +33,17 @@ from fedldp.algorithms.release import Encoder, Release
 from fedldp.algorithms.run_settings import RunSettings
 from fedldp.algorithms.server_update import (
     Estimate,
-    MechanismMean,
-    Needs,
+    OwnMean,
     ServerUpdate,
     Step,
     Values,
-    Weighted,
     last_of,
-    read_plain,
-    read_report,
 )
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Caveat, Unprotected
 from fedldp.core.randomness import Stream, torch_seeded
 from fedldp.data.folder import read_public
 from fedldp.data.image_features import Augmentation, MapOnce, check_images
-from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.summing import Summing
 from fedldp.models import (
     begin_again,
@@ -61,7 +56,6 @@ from fedldp.models import (
     layout_of,
 )
 from fedldp.protocol.roles import (
-    Arrays,
     ClientRole,
     Draw,
     LocalUpdate,
@@ -88,36 +82,6 @@ SGD_SETTINGS = ("weight_decay", "proximal", "gradient_clip", "loss")
 def _public() -> Stream:
     """Return the stream for weights that need no secret key: they are frozen, or replaced later."""
     return Stream(bytes(32), simulated=True)
-
-
-class EstimateOf(Protocol):
-    """Builds the estimate with which the server reads the reports of a given release.
-
-    ``needs`` decides what a client sends in addition to its payload: its name, or its example count
-    in the clear.
-
-    Attributes:
-        needs: what the estimate must have; a channel that cannot provide this is incompatible with
-            the estimate.
-        setting: the user's setting that selects this estimate.
-    """
-
-    @property
-    def needs(self) -> Needs: ...
-
-    @property
-    def setting(self) -> str: ...
-
-    def __call__(self, release: Release) -> Estimate: ...
-
-
-FirstArrays = Callable[[Draw], Arrays]
-"""Computes the initial values of the server's arrays from the server's randomness."""
-
-
-def no_arrays(release: Release, problem: Problem) -> FirstArrays:
-    """Return no arrays: the server keeps only the weights."""
-    return lambda draw: {}
 
 
 Finish = Callable[[Values, State], Values]
@@ -231,86 +195,6 @@ class Sgd(Local):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnMean:
-    """The mean, estimated by the mechanism itself.
-
-    Attributes:
-        scale: if reports are bits and budgets differ, gives the scale for a budget and a report's
-            size.
-    """
-
-    needs: ClassVar[Needs] = "sum"
-    setting: ClassVar[str] = "weighting = uniform"
-
-    scale: Callable[[float, int], float] | None = None
-
-    def __call__(self, release: Release) -> MechanismMean:
-        """Return the estimate."""
-        return MechanismMean(
-            empty=lambda size: release.mechanism.aggregate(release.bound.size(size)),
-            gives=release.bound.send,
-            restore=release.bound.restore,
-            scale=self.scale,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class WeightedMean:
-    """The weighted mean of reports that are read one by one.
-
-    Attributes:
-        by_examples: whether the weights are the example counts that clients report.
-    """
-
-    by_examples: bool = False
-
-    @property
-    def needs(self) -> Needs:
-        """What the estimate needs: each report's weight in the clear, or only the reports."""
-        return "weight" if self.by_examples else "reports"
-
-    @property
-    def setting(self) -> str:
-        """The user's setting that chooses the weights."""
-        return f"weighting = {'examples' if self.by_examples else 'uniform'}"
-
-    def __call__(self, release: Release) -> Weighted:
-        """Return the estimate."""
-        mechanism = release.mechanism
-        read = read_plain if isinstance(mechanism, Plain) else partial(read_report, mechanism)
-        return Weighted(
-            read=read,
-            gives=release.bound.send,
-            restore=release.bound.restore,
-            coordinates=release.bound.size,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class EstimateBy:
-    """A preset's own estimate.
-
-    Attributes:
-        make: builds the estimate from the release.
-        needs: see ``EstimateOf``.
-        setting: see ``EstimateOf``.
-    """
-
-    make: Callable[[Release], Estimate]
-    needs: Needs
-    setting: str
-
-    def __call__(self, release: Release) -> Estimate:
-        """Return the estimate."""
-        return self.make(release)
-
-    @classmethod
-    def around(cls, of: EstimateOf, make: Callable[[Release], Estimate]) -> EstimateBy:
-        """Return an estimate that ``make`` builds around that of ``of``."""
-        return cls(make=make, needs=of.needs, setting=of.setting)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Composition:
     """The parts of an algorithm; all of them are frozen and public.
 
@@ -329,9 +213,6 @@ class Composition:
         downlink: gives, from the problem's facts, what the broadcast that follows a given round, of
             a given number of weights, releases about clients to someone who sees nothing else. It
             is set if the server's noise protects against such an observer.
-        arrays: gives the initial values of the other arrays that the server keeps.
-        told: gives what a round's broadcast tells clients besides the weights and their ranges,
-            from the server's state; None means nothing.
         finish: gives the last operation on the next weights; None means ``Bound.accept``.
         claim: what the source claims, if anything; a function if the claim depends on all clients.
         unused: settings that have no effect with these parts, each with the reason.
@@ -345,8 +226,6 @@ class Composition:
         trained: the rounds that train all weights, of which the last are averaged; the next stage
             starts from the average. None: all rounds.
         start: gives the weights of the first round from those of the new model; None if they stay.
-        model_of: gives the model from the server's weights and arrays; None if the weights are the
-            model.
     """
 
     calibration: Calibration
@@ -355,12 +234,10 @@ class Composition:
     features: Features = field(default_factory=Features)
     local: Local = field(default_factory=Sgd)
     channel: Channel = field(default_factory=Named)
-    estimate: EstimateOf = field(default_factory=OwnMean)
+    estimate: Estimate = field(default_factory=OwnMean)
     participation: Participation = field(default_factory=All)
     server_noise: Callable[[Problem], Callable[[int, Draw], Values] | None] | None = None
     downlink: Callable[[int, Problem, int], Event] | None = None
-    arrays: Callable[[Release, Problem], FirstArrays] = no_arrays
-    told: Callable[[State], Arrays] | None = None
     finish: Callable[[Release], Finish] | None = None
     claim: Claim | Callable[[], Claim] | None = None
     unused: Mapping[str, str] = field(default_factory=dict)
@@ -371,7 +248,6 @@ class Composition:
     stages: tuple[range, ...] = ()
     trained: range | None = None
     start: Callable[[Values], Values] | None = None
-    model_of: Callable[[Values, Arrays], Values] | None = None
 
     def stages_of(self, rounds: int) -> tuple[range, ...]:
         """Return the rounds of each stage of a run of ``rounds`` rounds; see ``stages``."""
@@ -604,9 +480,9 @@ class Algorithm:
         """Return the server's role; see ``release``."""
         parts, release = self.parts, self.release(0)
         release.bound.announce_first()
-        config = self.config
+        config, estimate = self.config, parts.estimate.reading(release)
         update = ServerUpdate(
-            estimate=parts.estimate(release),
+            estimate=estimate,
             step=Step(
                 optimizer=config.server_optimizer,
                 rate=config.server_rate,
@@ -618,7 +494,6 @@ class Algorithm:
                 parts.share_averaged(config),
             ),
             restarts=parts.trained is not None,
-            model_of=parts.model_of,
         )
 
         def publish(state: State) -> Broadcast:
@@ -626,10 +501,10 @@ class Algorithm:
                 round=state.round,
                 weights=state.weights,
                 ranges=release.bound.announce(state.weights),
-                public={} if parts.told is None else parts.told(state),
+                public=estimate.told(state),
             )
 
-        arrays = parts.arrays(release, self.problem)
+        arrays = estimate.arrays(self.problem)
 
         def first(draw: Draw) -> State:
             # Imported here, because statements need no torch.

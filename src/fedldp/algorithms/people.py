@@ -43,8 +43,6 @@ from fedldp.algorithms.channel import Central, Channel, Named, Sum
 from fedldp.algorithms.composition import (
     Algorithm,
     Composition,
-    EstimateBy,
-    FirstArrays,
     Local,
 )
 from fedldp.algorithms.evaluation import LOOK_SHARE, OfClasses, split
@@ -54,7 +52,14 @@ from fedldp.algorithms.participation import All, Participation, most_rounds, par
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
-from fedldp.algorithms.server_update import Estimated, Needs, stream_of_noise
+from fedldp.algorithms.server_update import (
+    Estimate,
+    Estimated,
+    FirstArrays,
+    Needs,
+    Values,
+    stream_of_noise,
+)
 from fedldp.algorithms.settings import Offer, PrivacyTarget
 from fedldp.algorithms.stages import (
     SHARES,
@@ -90,7 +95,7 @@ from fedldp.mechanisms.integer_gaussian import (
     integer_gaussian,
 )
 from fedldp.models import layers_of
-from fedldp.protocol.roles import Draw, LocalUpdate, Metrics, State
+from fedldp.protocol.roles import Arrays, Draw, LocalUpdate, Metrics, State
 from fedldp.protocol.updates import whole
 from fedldp.protocol.wire import Broadcast, Incoming, Report
 from fedldp.training import questions
@@ -519,26 +524,53 @@ def largest_number(settings: Settings) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanOfPeople:
+class MeanOfPeople(Estimate):
     """The mean of people's gradients, from exact sums, and whatever else they are asked.
 
     Attributes:
-        release: the release of the reports.
         noise: returns a trusted server's noise for a sum with a given number of coordinates, in a
             given round.
+        settings: the preset's settings.
         needs: "sender" if figures are also told of each client; see ``_MOST_CLIENTS``.
     """
 
     gives: ClassVar[Send] = "update"
+    setting: ClassVar[str] = "the sum over people"
 
     needs: Needs
-    release: PersonRelease
     noise: Callable[[int, int], IntegerGaussian] | None
+    settings: Settings
 
     @property
-    def settings(self) -> Settings:
-        """The preset's settings."""
-        return self.release.settings
+    def released(self) -> PersonRelease:
+        """The release of the reports."""
+        assert isinstance(self.release, PersonRelease)
+        return self.release
+
+    def arrays(self, problem: Problem) -> FirstArrays:
+        """Return equal class weights, and bands with an edge at 0; see ``Estimate``.
+
+        A server may tell these in any round, so an attack can ask for any round, too.
+        """
+        found: dict[str, NDArray[Any]] = {}
+        if self.settings.measure_share:
+            shares = self._shares
+            found |= nothing_measured(shares, self.released.size // shares.size - 1)
+        if self.settings.class_count_rounds:
+            counts = np.zeros(problem.num_classes)
+            found |= {_COUNTS: counts, _VARIANCE: np.zeros(1), questions.CLASS_WEIGHTS: counts + 1}
+        if rounds_of(self.settings, "look"):
+            rows = max(4, problem.num_classes)
+            found |= {EDGES: np.zeros((rows, 1)), _LOOK: np.zeros(0), _LOOK_NOISE: np.zeros(1)}
+        return lambda draw: found
+
+    def told(self, state: State) -> Arrays:
+        """Return the map of columns, class weights and edges, if any; see ``Estimate``."""
+        return public_in(state)
+
+    def model(self, weights: Values, arrays: Arrays) -> Values:
+        """Return the model for the table's own columns; see ``Estimate``."""
+        return to_table_weights(weights, arrays) if self.settings.measure_share else weights
 
     @property
     def clients(self) -> int:
@@ -573,7 +605,7 @@ class MeanOfPeople:
             return self._measured(mean, deviation, state)
         if stage.kind == "intercept":
             return self._intercept(mean, state, factor)
-        for rounds, question in questions_of(self.settings, self.release.problem):
+        for rounds, question in questions_of(self.settings, self.released.problem):
             if state.round in rounds:
                 unit = self.settings.num_clients / question.norm
                 counts, noise = mean[: question.cells] * unit, deviation * unit
@@ -601,7 +633,7 @@ class MeanOfPeople:
             noise = deviation * unit
             accuracy = mean_of(np.array([0.0, 1.0]), counts, noise)
             answers = as_metrics([Answer.of(SCORE, *accuracy, seen=is_seen(counts, noise))])
-        return Estimated(values=self.release.bound.restore(mean, state, factor), metrics=answers)
+        return Estimated(values=self.released.bound.restore(mean, state, factor), metrics=answers)
 
     def _is_plausible(self, counts: NDArray[np.float64], noise: float, tables: int) -> bool:
         """Return whether about as many people answered as was stated.
@@ -610,7 +642,7 @@ class MeanOfPeople:
         several sites answers at each.
         """
         slack = SEEN * noise * math.sqrt(counts.size)
-        stated = self.release.people * self.settings.sample_rate * tables
+        stated = self.released.people * self.settings.sample_rate * tables
         most = 2 * stated * self.settings.persons_at_sites
         return bool(stated / 2 - slack <= counts.sum() <= most + slack)
 
@@ -624,7 +656,7 @@ class MeanOfPeople:
     @property
     def _shares(self) -> NDArray[np.float64]:
         """The declared class shares, or else equal ones, shape (classes,)."""
-        return shares_of(self.settings, self.release.problem.num_classes)
+        return shares_of(self.settings, self.released.problem.num_classes)
 
     def _counted(self, counts: NDArray[np.float64], noise: float, state: State) -> Estimated:
         """Return the counts of classes so far, and after the last round of them, class weights."""
@@ -632,12 +664,12 @@ class MeanOfPeople:
         arrays: dict[str, NDArray[Any]] = {_COUNTS: summed, _VARIANCE: variance}
         if state.round < self.settings.class_count_rounds:
             return Estimated(values=None, arrays=arrays)
-        unit = 1 / (state.round * self.release.people * self.settings.sample_rate)
+        unit = 1 / (state.round * self.released.people * self.settings.sample_rate)
         unit /= self._times_answered(summed * unit)
         found = ClassShares(summed * unit, math.sqrt(float(variance[0])) * unit)
         shares = found.usable(self._shares)
         arrays[questions.CLASS_WEIGHTS] = shares.min() / shares
-        asked = self.release.people * self.settings.sample_rate
+        asked = self.released.people * self.settings.sample_rate
         return Estimated(values=None, metrics=found.metrics(asked), arrays=arrays)
 
     def _by_client(self, reports: Sequence[Report], state: State) -> dict[int, NDArray[np.float64]]:
@@ -646,11 +678,11 @@ class MeanOfPeople:
         Against any server, a client's report has all of the noise that its people need, and is
         charged as what the server sees. So what the server computes from it costs nothing more.
         """
-        mechanism, found = self.release.at(state.round).mechanism, {}
+        mechanism, found = self.released.at(state.round).mechanism, {}
         assert isinstance(mechanism, IntegerGaussian)
         for report in reports:
             if report.client is not None:
-                alone = mechanism.aggregate(self.release.coordinates)
+                alone = mechanism.aggregate(self.released.coordinates)
                 alone.add(report.payload, 1)
                 found[report.client] = alone.mean()
         return found
@@ -660,7 +692,7 @@ class MeanOfPeople:
 
         Of each client, only the classes' shares are told.
         """
-        asked = asked_tables(self.settings, self.release.problem)
+        asked = asked_tables(self.settings, self.released.problem)
         tables = [each.table for each in asked]
 
         def figures(found: NDArray[np.float64], deviation: float, *, whole: bool) -> list[Answer]:
@@ -680,12 +712,12 @@ class MeanOfPeople:
         shares = None
         if SHARES in state.arrays or self.settings.class_shares is not None:
             shares = state.arrays.get(SHARES, self._shares)
-        every = questions_of(self.settings, self.release.problem)
+        every = questions_of(self.settings, self.released.problem)
         looked, asked = (question for _, question in every[-2:])
         tables = len(asked.tables) / len(looked.tables)
         later = noise * math.sqrt(tables * LOOK_SHARE / (1 - LOOK_SHARE))
-        kind = evaluation_of(self.settings, self.release.problem)
-        edges = kind.edges(counts, noise, self.release.people, later, shares)
+        kind = evaluation_of(self.settings, self.released.problem)
+        edges = kind.edges(counts, noise, self.released.people, later, shares)
         arrays = {_LOOK: counts, _LOOK_NOISE: np.array([noise]), EDGES: edges}
         return Estimated(values=None, arrays=arrays)
 
@@ -695,7 +727,7 @@ class MeanOfPeople:
         """Return the figures of the model, of all people, by group, and of each client."""
         edges = state.arrays[EDGES].astype(np.float64)
         of_look = float(state.arrays[_LOOK_NOISE][0])
-        kind = evaluation_of(self.settings, self.release.problem)
+        kind = evaluation_of(self.settings, self.released.problem)
         cells = sum(table.cells for table in kind.tables)
 
         def figures(found: NDArray[np.float64], deviation: float) -> list[Answer]:
@@ -703,7 +735,7 @@ class MeanOfPeople:
             return kind.figures(state.arrays[_LOOK], found[:cells], edges, both)
 
         answers, by_group = figures(counts, noise), counts[cells:]
-        for names, group in groups_of(self.settings, self.release.problem):
+        for names, group in groups_of(self.settings, self.released.problem):
             parts = []
             for table in kind.of_group:
                 part, by_group = np.split(by_group, [group.cells * table.cells])
@@ -721,8 +753,8 @@ class MeanOfPeople:
 
         A trusted server divides by the agreed number, and keeps to itself how many answered.
         """
-        size = self.release.coordinates
-        mechanism = self.release.at(state.round).mechanism
+        size = self.released.coordinates
+        mechanism = self.released.at(state.round).mechanism
         assert isinstance(mechanism, IntegerGaussian | Integers)
         total = mechanism.aggregate(size)
         for report in whole(reports):
@@ -738,13 +770,13 @@ class MeanOfPeople:
 
     def _measured(self, mean: NDArray[np.float64], deviation: float, state: State) -> Estimated:
         """Return what was measured; the next weights predict the classes' shares, if known."""
-        people = self.release.people
+        people = self.released.people
         unit = self.clients / (people * BLOCK)
-        classes = self.release.problem.num_classes
+        classes = self.released.problem.num_classes
         columns = state.weights.size // classes - 1
         unit /= self._times_answered(mean[:classes] * unit) if classes > 1 else 1
         told = mean[: classes + 2 * columns] * unit
-        names, folds = self.release.problem.features or (), self.settings.columns.folds
+        names, folds = self.released.problem.features or (), self.settings.columns.folds
         kept = [place for place, name in enumerate(names) if name in folds]
         found = Measured.of(told, deviation * unit, classes, kept)
         arrays = found.arrays(otherwise=self._shares)
@@ -756,7 +788,7 @@ class MeanOfPeople:
 
     def _intercept(self, mean: NDArray[np.float64], state: State, factor: float) -> Estimated:
         """Return a step of the intercept."""
-        unit = self.clients / self.release.people / NORM * INTERCEPT_CLIP
+        unit = self.clients / self.released.people / NORM * INTERCEPT_CLIP
         rounds = rounds_of(self.settings, "intercept")
         step = intercept_step(
             mean[: state.weights.size] * unit,
@@ -815,28 +847,6 @@ def _noise_of_answers(
         by = {"of": people, "declared": declared, "halves": tuple(halves.values())}
         found.append(FORESEEN(**by, told=told, hidden=hidden))
     return tuple(found)
-
-
-def _first_arrays(settings: Settings, release: Release, problem: Problem) -> FirstArrays:
-    """Return the arrays before the first round: equal class weights, and bands with an edge at 0.
-
-    A server may tell these in any round, so an attack can ask for any round, too.
-    """
-    found: dict[str, NDArray[Any]] = {}
-    if settings.measure_share:
-        shares = shares_of(settings, problem.num_classes)
-        found |= nothing_measured(shares, release.size // shares.size - 1)
-    if settings.class_count_rounds:
-        counts = np.zeros(problem.num_classes)
-        found |= {_COUNTS: counts, _VARIANCE: np.zeros(1), questions.CLASS_WEIGHTS: counts + 1}
-    if rounds_of(settings, "look"):
-        rows = max(4, problem.num_classes)
-        found |= {
-            EDGES: np.zeros((rows, 1)),
-            _LOOK: np.zeros(0),
-            _LOOK_NOISE: np.zeros(1),
-        }
-    return lambda draw: found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -1060,10 +1070,6 @@ def sums_over_people(settings: Settings, unused: Mapping[str, str] | None = None
     needs: Needs = "sender" if asks and few and channel.kind == "named" else "sum"
     noise_at = calibration.noise_at if channel.kind == "central" else None
 
-    def estimate(release: Release) -> MeanOfPeople:
-        assert isinstance(release, PersonRelease)
-        return MeanOfPeople(needs=needs, release=release, noise=noise_at)
-
     def downlink(size: int, problem: Problem, round: int) -> Event:
         coordinates = sum_size(settings, size, problem)
         taken, noise = rate_of(settings), calibration.noise_at(coordinates, round)
@@ -1082,16 +1088,12 @@ def sums_over_people(settings: Settings, unused: Mapping[str, str] | None = None
         for stage in stages:
             first, last, share = stage.rounds[0], stage.rounds[-1], str(stage.share)
             notes.append(STAGE(sums=stage.kind, first=first, last=last, share=share))
-    if settings.measure_share:
-        given["model_of"] = to_table_weights
     return Composition(
         **given,
         notes=tuple(notes),
         notes_on=partial(_noise_of_answers, settings, calibration),
-        arrays=partial(_first_arrays, settings),
-        told=public_in,
         bound=OfPeople(rate=settings.learning_rate),
         shaped=lambda release, problem: sums_of_people(release, settings, problem, calibration),
-        estimate=EstimateBy(make=estimate, needs=needs, setting="the sum over people"),
+        estimate=MeanOfPeople(needs=needs, noise=noise_at, settings=settings),
         downlink=None if noise_at is None else downlink,
     )

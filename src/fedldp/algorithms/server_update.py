@@ -18,21 +18,24 @@ Classification", 2019) and FedAdam (Algorithm 2).
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp import mechanisms
 from fedldp.accounting.events import Event
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.release import Release
 from fedldp.core.bounding import within_largest_weight
 from fedldp.core.errors import Diverged, RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Counts, Mechanism, SumAggregate
 from fedldp.mechanisms.codes import BoundedSteps
 from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.summing import INTEGER
 from fedldp.protocol.roles import Arrays, Draw, Initial, Metrics, ServerRole, State, publish_weights
 from fedldp.protocol.updates import whole
@@ -57,17 +60,6 @@ ADAM_FLOOR = 1e-3
 
 _MOMENTUM, _SQUARES = "momentum", "second_moment"
 _SUM, _COUNT = "iterate_sum", "iterates"
-
-
-class Restore(Protocol):
-    """Turn a mean of reports into weights or their change; see ``as_it_is``."""
-
-    def __call__(self, mean: Mean, state: State, factor: float = 1.0) -> Values: ...
-
-
-def as_it_is(mean: Mean, state: State, factor: float = 1.0) -> Values:
-    """Return a mean that is already in the units of the weights, times a factor, shape (d,)."""
-    return factor * mean
 
 
 # Estimates
@@ -96,16 +88,62 @@ class Estimated:
         return self.values if gives == "update" else self.values - weights
 
 
-class Estimate(Protocol):
-    """Estimate the clients' mean from a stream of reports, in O(d) memory.
+FirstArrays = Callable[[Draw], Arrays]
+"""Computes the initial values of the server's arrays from the server's randomness."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate(ABC):
+    """What the server computes from a stream of reports: the clients' mean, in O(d) memory.
+
+    ``needs`` decides what a client sends in addition to its payload: its name, or its example count
+    in the clear.
 
     Attributes:
-        gives: whether ``Estimated.values`` holds weights or their change.
+        release: the release of the reports; None until ``reading``.
+        needs: what the estimate must have; a channel that cannot provide this is incompatible with
+            the estimate.
+        setting: the user's setting that selects this estimate.
     """
 
-    @property
-    def gives(self) -> Sent: ...
+    release: Release | None = None
 
+    if TYPE_CHECKING:
+
+        @property
+        def needs(self) -> Needs: ...
+
+        @property
+        def setting(self) -> str: ...
+
+    @property
+    def released(self) -> Release:
+        """The release of the reports."""
+        assert self.release is not None
+        return self.release
+
+    @property
+    def gives(self) -> Sent:
+        """Whether ``Estimated.values`` holds weights or their change."""
+        return self.released.bound.send
+
+    def reading(self, release: Release) -> Self:
+        """Return the estimate from reports of ``release``."""
+        return replace(self, release=release)
+
+    def arrays(self, problem: Problem) -> FirstArrays:
+        """Return what gives the other arrays that the server keeps, before the first round."""
+        return lambda draw: {}
+
+    def told(self, state: State) -> Arrays:
+        """Return what a broadcast tells clients besides the weights and their ranges."""
+        return {}
+
+    def model(self, weights: Values, arrays: Arrays) -> Values:
+        """Return the model, given the server's weights and arrays."""
+        return weights
+
+    @abstractmethod
     def __call__(
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
     ) -> Estimated:
@@ -114,31 +152,53 @@ class Estimate(Protocol):
         Raises:
             RunError: there are no reports, or some cannot be read.
         """
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class MechanismMean:
+class Around(Estimate):
+    """An estimate that is made around another.
+
+    Attributes:
+        inner: the other estimate.
+    """
+
+    inner: Estimate
+
+    @property
+    def needs(self) -> Needs:
+        """What the other estimate needs."""
+        return self.inner.needs
+
+    @property
+    def setting(self) -> str:
+        """The user's setting that selects the other estimate."""
+        return self.inner.setting
+
+    def reading(self, release: Release) -> Self:
+        """Return the estimate from reports of ``release``; see ``Estimate``."""
+        return replace(super().reading(release), inner=self.inner.reading(release))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnMean(Estimate):
     """The mean, estimated by the mechanism's own aggregate, which needs only a sum.
 
     Attributes:
-        empty: returns an empty aggregate for a model with a given number of weights.
-        gives: see ``Estimate``.
-        restore: maps the mechanism's coordinates to weights.
         scale: if reports are bits and clients' budgets differ, gives the scale for a budget and a
             report's size.
     """
 
-    empty: Callable[[int], mechanisms.Aggregate]
-    gives: Sent
-    restore: Restore = as_it_is
+    needs: ClassVar[Needs] = "sum"
+    setting: ClassVar[str] = "weighting = uniform"
+
     scale: Callable[[float, int], float] | None = None
 
     def __call__(
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
     ) -> Estimated:
         """Return the estimate; see ``Estimate``."""
-        aggregate = self.empty(state.weights.size)
+        release = self.released.at(state.round)
+        aggregate = release.mechanism.aggregate(release.coordinates)
         if isinstance(aggregate, Counts):
             for report in reports:
                 if report.epsilon is not None and self.scale is not None:
@@ -150,44 +210,48 @@ class MechanismMean:
         else:
             for report in whole(reports):
                 aggregate.add(report.payload)
-        return Estimated(values=self.restore(aggregate.mean(), state, factor))
+        return Estimated(values=release.bound.restore(aggregate.mean(), state, factor))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Weighted:
-    """The weighted mean of the reports; a report that carries no weight has weight 1.
+class WeightedMean(Estimate):
+    """The weighted mean of reports that are read one by one.
 
     Attributes:
-        read: returns the values in a payload with a given number of coordinates.
-        gives: see ``Estimate``.
-        restore: maps what ``read`` gives to weights or their change.
-        coordinates: returns the number of coordinates for a model with a given number of weights;
-            None if the two numbers are equal.
+        by_examples: whether the weights are the example counts that clients report; else a report
+            that carries no weight has weight 1.
     """
 
-    read: Callable[[bytes, int], Values]
-    gives: Sent
-    restore: Restore = as_it_is
-    coordinates: Callable[[int], int] | None = None
+    by_examples: bool = False
+
+    @property
+    def needs(self) -> Needs:
+        """What the estimate needs: each report's weight in the clear, or only the reports."""
+        return "weight" if self.by_examples else "reports"
+
+    @property
+    def setting(self) -> str:
+        """The user's setting that chooses the weights."""
+        return f"weighting = {'examples' if self.by_examples else 'uniform'}"
 
     def __call__(
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
     ) -> Estimated:
         """Return the estimate, and the sum of the weights; see ``Estimate``."""
-        size = state.weights.size
-        total = np.zeros(size if self.coordinates is None else self.coordinates(size))
-        weight = 0.0
+        release = self.released.at(state.round)
+        total, weight = np.zeros(release.coordinates), 0.0
         for report in whole(reports):
             share = 1.0 if report.weight is None else report.weight
-            total += share * self.read(report.payload, total.size)
+            total += share * read_report(release.mechanism, report.payload, total.size)
             weight += share
         if weight == 0:
             raise RunError("no report arrived, so there is no mean to compute")
-        return Estimated(values=self.restore(total / weight, state, factor), weight=weight)
+        values = release.bound.restore(total / weight, state, factor)
+        return Estimated(values=values, weight=weight)
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoisySum:
+class NoisySum(Estimate):
     """The noisy mean of updates sent in the clear: the server clips them and adds the noise itself.
 
     It divides by the agreed number of clients. Dividing by the number that answered would reveal
@@ -200,6 +264,8 @@ class NoisySum:
     """
 
     gives: ClassVar[Sent] = "update"
+    needs: ClassVar[Needs] = "reports"
+    setting: ClassVar[str] = "system = central_dp"
 
     bounded: Callable[[Iterable[Values]], tuple[Gaussian, Iterable[Values]]]
     number: int
@@ -223,7 +289,7 @@ class NoisySum:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoisyTotal:
+class NoisyTotal(Estimate):
     """The noisy mean of updates that clients clip on a grid: the server adds noise to their sum.
 
     It divides by the agreed number of clients, as ``NoisySum`` does. It clips each single report
@@ -236,6 +302,8 @@ class NoisyTotal:
     """
 
     gives: ClassVar[Sent] = "update"
+    needs: ClassVar[Needs] = "sum"
+    setting: ClassVar[str] = "system = central_dp"
 
     steps: BoundedSteps
     number: int
@@ -278,6 +346,8 @@ def read_plain(payload: bytes, size: int) -> Values:
 
 def read_report(mechanism: Mechanism, payload: bytes, size: int) -> Values:
     """Return the estimate from one payload of ``mechanism``, shape (size,)."""
+    if isinstance(mechanism, Plain):
+        return read_plain(payload, size)
     aggregate = mechanism.aggregate(size)
     aggregate.add(payload)
     return aggregate.mean()
@@ -348,7 +418,6 @@ class ServerUpdate:
         averaged: consecutive rounds whose weights are averaged. Empty if the model is the last
             weights.
         restarts: whether the rounds after these start from the average.
-        model_of: gives the model from the weights and the arrays; None if the weights are it.
     """
 
     estimate: Estimate
@@ -357,7 +426,6 @@ class ServerUpdate:
     finish: Callable[[Values, State], Values] | None = None
     averaged: range = range(0)
     restarts: bool = False
-    model_of: Callable[[Values, Arrays], Values] | None = None
 
     def role(
         self,
@@ -428,9 +496,7 @@ class ServerUpdate:
         found: Values = state.weights
         if state.round <= self.averaged.stop and self._has_average(state):
             found = _mean(state.arrays)
-        if self.model_of is not None:
-            found = self.model_of(found, state.arrays)
-        return found.astype(np.float32)
+        return self.estimate.model(found, state.arrays).astype(np.float32)
 
     @property
     def _gives_change(self) -> bool:

@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.algorithms.bounds import Chart
-from fedldp.algorithms.composition import Algorithm, EstimateBy, EstimateOf, FirstArrays, Sgd
+from fedldp.algorithms.composition import Algorithm, Sgd
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.release import Release
-from fedldp.algorithms.server_update import Estimate, Estimated, Sent
+from fedldp.algorithms.server_update import Around, Estimated, FirstArrays, Sent
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Unprotected
 from fedldp.core.kinds import SCORES
@@ -48,48 +47,37 @@ class Scaffold(Sgd):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Controlled:
+class Controlled(Around):
     """An estimate that also moves the mean of the control variates.
 
     Of the share s of the clients that answer, each C_i changes by D_i - C, where D_i is how far its
     weights moved towards smaller loss. So the mean changes by s (D - C), and D is the estimate's.
 
     Attributes:
-        estimate: the estimate of the clients' mean.
         share: s, above 0 and up to 1.
     """
 
     gives: ClassVar[Sent] = "update"
 
-    estimate: Estimate
     share: float
+
+    def arrays(self, problem: Problem) -> FirstArrays:
+        """Return control variates of 0, which correct nothing; see ``Estimate``."""
+        return lambda draw: {CONTROL: np.zeros(self.released.size, np.float32)}
+
+    def told(self, state: State) -> Arrays:
+        """Return the control variate that the server tells clients; see ``Estimate``."""
+        return {CONTROL: state.arrays[CONTROL]}
 
     def __call__(
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
     ) -> Estimated:
         """Return the mean change, and the next mean of the control variates; see ``Estimate``."""
-        found = self.estimate(state, reports, draw)
-        change = found.change(self.estimate.gives, state.weights)
+        found = self.inner(state, reports, draw)
+        change = found.change(self.inner.gives, state.weights)
         control = state.arrays[CONTROL]
         moved = (control - self.share * (change + control)).astype(np.float32)
         return replace(found, values=factor * change, arrays={**found.arrays, CONTROL: moved})
-
-
-def controlled(estimate: EstimateOf, share: float) -> EstimateBy:
-    """Return ``estimate``, which then also moves the mean of the control variates."""
-    return EstimateBy.around(
-        estimate, lambda release: Controlled(estimate=estimate(release), share=share)
-    )
-
-
-def no_control(release: Release, problem: Problem) -> FirstArrays:
-    """Return control variates of 0, which correct nothing."""
-    return lambda draw: {CONTROL: np.zeros(release.size, np.float32)}
-
-
-def control_in(state: State) -> Arrays:
-    """Return the control variate that the server tells clients."""
-    return {CONTROL: state.arrays[CONTROL]}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.accountants import protects_in_training, real_arithmetic_only
 from fedldp.accounting.events import Event
-from fedldp.algorithms.bounds import Chart, Send
+from fedldp.algorithms.bounds import Chart
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.people import MeanOfPeople
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
-from fedldp.algorithms.server_update import Estimate, Estimated
+from fedldp.algorithms.server_update import Around, Estimate, Estimated
 from fedldp.audit.inputs import Canary
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.data.examples import Examples
@@ -297,13 +297,13 @@ class AttackedClient:
         release = self.release
         if release.sends is None:
             return None
-        of_people = self.config.composition.estimate(release)
-        if isinstance(of_people, MeanOfPeople) and of_people.asks:
-            return _AllSums(of_people)
+        estimate = self.config.composition.estimate
+        if isinstance(estimate, MeanOfPeople) and estimate.asks:
+            return _AllSums(inner=estimate).reading(release)
         bound = release.bound
         if bound.chart is not None:
             bound = replace(bound, chart=_AsSent(size=self.sent_size))
-        return self.config.composition.estimate(replace(release, bound=bound))
+        return estimate.reading(replace(release, bound=bound))
 
     @cached_property
     def _one_example(self) -> Examples:
@@ -393,20 +393,14 @@ class _Trained:
         return Sensitive(copy.deepcopy(self.attacked.trained(self.canary, broadcast.round)))
 
 
-@dataclass(frozen=True)
-class _AllSums:
+class _AllSums(Around):
     """An estimator of all numbers of a noisy sum over people, whatever they are used for."""
-
-    of_people: MeanOfPeople
-
-    @property
-    def gives(self) -> Send:
-        return self.of_people.gives
 
     def __call__(
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
     ) -> Estimated:
-        mean, _, _ = self.of_people.noisy_mean(state, reports, draw)
+        assert isinstance(self.inner, MeanOfPeople)
+        mean, _, _ = self.inner.noisy_mean(state, reports, draw)
         return Estimated(values=mean)
 
 

@@ -175,7 +175,7 @@ class PeopleCheck(Planned):
             AttackedClient(self.config, self.problem, 0),
             self.config.composition,
         )
-        estimate = composition.estimate(attacked.release)
+        estimate = composition.estimate
         stages = composition.stages_of(self.config.rounds)
         for round in sorted({at for stage in stages for at in (stage[0], stage[-1])}):
             size, event = attacked.release.coordinates, attacked.role.encoder.event(0, round)

@@ -352,7 +352,7 @@ class PrivateClient:
     def _estimate(self, state: State, report: Report) -> dict[str, Vector]:
         """Return what a report says about the weights, computed only from what was released."""
         parts = self._algorithm.parts
-        estimate = parts.estimate(self._algorithm.release(0))
+        estimate = parts.estimate.reading(self._algorithm.release(0))
         found = estimate(state, [report], _no_draw)
         assert found.values is not None
         values = found.values if estimate.gives == "weights" else state.weights + found.values

@@ -18,17 +18,11 @@ from typing import TYPE_CHECKING, Any
 from fedldp.accounting.accountants import real_arithmetic_only
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import Statement
-from fedldp.algorithms.composition import (
-    Algorithm,
-    Composition,
-    OwnMean,
-    Sgd,
-    WeightedMean,
-    no_arrays,
-)
+from fedldp.algorithms.composition import Algorithm, Composition, Sgd
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.run_settings import RunSettings
+from fedldp.algorithms.server_update import OwnMean, WeightedMean
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.facts import Caveat
 from fedldp.core.kinds import ANSWER_TIME, CODE_OF_THE_NODE, FROZEN_WEIGHTS_PUBLIC
@@ -185,15 +179,13 @@ def _check_fits(config: RunConfig) -> None:
         )
     elif parts.stages:
         wrong = "its rounds release different things; leave epsilon_growth out"
-    elif not isinstance(parts.estimate, OwnMean | WeightedMean) or (
+    elif type(parts.estimate) not in (OwnMean, WeightedMean) or (
         parts.estimate.needs not in ("sum", "reports")
     ):
         wrong = (
             f"{parts.estimate.setting}: its server weights reports by what clients reveal about "
             "themselves; set weighting = uniform"
         )
-    elif parts.told is not None or parts.arrays is not no_arrays:
-        wrong = "its server stores and sends more than weights, but this loop's server does not"
     elif parts.calibration.label(0) is not None or not hasattr(parts.bound, "announce"):
         wrong = "some settings differ by client; give one value for all clients"
     if wrong is not None:

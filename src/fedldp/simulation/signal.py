@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.algorithms.composition import Algorithm, EstimateBy
+from fedldp.algorithms.composition import Algorithm
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
-from fedldp.algorithms.server_update import Estimate, Estimated, Sent
+from fedldp.algorithms.server_update import Around, Estimated, FirstArrays, Sent, Values
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.none import Plain
-from fedldp.protocol.roles import Batch, Draw, State, Update
+from fedldp.protocol.roles import Arrays, Batch, Draw, State, Update
 from fedldp.protocol.wire import Broadcast, Incoming
 from fedldp.reporting import words
 from fedldp.reporting.scores import Figure
@@ -114,25 +114,32 @@ class Signal:
 
     def watching(self, algorithm: Algorithm) -> Algorithm:
         """Return an algorithm whose server shows its estimates to this object."""
-        of = algorithm.parts.estimate
-        estimate = EstimateBy.around(of, lambda release: _Watched(of(release), self))
+        estimate = _Watched(inner=algorithm.parts.estimate, signal=self)
         return replace(algorithm, parts=replace(algorithm.parts, estimate=estimate))
 
 
-@dataclass(frozen=True)
-class _Watched:
+@dataclass(frozen=True, kw_only=True)
+class _Watched(Around):
     """An estimate that is compared with the mean without noise."""
 
-    of: Estimate
     signal: Signal
 
     @property
     def gives(self) -> Sent:
-        return self.of.gives
+        return self.inner.gives
+
+    def arrays(self, problem: Problem) -> FirstArrays:
+        return self.inner.arrays(problem)
+
+    def told(self, state: State) -> Arrays:
+        return self.inner.told(state)
+
+    def model(self, weights: Values, arrays: Arrays) -> Values:
+        return self.inner.model(weights, arrays)
 
     def __call__(
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
     ) -> Estimated:
-        found = self.of(state, reports, draw, factor)
-        self.signal.compare(found, self.of.gives, state, factor)
+        found = self.inner(state, reports, draw, factor)
+        self.signal.compare(found, self.gives, state, factor)
         return found

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedldp
+from fedldp.algorithms.bounds import Unbounded
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.server_update import ServerUpdate, Weighted, read_report
+from fedldp.algorithms.release import Release
+from fedldp.algorithms.server_update import ServerUpdate, WeightedMean
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.papers.nbafl.parts import NbaflNoise, downlink_noise
@@ -148,7 +150,9 @@ def reports(vectors: np.ndarray, weights: list[float | None]) -> list[Report]:
 
 def noisy_average(send: Any, sigma: float) -> ServerUpdate:
     return ServerUpdate(
-        estimate=Weighted(read=partial(read_report, QUIET), gives=send),
+        estimate=WeightedMean(
+            release=Release(bound=Unbounded(send=send), mechanism=QUIET, size=SIZE)
+        ),
         noise=partial(downlink_noise, sigma) if sigma else None,
     )
 

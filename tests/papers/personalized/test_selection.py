@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedldp.algorithms.server_update import Estimated, read_plain
+from fedldp.algorithms.release import in_clear
+from fedldp.algorithms.server_update import Estimated
 from fedldp.core.errors import RunError
-from fedldp.papers.personalized.selection import BySender
+from fedldp.mechanisms.none import Plain
+from fedldp.papers.personalized.parts import MeanByNoise
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Report
@@ -24,10 +26,13 @@ def sent(values: Any, **fields: Any) -> Report:
 
 
 def of_senders(given: list[float], reports: list[Report]) -> Estimated:
-    mean = BySender(
-        shares=lambda draw: (np.array(given), {"drawn": 1.0}),
-        read=lambda report, client: read_plain(report.payload, report.size),
-        gives="weights",
+    mean: Any = MeanByNoise(
+        settings=None,  # type: ignore[arg-type]  # which only ``reading`` uses
+        mechanism=lambda client, size: Plain(),
+        sigma=None,
+        shares=lambda sigmas, draw: (np.array(given), {"drawn": 1.0}),
+        setting="aggregation = selection",
+        release=in_clear(SIZE),
     )
     return mean(State(weights=START), reports, draws_of_seed(0)(1))
 

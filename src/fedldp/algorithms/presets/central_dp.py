@@ -59,12 +59,14 @@ from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InNorm
 from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.channel import Central
-from fedldp.algorithms.composition import Composition, EstimateBy, FirstArrays, no_arrays
+from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.release import Release
 from fedldp.algorithms.server_update import (
+    Estimate,
     Estimated,
+    FirstArrays,
+    Needs,
     NoisySum,
     NoisyTotal,
     Sent,
@@ -141,13 +143,8 @@ def central_dp(settings: Settings) -> Composition:
 
     return Composition(
         calibration=Fixed(every=Plain()),
-        estimate=EstimateBy(
-            make=lambda release: followed or noisy_sum(settings),
-            needs="reports",
-            setting="system = central_dp",
-        ),
+        estimate=followed or noisy_sum(settings),
         channel=Central(),
-        arrays=no_arrays if followed is None else followed.arrays,
         downlink=lambda size, problem, round: of_broadcast(settings, size),
         claim=claim if settings.clip is None or followed is not None else None,
         unused=unused,
@@ -174,11 +171,7 @@ def discrete(settings: Settings) -> Composition:
     return Composition(
         bound=InNorm(clip=settings.clip, send="update"),
         calibration=Fixed(every=steps),
-        estimate=EstimateBy(
-            make=lambda release: NoisyTotal(steps=steps, number=settings.round_size),
-            needs="sum",
-            setting="system = central_dp",
-        ),
+        estimate=NoisyTotal(steps=steps, number=settings.round_size),
         channel=Central(),
         downlink=lambda size, problem, round: steps.noised(size),
         unused={
@@ -216,7 +209,7 @@ _CLIP = "clip"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FollowedClip:
+class FollowedClip(Estimate):
     """The noisy mean of updates whose norm bound follows a quantile of their norms.
 
     Attributes:
@@ -228,6 +221,8 @@ class FollowedClip:
     """
 
     gives: ClassVar[Sent] = "update"
+    needs: ClassVar[Needs] = "reports"
+    setting: ClassVar[str] = "system = central_dp"
 
     start: float
     quantile: float
@@ -262,8 +257,8 @@ class FollowedClip:
             number=settings.round_size,
         )
 
-    def arrays(self, release: Release, problem: Problem) -> FirstArrays:
-        """Return what makes the bound of the first round, which the server keeps."""
+    def arrays(self, problem: Problem) -> FirstArrays:
+        """Return what gives the bound of the first round, which the server keeps."""
         return lambda draw: {_CLIP: np.array([self.start])}
 
     def multiplier(self, size: int) -> float:

@@ -47,22 +47,18 @@ from fedldp.algorithms.budgets import (
     Shaped,
     SharesPerRun,
     by_round,
-    read_by_round,
 )
 from fedldp.algorithms.calibration import Calibration, Fixed
 from fedldp.algorithms.composition import (
     Composition,
-    EstimateOf,
     Local,
-    OwnMean,
     Sgd,
-    WeightedMean,
-    no_arrays,
 )
 from fedldp.algorithms.matrix import WITHIN_ONE
 from fedldp.algorithms.participation import PARTICIPATION, All, Participation, participation_of
 from fedldp.algorithms.people import COUNTED, SAMPLED, SCORED, sums_over_people
 from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.server_update import Estimate, OwnMean, WeightedMean
 from fedldp.algorithms.settings import (
     CLIP,
     MOMENTUM,
@@ -83,14 +79,7 @@ from fedldp.algorithms.solution import (
     sends_statistics,
 )
 from fedldp.algorithms.stages import STAGES
-from fedldp.algorithms.stateful import (
-    InBody,
-    OwnHead,
-    Scaffold,
-    control_in,
-    controlled,
-    no_control,
-)
+from fedldp.algorithms.stateful import Controlled, InBody, OwnHead, Scaffold
 from fedldp.core.bounding import Box
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import OWN_HEADS
@@ -203,7 +192,7 @@ def composed(settings: Settings) -> Composition:
         return of_people(settings)
     statistics = settings.local_update == "statistics"
     bound = bound_of(settings)
-    estimate: EstimateOf = OwnMean()
+    estimate: Estimate = OwnMean()
     if settings.weighting == "examples" or settings.mechanism == "none":
         estimate = WeightedMean(by_examples=settings.weighting == "examples")
     participation: Participation = All()
@@ -222,20 +211,18 @@ def composed(settings: Settings) -> Composition:
         if settings.weighting != "examples":
             estimate = OwnMean(scale=calibration.scale)
         if settings.epsilon_growth != 1:
-            estimate, shaped = read_by_round(estimate), by_round(calibration, shaped)
+            shaped = by_round(calibration, shaped)
             stages = tuple(range(each, each + 1) for each in range(1, settings.rounds + 1))
-    corrects = settings.local_update == "scaffold"
-    if corrects:
-        estimate = controlled(estimate, settings.round_size / settings.num_clients)
+    if settings.local_update == "scaffold":
+        share = settings.round_size / settings.num_clients
+        estimate = Controlled(inner=estimate, share=share)
     return Composition(
         local=local_of(settings),
         bound=bound,
         shaped=shaped,
         calibration=calibration,
         estimate=estimate,
-        arrays=no_control if corrects else no_arrays,
         stages=stages,
-        told=control_in if corrects else None,
         notes=(OWN_HEADS,) if settings.local_update == "own_head" else (),
         participation=participation,
         averaged=0.0 if settings.mechanism in _BARE else 0.5,

@@ -28,9 +28,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedldp.accounting.events import InClear, PerRecord
 from fedldp.algorithms.calibration import Fixed
-from fedldp.algorithms.composition import Algorithm, Composition, Local, WeightedMean
+from fedldp.algorithms.composition import Algorithm, Composition, Local
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.server_update import WeightedMean
 from fedldp.algorithms.settings import CLIP, NoiseMultiplier, Offer
 from fedldp.mechanisms.none import Plain
 from fedldp.training.noisy_sums import NoisySums, sampling_rate

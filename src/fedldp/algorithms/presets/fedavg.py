@@ -19,8 +19,9 @@ from __future__ import annotations
 from typing import Literal
 
 from fedldp.algorithms.calibration import Fixed
-from fedldp.algorithms.composition import Composition, Sgd, WeightedMean
+from fedldp.algorithms.composition import Composition, Sgd
 from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.server_update import WeightedMean
 from fedldp.algorithms.settings import AUGMENTATION, MOMENTUM, WEIGHTING
 from fedldp.mechanisms.none import Plain
 

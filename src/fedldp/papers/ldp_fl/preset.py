@@ -29,8 +29,9 @@ from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import RANGES, InRange
 from fedldp.algorithms.budgets import MECHANISM, PerReport
 from fedldp.algorithms.channel import SHUFFLER, Named, Shuffle
-from fedldp.algorithms.composition import Composition, OwnMean, Sgd
+from fedldp.algorithms.composition import Composition, Sgd
 from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.server_update import OwnMean
 from fedldp.algorithms.settings import (
     AUGMENTATION,
     CLIP,

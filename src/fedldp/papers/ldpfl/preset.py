@@ -36,16 +36,17 @@ nothing randomises the score.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.calibration import Fixed
-from fedldp.algorithms.composition import Composition, FirstArrays, WeightedMean, no_arrays
+from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
-from fedldp.algorithms.release import Release
+from fedldp.algorithms.server_update import FirstArrays, WeightedMean
 from fedldp.algorithms.settings import Count, Offer, Positive
 from fedldp.data.image_features import Augmentation
 from fedldp.mechanisms.categories import LARGEST_EPSILON, SMALLEST_EPSILON
@@ -55,6 +56,7 @@ from fedldp.papers.ldpfl.bits import FixedPoint, Rounding
 from fedldp.papers.ldpfl.encoding import PublicEncoder, check_is_public, public_among, to_public
 from fedldp.papers.ldpfl.mechanism_bits import RandomisedBits, Variant
 from fedldp.papers.ldpfl.parts import Bits, OnBits
+from fedldp.protocol.roles import Arrays, State
 
 LabelEpsilon = Annotated[float, Field(ge=SMALLEST_EPSILON, le=LARGEST_EPSILON)]
 Channels = Annotated[list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1, max_length=8)]
@@ -192,11 +194,6 @@ def ldpfl(settings: Settings) -> Composition:
     if settings.randomisation == "symmetric":
         unused["alpha"] = "with randomisation = symmetric no probability depends on it"
 
-    def public(release: Release, problem: Problem) -> FirstArrays:
-        network = bits.architecture(problem)
-        encoder = PublicEncoder(network, settings.public_dataset, bits.training, problem.data_dir)
-        return lambda draw: to_public(encoder.build(draw))
-
     tested_on = "the test set, of which every client encodes a part"
     if settings.evaluation == "clients":
         tested_on = "the clients' own held-out examples, each through its client's encoder"
@@ -204,9 +201,7 @@ def ldpfl(settings: Settings) -> Composition:
         features=bits,
         local=OnBits(settings=settings, bits=bits, mechanism=mechanism, tested_on=tested_on),
         calibration=Fixed(every=Plain(), meaning=EpsilonMeaning("record", "claimed")),
-        estimate=WeightedMean(),
-        arrays=public if settings.encoder == "public" else no_arrays,
-        told=lambda state: public_among(state.arrays),
+        estimate=WithEncoder(bits=bits) if settings.encoder == "public" else WeightedMean(),
         unused=unused,
         claim=Claim(
             epsilon=settings.epsilon,
@@ -215,3 +210,24 @@ def ldpfl(settings: Settings) -> Composition:
             source=f"Chamikara et al. 2022, {_THEOREMS[settings.randomisation]} and Section 3.3",
         ),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithEncoder(WeightedMean):
+    """The mean of the reports; the server also tells clients the encoder that it has made.
+
+    Attributes:
+        bits: the features that the encoder is for.
+    """
+
+    bits: Bits
+
+    def arrays(self, problem: Problem) -> FirstArrays:
+        """Return the encoder, made before the first round; see ``Estimate``."""
+        network, dataset = self.bits.architecture(problem), self.bits.settings.public_dataset
+        encoder = PublicEncoder(network, dataset, self.bits.training, problem.data_dir)
+        return lambda draw: to_public(encoder.build(draw))
+
+    def told(self, state: State) -> Arrays:
+        """Return the encoder; see ``Estimate``."""
+        return public_among(state.arrays)

@@ -43,10 +43,11 @@ from typing import Annotated
 from pydantic import Field
 
 from fedldp.algorithms.calibration import Fixed
-from fedldp.algorithms.composition import Composition, WeightedMean
+from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.features import ChosenFeatures
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import EpsilonMeaning
+from fedldp.algorithms.server_update import WeightedMean
 from fedldp.algorithms.settings import CLIP, LARGEST_BATCH, Count, Offer, Positive
 from fedldp.mechanisms.none import Plain
 from fedldp.papers.ldpfl.parts import SUITABLE, RandomisedGradients

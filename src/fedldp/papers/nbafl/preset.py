@@ -26,9 +26,10 @@ from typing import Literal
 
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InNorm
-from fedldp.algorithms.composition import Composition, Sgd, WeightedMean
+from fedldp.algorithms.composition import Composition, Sgd
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import EpsilonMeaning
+from fedldp.algorithms.server_update import WeightedMean
 from fedldp.algorithms.settings import NormBound, Offer, Positive
 from fedldp.papers.nbafl.parts import OFFERS, ClippedSteps, NbaflCalibration
 

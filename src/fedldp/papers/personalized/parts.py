@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
@@ -32,7 +32,7 @@ from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.run_settings import RunSettings
-from fedldp.algorithms.server_update import Needs, Values, read_plain, read_report
+from fedldp.algorithms.server_update import Estimate, Estimated, Needs, Values, read_report
 from fedldp.algorithms.settings import (
     ClientValue,
     Delta,
@@ -44,16 +44,17 @@ from fedldp.algorithms.settings import (
     of_client,
 )
 from fedldp.core.bounding import Box
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, RunError
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.mechanisms.grids import LARGEST_CLIP
 from fedldp.mechanisms.none import Plain
 from fedldp.papers.personalized.mechanism_sign import Sign, paper_sigma
-from fedldp.papers.personalized.selection import BySender, draw_selection
+from fedldp.papers.personalized.selection import draw_selection
 from fedldp.papers.personalized.training import PortionSgd, check_rate
 from fedldp.protocol.roles import Draw, State
-from fedldp.protocol.wire import Report
+from fedldp.protocol.updates import whole
+from fedldp.protocol.wire import Incoming, Report
 from fedldp.training.portions import check_portions
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ Shares = Callable[[Sequence[float], Draw], tuple[NDArray[np.float64], Mapping[st
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanByNoise:
+class MeanByNoise(Estimate):
     """A weighted mean: each report is read with its sender's mechanism, and weighted by its noise.
 
     Attributes:
@@ -116,6 +117,7 @@ class MeanByNoise:
         shares: computes the shares from the noise of all clients.
         setting: the user's setting that selects this estimate.
         signs: whether only the signs of a report's values are used.
+        sigmas: what ``sigma`` returns for each client.
     """
 
     needs: ClassVar[Needs] = "sender"
@@ -126,9 +128,10 @@ class MeanByNoise:
     shares: Shares
     setting: str
     signs: bool = False
+    sigmas: Sequence[float] = ()
 
-    def __call__(self, release: Release) -> BySender:
-        """Return the estimate.
+    def reading(self, release: Release) -> Self:
+        """Return the estimate from reports of ``release``; see ``Estimate``.
 
         Raises:
             ConfigError: the settings contain only one client's own values; or a client's mechanism
@@ -139,17 +142,42 @@ class MeanByNoise:
             self.mechanism(int(group[0]), release.size).event(release.size)
         clients = range(self.settings.num_clients)
         sigmas = [1.0 if self.sigma is None else self.sigma(client) for client in clients]
-        return BySender(
-            shares=lambda draw: self.shares(sigmas, draw), read=self.read, gives=release.bound.send
-        )
+        return replace(super().reading(release), sigmas=sigmas)
+
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
+    ) -> Estimated:
+        """Return the estimate, without values if every share of a client that reported is 0."""
+        shares, metrics = self.shares(self.sigmas, draw)
+        total = np.zeros(state.weights.size)
+        weight, came = 0.0, 0
+        for report in whole(reports):
+            sender = report.client
+            if sender is None or not 0 <= sender < shares.size:
+                raise RunError("this server must know whose report it reads")
+            came += 1
+            share = float(shares[sender])
+            if share > 0:
+                values = self.read(report, sender)
+                if values.shape != total.shape:
+                    raise RunError(
+                        f"a report with {values.size} values for {total.size} coordinates: client "
+                        "and server run different models"
+                    )
+                total += share * values
+                weight += share
+        if came == 0:
+            raise RunError("no report arrived, so there is no mean to compute")
+        if weight == 0:
+            return Estimated(values=None, metrics=metrics)
+        scale = factor if self.gives == "update" else 1.0
+        return Estimated(values=scale * (total / weight), weight=weight, metrics=metrics)
 
     def read(self, report: Report, client: int) -> Values:
         """Return the values in a client's report, shape (d,)."""
         mechanism = self.mechanism(client, report.size)
-        if isinstance(mechanism, Plain):
-            return read_plain(report.payload, report.size)
         values = read_report(mechanism, report.payload, report.size)
-        return np.sign(values) if self.signs else values
+        return np.sign(values) if self.signs and not isinstance(mechanism, Plain) else values
 
 
 def by_power(power: int) -> Shares:

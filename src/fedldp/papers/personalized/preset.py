@@ -37,9 +37,10 @@ from typing import Literal
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InBox, Unbounded
 from fedldp.algorithms.calibration import Fixed
-from fedldp.algorithms.composition import Composition, EstimateOf, OwnMean
+from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.features import Features
 from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.server_update import Estimate, OwnMean
 from fedldp.algorithms.settings import Offer, is_own, of_client
 from fedldp.core.bounding import Box
 from fedldp.core.errors import ConfigError
@@ -112,7 +113,7 @@ def personalized(settings: Settings) -> Composition:
     noise = PublishedNoise(settings=settings) if has_noise(settings) else None
     plain = Plain("signs-of-weights", signs=True) if signs else Plain("clipped-weights")
     rules = {"mean": by_power(0), "weighted": weighted, "selection": selection(redraw=redraw)}
-    by_noise: EstimateOf = MeanByNoise(
+    by_noise: Estimate = MeanByNoise(
         settings=settings,
         mechanism=noise.of_size if noise else lambda client, size: plain,
         sigma=noise.sigma if noise else None,

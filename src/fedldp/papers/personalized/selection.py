@@ -14,67 +14,10 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.releases import ClientIndices
 from fedldp.algorithms.participation import Participation
-from fedldp.algorithms.server_update import (
-    Estimated,
-    Mean,
-    Restore,
-    Sent,
-    Values,
-    as_it_is,
-)
 from fedldp.algorithms.settings import ClientValue, of_client
-from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
-from fedldp.protocol.roles import Draw, Draws, Metrics, State
-from fedldp.protocol.updates import whole
-from fedldp.protocol.wire import Incoming, Report
-
-
-@dataclass(frozen=True, kw_only=True)
-class BySender:
-    """The mean of the reports, weighted by shares that the server assigns to its clients.
-
-    Attributes:
-        shares: draws the shares of all clients, each at least 0, shape (n,), and returns them with
-            metrics of the round.
-        read: returns the values in a client's report, shape (d,).
-        gives: see ``Estimate``.
-        restore: maps what ``read`` gives to weights or their change.
-    """
-
-    shares: Callable[[Draw], tuple[Mean, Metrics]]
-    read: Callable[[Report, int], Values]
-    gives: Sent
-    restore: Restore = as_it_is
-
-    def __call__(
-        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
-    ) -> Estimated:
-        """Return the estimate, without values if every share of a client that reported is 0."""
-        shares, metrics = self.shares(draw)
-        total = np.zeros(state.weights.size)
-        weight, came = 0.0, 0
-        for report in whole(reports):
-            sender = report.client
-            if sender is None or not 0 <= sender < shares.size:
-                raise RunError("this server must know whose report it reads")
-            came += 1
-            share = float(shares[sender])
-            if share > 0:
-                values = self.read(report, sender)
-                if values.shape != total.shape:
-                    raise RunError(
-                        f"a report with {values.size} values for {total.size} coordinates: client "
-                        "and server run different models"
-                    )
-                total += share * values
-                weight += share
-        if came == 0:
-            raise RunError("no report arrived, so there is no mean to compute")
-        if weight == 0:
-            return Estimated(values=None, metrics=metrics)
-        values = self.restore(total / weight, state, factor)
-        return Estimated(values=values, weight=weight, metrics=metrics)
+from fedldp.protocol.roles import Draws
 
 
 @dataclass(frozen=True, eq=False)

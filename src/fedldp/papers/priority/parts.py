@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event, InClear
-from fedldp.algorithms.composition import Algorithm, FirstArrays, Local, WeightedMean
+from fedldp.algorithms.composition import Algorithm, Local
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
-from fedldp.algorithms.server_update import Estimated, Sent, Weighted
+from fedldp.algorithms.server_update import Estimated, FirstArrays, Sent, WeightedMean
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError, PrivacyError, UnfitEvent
 from fedldp.core.facts import Kind, Unprotected
@@ -226,20 +226,8 @@ class DenseFirst(Local):
         return training
 
 
-def unknown(release: Release, problem: Problem) -> FirstArrays:
-    """Return what the server knows about features before the first round."""
-    assert isinstance(release, UnevenRelease)
-    nothing = np.zeros(release.noisier.first_layer.num_features)
-    return lambda draw: {"importance": nothing, "precision": nothing}
-
-
-def importance_in(state: State) -> Arrays:
-    """Return what the server knows about the importance of features."""
-    return {name: state.arrays[name] for name in ("importance", "precision")}
-
-
-@dataclass(frozen=True)
-class RankFeatures:
+@dataclass(frozen=True, kw_only=True)
+class RankFeatures(WeightedMean):
     """The estimate of the mean change, and the importance of features from public values.
 
     The importance of a feature is the mean square of a round's change of its weights. Its estimate
@@ -247,23 +235,32 @@ class RankFeatures:
     their estimates as weights, so a round in which a feature had more noise hardly counts for that
     feature. This is eq. 6 of the paper, applied to global weights, without the factor |w_ij|, which
     the noise would inflate.
-
-    Attributes:
-        noisier: picks the features that get more noise.
-        mean: the mean of the reports: of weights, or of their change from the broadcast.
     """
 
     gives: ClassVar[Sent] = "update"
+    setting: ClassVar[str] = "system = priority_public"
 
-    noisier: NoisierFeatures
-    mean: Weighted
+    @property
+    def _noisier(self) -> NoisierFeatures:
+        """What picks the features that get more noise."""
+        assert isinstance(self.release, UnevenRelease)
+        return self.release.noisier
+
+    def arrays(self, problem: Problem) -> FirstArrays:
+        """Return what the server knows about features before the first round."""
+        nothing = np.zeros(self._noisier.first_layer.num_features)
+        return lambda draw: {"importance": nothing, "precision": nothing}
+
+    def told(self, state: State) -> Arrays:
+        """Return what the server knows about the importance of features."""
+        return {name: state.arrays[name] for name in ("importance", "precision")}
 
     def __call__(
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
     ) -> Estimated:
         """Return the mean change, and what is known about the importance after the round."""
-        noisier, found = self.noisier, self.mean(state, reports, draw)
-        change = found.change(self.mean.gives, state.weights)
+        noisier, found = self._noisier, super().__call__(state, reports, draw)
+        change = found.change(self.released.bound.send, state.weights)
         importance, precision = state.arrays["importance"], state.arrays["precision"]
         ratio = np.where(noisier.picked_in(state.round, importance), noisier.ratio, 1.0)
         noise_variance = (ratio * noisier.least.sigma) ** 2 / found.weight
@@ -272,9 +269,3 @@ class RankFeatures:
         importance = importance + (square - importance) * ratio**-4 / precision
         arrays = {"importance": importance, "precision": precision}
         return Estimated(values=factor * change, weight=found.weight, arrays=arrays)
-
-
-def ranked(release: Release) -> RankFeatures:
-    """Return the estimate from reports of ``release``."""
-    assert isinstance(release, UnevenRelease)
-    return RankFeatures(release.noisier, WeightedMean()(release))

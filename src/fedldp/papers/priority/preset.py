@@ -33,8 +33,9 @@ from typing import Literal
 
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InNorm
-from fedldp.algorithms.composition import Composition, WeightedMean
+from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.server_update import WeightedMean
 from fedldp.algorithms.settings import Offer, Positive
 from fedldp.core.errors import ConfigError
 from fedldp.papers.nbafl.parts import OFFERS as NBAFL

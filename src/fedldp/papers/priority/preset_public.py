@@ -32,18 +32,11 @@ from pydantic import Field
 
 from fedldp.algorithms.bounds import InNorm
 from fedldp.algorithms.calibration import PerRun
-from fedldp.algorithms.composition import Composition, EstimateBy
+from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.participation import participation_of
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import CLIP, Offer, Positive
-from fedldp.papers.priority.parts import (
-    OFFERS,
-    DenseFirst,
-    Uneven,
-    importance_in,
-    ranked,
-    unknown,
-)
+from fedldp.papers.priority.parts import OFFERS, DenseFirst, RankFeatures, Uneven
 
 
 @preset(
@@ -87,7 +80,5 @@ def priority_public(settings: Settings) -> Composition:
             given=f"noise_ratio = {settings.noise_ratio:g}",
             ranks="public",
         ),
-        estimate=EstimateBy(make=ranked, needs="reports", setting="system = priority_public"),
-        arrays=unknown,
-        told=importance_in,
+        estimate=RankFeatures(),
     )
