@@ -17,7 +17,7 @@ from node_settings import SETTINGS
 from torch import nn
 
 import fedldp
-from fedldp.algorithms.run_settings import RunSettings
+from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.integrations.client import PrivateClient
 from fedldp.integrations.loop import composition, planned
@@ -123,7 +123,7 @@ def test_account_says_before_the_first_message_what_a_node_states(
 @pytest.mark.parametrize(
     "name",
     sorted(
-        {*RunSettings.model_fields, "local_update", "momentum", "features", "participation"}
+        {*RunConfig.model_fields, "local_update", "momentum", "features", "participation"}
         - {"system", "num_clients", "rounds", "delta", "trainable"}
     ),
 )

@@ -22,6 +22,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.registry import is_address
 from fedldp.mechanisms import BitMechanism, Mechanism, MechanismSettings, find_mechanism
 from fedldp.mechanisms.gaussian_share import SharedGaussian, largest_mu, shared_gaussian
+from fedldp.mechanisms.integer_gaussian import IntegerGaussian
 
 MECHANISM = Offer(
     "mechanism",
@@ -38,6 +39,34 @@ GROWTH = Offer(
     1.0,
 )
 """The setting of ``by_round``."""
+
+
+def check_budget(settings: Settings, *, own: bool = False, of_run: bool = False) -> None:
+    """Refuse an epsilon that is not a budget for the mechanism.
+
+    Args:
+        settings: the settings, of which mechanism and epsilon are read.
+        own: whether clients may have their own budgets.
+        of_run: whether the budget is for a run.
+
+    Raises:
+        ConfigError: epsilon is missing, differs between clients, or is out of range.
+    """
+    name = settings.mechanism
+    if settings.epsilon is None:
+        bare = {SharedGaussian.name: ", or set mechanism = codes", IntegerGaussian.name: ""}
+        raise ConfigError(
+            f"epsilon is not set: mechanism = {name} needs a budget; give one"
+            + bare.get(name, ", or set mechanism = none")
+        )
+    if not own and is_own(settings.epsilon):
+        raise ConfigError(
+            f"epsilon is a list, but {name} takes one budget for all clients; give one number"
+        )
+    if of_run and not 1e-4 <= settings.epsilon <= 1e4:
+        raise ConfigError(
+            f"epsilon = {settings.epsilon:g}: {name} takes a budget for a run from 0.0001 to 10000"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,19 +90,11 @@ class PerReport(Calibration):
 
     def __post_init__(self) -> None:
         name = self.settings.mechanism
-        if self.settings.epsilon is None:
-            raise ConfigError(
-                f"epsilon is not set: mechanism = {name} needs a budget; give one, or set "
-                "mechanism = none"
-            )
         kind = find_mechanism(name)
+        check_budget(self.settings, own=issubclass(kind, BitMechanism))
         standing: Literal["claimed", "proven"] = "claimed" if is_address(name) else "proven"
         object.__setattr__(self, "kind", kind)
         object.__setattr__(self, "meaning", EpsilonMeaning(kind.epsilon_unit, standing))
-        if is_own(self.settings.epsilon) and not self.sends_bits:
-            raise ConfigError(
-                f"epsilon is a list, but {name} takes one budget for all clients; give one number"
-            )
 
     @property
     def sends_bits(self) -> bool:

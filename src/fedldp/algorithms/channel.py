@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -18,6 +18,7 @@ from pydantic import Field
 from fedldp.algorithms.release import Encoder
 from fedldp.algorithms.settings import Count, Delays, Offer
 from fedldp.core.errors import ConfigError
+from fedldp.mechanisms import Mechanism, sends_category
 from fedldp.mechanisms.summing import Summing
 from fedldp.protocol.roles import Encoder as EncoderRole
 from fedldp.protocol.roles import ServerRole
@@ -67,17 +68,8 @@ CHANNEL = Offer(
     None,
 )
 
-UNSHUFFLED = {offer.name: "reports go through no shuffler" for offer in SHUFFLER}
-"""The settings that only a shuffler uses, and why they are refused without one."""
-
-TOGETHER = {
-    offer.name: "whole reports are shuffled once all reports of a round have arrived"
-    for offer in SHUFFLER
-}
-"""The settings that a shuffler of whole reports does not use, and why they are refused with it."""
-
-UNMASKED = {offer.name: "the simulation runs no dialogue for a secure sum" for offer in MASKED}
-"""The settings that only a simulated dialogue uses, and why they are refused without one."""
+_UNSHUFFLED = {offer.name: "reports go through no shuffler" for offer in SHUFFLER}
+_UNMASKED = {offer.name: "the simulation runs no dialogue for a secure sum" for offer in MASKED}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +82,7 @@ class Channel(ABC):
         trains_in: the phase in which clients train.
         delays: the size of a shuffler's messages, and its time model in a simulation.
         shuffles_reports: whether a shuffler carries whole reports rather than pieces of them.
+        unused: settings of other channels, each with the reason why it is refused with this one.
     """
 
     delays: Delays | None = None
@@ -98,6 +91,7 @@ class Channel(ABC):
     phases: ClassVar[int] = 1
     trains_in: ClassVar[int] = 0
     shuffles_reports: ClassVar[bool] = False
+    unused: ClassVar[Mapping[str, str]] = {**_UNSHUFFLED, **_UNMASKED}
 
     @property
     def hides_senders(self) -> bool:
@@ -133,6 +127,7 @@ class Shuffle(Channel):
     """Reports reach the server in pieces, in order of arrival, without names."""
 
     kind: ClassVar[str] = "shuffle"
+    unused: ClassVar[Mapping[str, str]] = _UNMASKED
 
     @classmethod
     def of(cls, settings: Any) -> Shuffle:
@@ -170,6 +165,12 @@ class ShuffleReports(Channel):
 
     kind: ClassVar[str] = "shuffle"
     shuffles_reports: ClassVar[bool] = True
+    unused: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(
+            _UNSHUFFLED, "whole reports are shuffled once all reports of a round have arrived"
+        ),
+        **_UNMASKED,
+    }
 
     @property
     def hides_senders(self) -> bool:
@@ -204,6 +205,7 @@ class MaskedSum(Sum):
 
     phases: ClassVar[int] = len(Phase)
     trains_in: ClassVar[int] = Phase.MASKED_INPUT
+    unused: ClassVar[Mapping[str, str]] = _UNSHUFFLED
 
     dropout: float
     committees: Committees
@@ -264,6 +266,19 @@ class Central(Channel):
     """Clients send reports in the clear to a server that they trust, which draws the noise."""
 
     kind: ClassVar[str] = "central"
+
+
+def channel_of(settings: Any, kind: type[Mechanism]) -> Channel:
+    """Return the channel that the setting names, for reports from this class of mechanisms."""
+    match settings.channel:
+        case "shuffle":
+            return ShuffleReports() if sends_category(kind) else Shuffle.of(settings)
+        case "sum":
+            return Sum()
+        case "central":
+            return Central()
+        case _:
+            return Named()
 
 
 def _summing(encoder: Encoder, clients: int) -> Summing:

@@ -216,7 +216,6 @@ class Composition:
         finish: gives the last operation on the next weights; None means ``Bound.accept``.
         claim: what the source claims, if anything; a function if the claim depends on all clients.
         unused: settings that have no effect with these parts, each with the reason.
-        uses: settings that these parts use although they are usually unused.
         averaged: the fraction of the rounds, counted from the last one, whose weights are averaged;
             it applies if the setting ``average`` is left out.
         notes: additional caveats of a run's statement; those of a user's own system are sentences.
@@ -241,7 +240,6 @@ class Composition:
     finish: Callable[[Release], Finish] | None = None
     claim: Claim | Callable[[], Claim] | None = None
     unused: Mapping[str, str] = field(default_factory=dict)
-    uses: frozenset[str] = frozenset()
     averaged: float = 0.0
     notes: tuple[Caveat | str, ...] = ()
     notes_on: Callable[[Problem], tuple[Caveat, ...]] | None = None

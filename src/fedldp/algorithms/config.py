@@ -25,6 +25,7 @@ from fedldp.algorithms.validation import shown
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.core.registry import is_address
+from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.protocol.roles import Draws
 from fedldp.protocol.wire import Layout
 
@@ -93,9 +94,11 @@ class RunConfig(RunSettings):
 
     def unused_settings(self) -> Mapping[str, str]:
         """Return the settings that are refused because they have no effect here, and why."""
-        unused = {}
         parts = self.composition
-        if not parts.channel.hides_senders and parts.downlink is None:
+        unused = dict(parts.channel.unused)
+        # Clients that collude with the server know their own summands, so their number matters.
+        sums_noise = parts.channel.kind == "sum" and parts.calibration.kind is not ClippedCodes
+        if not (parts.channel.hides_senders or sums_noise or parts.downlink is not None):
             unused["untrusted_clients"] = f"no line of {self.name()}'s statement depends on it here"
         if parts.channel.kind != "sum":
             unused["committee"] = "a secure sum carries the reports only with channel = sum"
@@ -108,7 +111,7 @@ class RunConfig(RunSettings):
             reason = "it changes the steps of plain SGD, but these clients compute something else"
             unused |= dict.fromkeys(SGD_SETTINGS, reason)
         unused |= parts.unused
-        return {name: reason for name, reason in unused.items() if name not in parts.uses}
+        return {name: reason for name, reason in unused.items() if self.has(name)}
 
     @property
     def composition(self) -> Composition:

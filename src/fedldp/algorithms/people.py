@@ -39,7 +39,7 @@ from fedldp.algorithms.asking import (
 )
 from fedldp.algorithms.bounds import Bound, Send
 from fedldp.algorithms.calibration import Calibration
-from fedldp.algorithms.channel import Central, Channel, Named, Sum
+from fedldp.algorithms.channel import channel_of
 from fedldp.algorithms.composition import (
     Algorithm,
     Composition,
@@ -1047,7 +1047,7 @@ def sums_over_people(settings: Settings, unused: Mapping[str, str] | None = None
         settings: the preset's settings.
         unused: settings that have no effect, with reasons, in addition to those of local SGD.
     """
-    channel: Channel = {"sum": Sum(), "central": Central()}.get(settings.channel, Named())
+    channel = channel_of(settings, IntegerGaussian)
     turns = participation_of(settings, default="balanced")
     calibration = PerPersonRun(settings=settings, participation=turns, channel=channel.kind)
     of_sgd = dict.fromkeys(
@@ -1060,7 +1060,6 @@ def sums_over_people(settings: Settings, unused: Mapping[str, str] | None = None
         "channel": channel,
         "averaged": 0.5,
         "unused": {**of_sgd, **(unused or {})},
-        "uses": frozenset({"untrusted_clients"} if channel.kind == "sum" else ()),
     }
     if any(getattr(settings, name) is not None for name in _STARTS):
         shares = shares_of(settings, len(settings.class_shares or [1]))

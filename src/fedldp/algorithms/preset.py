@@ -18,16 +18,7 @@ from pydantic import create_model
 from fedldp.algorithms.channel import (
     CHANNEL,
     SHUFFLER,
-    TOGETHER,
-    UNMASKED,
-    UNSHUFFLED,
-    Central,
-    Channel,
-    MaskedSum,
-    Named,
-    Shuffle,
-    ShuffleReports,
-    Sum,
+    channel_of,
 )
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.config import RunConfig
@@ -37,8 +28,6 @@ from fedldp.algorithms.participation import PARTICIPATION, All, participation_of
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import PAPERS, note_own
-from fedldp.mechanisms import Mechanism, sends_category
-from fedldp.mechanisms.codes import ClippedCodes
 
 _PRESETS = ("fedldp.algorithms.presets.", f"{PAPERS}.")
 
@@ -157,12 +146,9 @@ def with_chosen(parts: Composition, settings: Settings) -> Composition:
             f"system = {settings.name()}: its function returns {type(parts).__name__}; return a "
             "Composition"
         )
-    channel, uses = parts.channel, parts.uses
+    channel = parts.channel
     if settings.channel not in (None, channel.kind):
         channel = channel_of(settings, parts.calibration.kind)
-        # Clients that collude with the server know their own summands, so their number matters.
-        hides = channel.kind == "sum" and parts.calibration.kind is not ClippedCodes
-        uses |= {"untrusted_clients"} if hides else set()
     participation = parts.participation
     if isinstance(participation, All):
         participation = participation_of(settings)
@@ -171,11 +157,6 @@ def with_chosen(parts: Composition, settings: Settings) -> Composition:
             f"participation = {settings.participation} and system = {settings.name()}: the system "
             "decides who takes part; leave participation out"
         )
-    unused = {} if isinstance(channel, Shuffle) else UNSHUFFLED
-    if channel.shuffles_reports:
-        unused = TOGETHER
-    if not isinstance(channel, MaskedSum):
-        unused = unused | {n: why for n, why in UNMASKED.items() if settings.has(n)}
     published = channel is parts.channel and settings.participation not in ("balanced", "once")
     found = replace(
         parts,
@@ -183,23 +164,6 @@ def with_chosen(parts: Composition, settings: Settings) -> Composition:
         features=chosen_features(settings, parts.features),
         claim=parts.claim if published else None,
         participation=participation,
-        uses=uses,
-        unused={**parts.unused, **unused},
     )
     check_pairs(found, settings)
     return found
-
-
-def channel_of(settings: Settings, kind: type[Mechanism]) -> Channel:
-    """Return the channel that the setting names, for reports from this class of mechanisms."""
-    match settings.channel:
-        case "shuffle" if sends_category(kind):
-            return ShuffleReports()
-        case "shuffle":
-            return Shuffle.of(settings)
-        case "sum":
-            return Sum()
-        case "central":
-            return Central()
-        case _:
-            return Named()

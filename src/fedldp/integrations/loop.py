@@ -21,7 +21,6 @@ from fedldp.accounting.statement import Statement
 from fedldp.algorithms.composition import Algorithm, Composition, Sgd
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.run_settings import RunSettings
 from fedldp.algorithms.server_update import OwnMean, WeightedMean
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.facts import Caveat
@@ -79,7 +78,7 @@ def composition(file: str | Path | None, settings: Mapping[str, Any]) -> RunConf
     given = {**({} if file is None else settings_in(Path(file))), **settings}
     given = {name: value for name, value in given.items() if value is not None}
     for name in given:
-        common = name in RunSettings.model_fields and name not in _OF_EVERY_RUN
+        common = name in RunConfig.model_fields and name not in _OF_EVERY_RUN
         if common or name in _OF_THE_LOOP:
             why = "your own loop decides this, or no answer of its nodes depends on it"
             raise ConfigError(f"{name}: {_INSTEAD.get(name, why)}; leave it out")

@@ -47,6 +47,7 @@ from fedldp.algorithms.budgets import (
     Shaped,
     SharesPerRun,
     by_round,
+    check_budget,
 )
 from fedldp.algorithms.calibration import Calibration, Fixed
 from fedldp.algorithms.composition import (
@@ -69,7 +70,6 @@ from fedldp.algorithms.settings import (
     Offer,
     Positive,
     check_one_each,
-    is_own,
 )
 from fedldp.algorithms.solution import (
     LOCAL_UPDATE,
@@ -188,6 +188,11 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
 def composed(settings: Settings) -> Composition:
     """An algorithm made of any parts that go together."""
     check_one_each("epsilon", settings.epsilon, settings.num_clients)
+    if settings.learning_rate is None and settings.local_update not in _CLOSED_FORMS:
+        raise ConfigError(
+            f"learning_rate is not set, but local_update = {settings.local_update} needs it; add "
+            "learning_rate"
+        )
     if settings.local_update == _PEOPLE or settings.mechanism == _NOISE:
         return of_people(settings)
     statistics = settings.local_update == "statistics"
@@ -205,7 +210,14 @@ def composed(settings: Settings) -> Composition:
         # With a budget for a run, a client that may be drawn in every round would have to pay for
         # all rounds.
         participation = participation_of(settings, default="balanced")
-        calibration = shares(settings, bound, participation)
+        check_budget(settings, of_run=True)
+        assert isinstance(bound, Rotated)
+        calibration = SharesPerRun(
+            settings=settings,
+            bound=bound,
+            participation=participation,
+            bits=settings.code_bits,
+        )
     else:
         calibration = PerReport(settings=settings, bound=bound)
         if settings.weighting != "examples":
@@ -227,12 +239,14 @@ def composed(settings: Settings) -> Composition:
         participation=participation,
         averaged=0.0 if settings.mechanism in _BARE else 0.5,
         unused=unused(settings, bound),
-        uses=frozenset({"untrusted_clients"} if settings.mechanism == _SHARE else ()),
     )
 
 
 _BARE = ("none", "codes")
 """What may replace the mechanism without randomising anything."""
+
+_CLOSED_FORMS = ("solution", "statistics")
+"""Local updates that take no steps."""
 
 _SHARE = SharedGaussian.name
 
@@ -294,11 +308,7 @@ def check_of_people(settings: Settings) -> None:
             f"weighting = examples and local_update = {_PEOPLE}: each person is in a sum once, and "
             "the number of people at a site is private; set weighting = uniform"
         )
-    if settings.learning_rate is None:
-        raise ConfigError(
-            f"learning_rate is not set, but local_update = {_PEOPLE} needs it; add learning_rate"
-        )
-    _check_run_budget(settings, _NOISE)
+    check_budget(settings, of_run=True)
     if not SMALLEST_CLIP <= settings.clip <= LARGEST_CLIP:
         raise ConfigError(
             f"clip = {settings.clip:g} and local_update = {_PEOPLE}: give a clip from "
@@ -306,47 +316,19 @@ def check_of_people(settings: Settings) -> None:
         )
 
 
-def _check_run_budget(settings: Settings, mechanism: str) -> None:
-    """Refuse an epsilon that is not a single budget for a run.
-
-    Raises:
-        ConfigError: epsilon is missing, differs between clients, or is out of range.
-    """
-    if settings.epsilon is None:
-        instead = ", or set mechanism = codes" if mechanism == _SHARE else ""
-        raise ConfigError(
-            f"epsilon is not set: mechanism = {mechanism} needs a budget; give one{instead}"
-        )
-    if is_own(settings.epsilon):
-        raise ConfigError(
-            f"epsilon is a list, but {mechanism} takes one budget for all clients; give one number"
-        )
-    if not 1e-4 <= settings.epsilon <= 1e4:
-        raise ConfigError(
-            f"epsilon = {settings.epsilon:g}: {mechanism} takes a budget for a run from 0.0001 to "
-            "10000"
-        )
-
-
 def local_of(settings: Settings) -> Local:
-    """Return what a client computes.
-
-    Raises:
-        ConfigError: SGD has no step size.
-    """
-    if settings.local_update == "solution":
-        return OwnSolution(ridge=settings.ridge)
-    if settings.local_update == "statistics":
-        return StatisticsOf()
-    if settings.learning_rate is None:
-        raise ConfigError(
-            f"learning_rate is not set, but local_update = {settings.local_update} needs it; add "
-            "learning_rate"
-        )
-    if settings.local_update == "scaffold":
-        return Scaffold()
-    kind = OwnHead if settings.local_update == "own_head" else Sgd
-    return kind(momentum=settings.momentum)
+    """Return what a client computes."""
+    match settings.local_update:
+        case "solution":
+            return OwnSolution(ridge=settings.ridge)
+        case "statistics":
+            return StatisticsOf()
+        case "scaffold":
+            return Scaffold()
+        case "own_head":
+            return OwnHead(momentum=settings.momentum)
+        case _:
+            return Sgd(momentum=settings.momentum)
 
 
 def bound_of(settings: Settings) -> Bound:
@@ -356,6 +338,7 @@ def bound_of(settings: Settings) -> Bound:
         ConfigError: the chart is incompatible with the mechanism or with what is sent.
     """
     send, chart = sent(settings)
+    computes, bound, mechanism = settings.local_update, settings.bound, settings.mechanism
     if settings.one_label:
         needed = {"local_update": "solution", "bound": "direction", "mechanism": "k_closest"}
         for name, value in needed.items():
@@ -365,60 +348,58 @@ def bound_of(settings: Settings) -> Bound:
                     f"label and a direction, from a solution; set {name} = {value}, or leave "
                     "one_label out"
                 )
-    if settings.send == "weights" and settings.local_update in ("statistics", "own_head"):
-        statistics = settings.local_update == "statistics"
+    statistics = computes == "statistics"
+    if settings.send == "weights" and computes in ("statistics", "own_head"):
         sends = "statistics are" if statistics else "the change of all but the last layer is"
         raise ConfigError(
-            f"send = weights and local_update = {settings.local_update}: {sends} sent instead of "
-            f"weights; leave send out, or set local_update = {'solution' if statistics else 'sgd'}"
+            f"send = weights and local_update = {computes}: {sends} sent instead of weights; leave "
+            f"send out, or set local_update = {'solution' if statistics else 'sgd'}"
         )
-    if settings.mechanism == "none":
+    if mechanism == "none":
         return Unbounded(send=send, chart=chart)
-    if settings.mechanism == "codes":
+    if mechanism == "codes":
         return InBox(box=Box(settings.clip), send=send, chart=chart)
-    within_one = settings.mechanism != _SHARE and issubclass(
-        find_mechanism(settings.mechanism), WITHIN_ONE
-    )
-    if settings.bound == "range" and settings.local_update == "statistics":
-        other = " with mechanism = k_closest" if within_one else ""
+    shared = mechanism == _SHARE
+    within_one = not shared and issubclass(find_mechanism(mechanism), WITHIN_ONE)
+    if bound == "range" and computes in ("statistics", "own_head"):
+        other = "bound = norm with mechanism = k_closest" if within_one else "bound = norm"
         raise ConfigError(
-            f"bound = range, mechanism = {settings.mechanism} and local_update = statistics: "
-            f"ranges are for weights, not for statistics; set bound = norm{other}, or "
-            "local_update = solution"
+            f"bound = range, mechanism = {mechanism} and local_update = {computes}: ranges are for "
+            + (
+                f"weights, not for statistics; set {other}, or local_update = solution"
+                if statistics
+                else f"whole weights, not for their change; set {other}"
+            )
         )
-    if settings.bound == "direction" and settings.local_update == "statistics":
+    if bound == "direction" and statistics:
         raise ConfigError(
             "bound = direction and local_update = statistics: statistics need their size as well "
             "as their direction; set bound = norm, or local_update = solution"
         )
-    if settings.bound == "range" and settings.local_update == "own_head":
-        other = " with mechanism = k_closest" if within_one else ""
+    if bound == "layers" and chart is not None:
         raise ConfigError(
-            f"bound = range, mechanism = {settings.mechanism} and local_update = own_head: ranges "
-            f"are for whole weights, not for their change; set bound = norm{other}"
+            f"bound = layers and local_update = {computes}: layers are clipped only where all "
+            "weights are sent; set bound = norm"
         )
-    layers = settings.bound == "layers"
-    if layers and chart is not None:
+    if bound == "range" and shared:
         raise ConfigError(
-            f"bound = layers and local_update = {settings.local_update}: layers are clipped only "
-            "where all weights are sent; set bound = norm"
+            f"bound = range and mechanism = {_SHARE}: its noise is for a vector of bounded norm; "
+            "set bound = norm"
         )
-    whole = settings.bound == "direction"
-    if settings.mechanism == _SHARE:
-        if settings.bound == "range":
-            raise ConfigError(
-                f"bound = range and mechanism = {_SHARE}: its noise is for a vector of bounded "
-                "norm; set bound = norm"
-            )
-        return Rotated(clip=settings.clip, send=send, chart=chart, direction=whole, by_layer=layers)
-    if settings.bound == "range":
+    if bound == "range":
         return InRange.of(settings)
     if within_one:
         raise ConfigError(
-            f"bound = {settings.bound} and mechanism = {settings.mechanism}: it randomises each "
-            "coordinate between -1 and 1, and does not use clip; set bound = range"
+            f"bound = {bound} and mechanism = {mechanism}: it randomises each coordinate between "
+            "-1 and 1, and does not use clip; set bound = range"
         )
-    return InNorm(clip=settings.clip, send=send, chart=chart, direction=whole, by_layer=layers)
+    return (Rotated if shared else InNorm)(
+        clip=settings.clip,
+        send=send,
+        chart=chart,
+        direction=bound == "direction",
+        by_layer=bound == "layers",
+    )
 
 
 def sent(settings: Settings) -> tuple[Send, Chart | None]:
@@ -432,19 +413,6 @@ def sent(settings: Settings) -> tuple[Send, Chart | None]:
             return "update", InBody()
         case _:
             return settings.send, None
-
-
-def shares(settings: Settings, bound: Bound, participation: Participation) -> SharesPerRun:
-    """Return noise shares for a run's budget.
-
-    Raises:
-        ConfigError: the budget is missing, or differs between clients.
-    """
-    _check_run_budget(settings, _SHARE)
-    assert isinstance(bound, Rotated)
-    return SharesPerRun(
-        settings=settings, bound=bound, participation=participation, bits=settings.code_bits
-    )
 
 
 def bare(settings: Settings) -> Mechanism:
@@ -461,7 +429,7 @@ def unused(settings: Settings, bound: Bound) -> dict[str, str]:
         (SAMPLED.name, SCORED.name, COUNTED.name, *(each.name for each in STAGES)),
         f"local_update = {settings.local_update} computes no gradients per person",
     )
-    if settings.local_update in ("sgd", "scaffold", "own_head"):
+    if settings.local_update not in _CLOSED_FORMS:
         found["ridge"] = f"local_update = {settings.local_update} solves no regression"
     else:
         found |= dict.fromkeys(

@@ -90,5 +90,4 @@ def distributed_gaussian(settings: Settings) -> Composition:
         ),
         participation=turns,
         channel=Sum(),
-        uses=frozenset({"untrusted_clients"}),  # the line for sums relies on it
     )

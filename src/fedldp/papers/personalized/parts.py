@@ -28,10 +28,10 @@ from pydantic import Field
 from fedldp.algorithms.bounds import InBox
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.composition import Algorithm, Local
+from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
-from fedldp.algorithms.run_settings import RunSettings
 from fedldp.algorithms.server_update import Estimate, Estimated, Needs, Values, read_report
 from fedldp.algorithms.settings import (
     ClientValue,
@@ -74,7 +74,7 @@ CLIENT_DELTA = Offer(
 CLIP = Offer("clip", NormBound | list[NormBound] | ClientValue, per_client=True)
 
 
-def check_each(settings: RunSettings) -> None:
+def check_each(settings: RunConfig) -> None:
     """Refuse lists that do not have one value for each client.
 
     Raises:
@@ -84,7 +84,7 @@ def check_each(settings: RunSettings) -> None:
         check_one_each(name, getattr(settings, name), settings.num_clients)
 
 
-def check_whole(settings: RunSettings) -> None:
+def check_whole(settings: RunConfig) -> None:
     """Refuse one client's own settings where the choices of all clients are needed.
 
     Raises:
@@ -122,7 +122,7 @@ class MeanByNoise(Estimate):
 
     needs: ClassVar[Needs] = "sender"
 
-    settings: RunSettings
+    settings: RunConfig
     mechanism: Callable[[int, int], Mechanism]
     sigma: Callable[[int], float] | None
     shares: Shares
