@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -86,7 +86,7 @@ from fedldp.core.kinds import (
     PRIVATE_SUMS,
     STAGE,
 )
-from fedldp.mechanisms import Mechanism
+from fedldp.mechanisms import Mechanism, stated_event
 from fedldp.mechanisms.gaussian_share import largest_mu
 from fedldp.mechanisms.integer_gaussian import (
     IntegerGaussian,
@@ -186,17 +186,17 @@ class PersonSteps(Local):
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
         """Return the local update, which always computes on the CPU."""
-        settings, problem = self.settings, algorithm.problem
+        settings, people = self.settings, People(self.settings, algorithm.problem)
         summed = self.summed(algorithm)
         return PersonGradients(
             summed=summed,
             held_out=settings.held_out_people,
             sampled=rate_of(settings),
             count_rounds=settings.class_count_rounds,
-            num_classes=problem.num_classes,
-            questions=questions_of(settings, problem),
+            num_classes=algorithm.problem.num_classes,
+            questions=people.questions,
             votes=votes_of(settings),
-            size=sum_size(settings, algorithm.layout.size, problem),
+            size=people.size(algorithm.layout.size),
             measured=rounds_of(settings, "measure"),
             intercepts=rounds_of(settings, "intercept"),
             intercept=summed.of_intercept() if isinstance(summed, DenseGradients) else None,
@@ -297,28 +297,94 @@ def _first_set(settings: Settings, names: Sequence[str]) -> str:
     return next((f"{n} = {value}" for n, value in given.items() if value), "")
 
 
-def questions_of(settings: Settings, problem: Problem) -> tuple[tuple[range, Question], ...]:
-    """Return what all people are asked instead of giving gradients, with the rounds."""
-    counted, kind = questions.labels(problem.num_classes), evaluation_of(settings, problem)
-    tables = [asked.table for asked in asked_tables(settings, problem)]
-    by_group = [questions.crossed(group, table) for _, group in groups_of(settings, problem)
-                for table in kind.of_group]  # fmt: skip
-    found = (
-        (range(1, 1 + settings.class_count_rounds), Question((counted,), norm_of(settings))),
-        (rounds_of(settings, "ask"), Question(tables)),
-        (rounds_of(settings, "look"), Question(kind.look)),
-        (rounds_of(settings, "question"), Question((*kind.tables, *by_group))),
-    )
-    return tuple((rounds, question) for rounds, question in found if rounds)
+@dataclass(frozen=True)
+class People:
+    """What a run sums over people, from its settings and public facts.
 
+    Attributes:
+        settings: the preset's settings.
+        problem: the public facts about the data.
+    """
 
-def evaluation_of(settings: Settings, problem: Problem) -> OfClasses | OfNumbers:
-    """Return how a model is evaluated, for classes or for numbers."""
-    if problem.num_classes > 1:
-        return OfClasses(problem.num_classes)
-    within = settings.columns.label_range
-    assert within is not None
-    return OfNumbers(within)
+    settings: Settings
+    problem: Problem
+
+    @property
+    def number(self) -> int:
+        """The total number of people across all clients; see ``people_of``."""
+        return people_of(self.settings, self.problem)
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """The declared class shares, or else equal ones; see ``shares_of``."""
+        return shares_of(self.settings, self.problem.num_classes)
+
+    @property
+    def evaluation(self) -> OfClasses | OfNumbers:
+        """How a model is evaluated, for classes or for numbers."""
+        if self.problem.num_classes > 1:
+            return OfClasses(self.problem.num_classes)
+        within = self.settings.columns.label_range
+        assert within is not None
+        return OfNumbers(within)
+
+    @cached_property
+    def questions(self) -> tuple[tuple[range, Question], ...]:
+        """What all people are asked instead of giving gradients, with the rounds."""
+        settings, kind = self.settings, self.evaluation
+        tables = [asked.table for asked in asked_tables(settings, self.problem)]
+        by_group = [
+            questions.crossed(group, table)
+            for _, group in groups_of(settings, self.problem)
+            for table in kind.of_group
+        ]
+        classes = questions.labels(self.problem.num_classes)
+        found = (
+            (range(1, 1 + settings.class_count_rounds), Question((classes,), norm_of(settings))),
+            (rounds_of(settings, "ask"), Question(tables)),
+            (rounds_of(settings, "look"), Question(kind.look)),
+            (rounds_of(settings, "question"), Question((*kind.tables, *by_group))),
+        )
+        return tuple((rounds, question) for rounds, question in found if rounds)
+
+    def size(self, weights: int) -> int:
+        """Return the number of coordinates of a sum, given the number of the model's weights."""
+        asked = [question.cells for _, question in self.questions]
+        if self.settings.ask:
+            return max(asked)
+        voted = votes_of(self.settings).cells if self.settings.held_out_people else 0
+        classes = self.problem.num_classes
+        measured = classes + 2 * (weights // classes - 1) if self.settings.measure_share else 0
+        return max(weights + voted, *asked, measured)
+
+    @property
+    def per_step(self) -> float:
+        """The factor that turns a client's sum, in grid steps, into its mean gradient."""
+        settings = self.settings
+        trained = self.number * (1 - settings.held_out_people) * settings.sample_rate
+        found: float = settings.clip / NORM * settings.num_clients / trained
+        return found
+
+    def event(self, noise: Mechanism, size: int) -> Event:
+        """Return what a noisy sum releases about one person, or row; it hides no whole client.
+
+        Args:
+            noise: the noise on the sum, which one person changes by at most 2 ``NORM``.
+            size: the number of coordinates in the sum.
+        """
+        of_one, of_rows = stated_event(noise, size), self.problem.people is None
+        if (taken := rate_of(self.settings)) < 1:
+            assert isinstance(noise, IntegerGaussian)
+            of_one = SampledShare(
+                squared_distance=coarser(NORM, noise.step, size) ** 2,
+                variance=noise.event(size).variance,
+                sampling_rate=taken,
+                steps=1,
+            )
+        client = InClear(what=(PRIVATE_SUMS(of="rows" if of_rows else "people"),))
+        if of_rows:
+            return PerRecord(record=of_one, client=client)
+        return PerPerson(person=of_one, client=client)
 
 
 def votes_of(settings: Settings) -> Question:
@@ -329,17 +395,6 @@ def votes_of(settings: Settings) -> Question:
 def norm_of(settings: Settings) -> int:
     """Return the largest squared norm of answers: a person who may be absent moves by all of it."""
     return NORM**2 if rate_of(settings) < 1 else 2 * NORM**2
-
-
-def sum_size(settings: Settings, size: int, problem: Problem) -> int:
-    """Return the number of coordinates of a sum, given the number of the model's weights."""
-    asked = [question.cells for _, question in questions_of(settings, problem)]
-    if settings.ask:
-        return max(asked)
-    voted = votes_of(settings).cells if settings.held_out_people else 0
-    classes = problem.num_classes
-    measured = classes + 2 * (size // classes - 1) if settings.measure_share else 0
-    return max(size + voted, *asked, measured)
 
 
 def rounds_of(settings: Settings, kind: str) -> range:
@@ -355,29 +410,6 @@ def rate_of(settings: Settings) -> float:
 
 _RESOLUTION = 1 << 53
 """Numpy's random floats are multiples of the inverse of this number."""
-
-
-def of_samples(noise: IntegerGaussian, size: int, rate: float) -> SampledShare:
-    """Return what a noisy sum over a sample of people releases about one person.
-
-    Args:
-        noise: the noise on the sum.
-        size: the number of coordinates in the sum.
-        rate: the probability that the sample has a given person.
-    """
-    return SampledShare(
-        squared_distance=coarser(NORM, noise.step, size) ** 2,
-        variance=noise.event(size).variance,
-        sampling_rate=rate,
-        steps=1,
-    )
-
-
-def per_step(settings: Settings, problem: Problem) -> float:
-    """Return the factor that turns a client's sum, in grid steps, into its mean gradient."""
-    trained = people_of(settings, problem) * (1 - settings.held_out_people) * settings.sample_rate
-    found: float = settings.clip / NORM * settings.num_clients / trained
-    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -420,63 +452,37 @@ class PersonRelease(Release):
     """A noisy sum over people, whose event is stated for one person.
 
     Attributes:
-        settings: the preset's settings.
-        problem: the public facts about the data.
+        people: the people who are summed over.
         mechanisms: see ``Release``. The mechanisms of all stages have the same modulus, so that all
             rounds' reports are equally long.
     """
 
     bound: OfPeople
-    settings: Settings
-    problem: Problem
-
-    @property
-    def people(self) -> int:
-        """The total number of people across all clients; public."""
-        return people_of(self.settings, self.problem)
+    people: People
 
     def event(self) -> Event:
-        """Return what the report releases about one person or row; a whole client is not hidden.
-
-        The mechanism states this for sums that one person changes by at most 2 ``NORM``.
-        """
-        of_one = super().event()
-        if isinstance(of_one, InClear):  # the server adds the noise
-            return of_one
-        if (taken := rate_of(self.settings)) < 1:
-            assert isinstance(self.mechanism, IntegerGaussian)
-            of_one = of_samples(self.mechanism, self.coordinates, taken)
-        return of_people(of_one, self.problem.people is None)
-
-
-def of_people(of_one: Event, of_rows: bool) -> Event:
-    """Return an event that is ``of_one`` for one person, or one row, and hides no whole client."""
-    client = InClear(what=(PRIVATE_SUMS(of="rows" if of_rows else "people"),))
-    if of_rows:
-        return PerRecord(record=of_one, client=client)
-    return PerPerson(person=of_one, client=client)
+        """Return what the report releases about one person or row; see ``People.event``."""
+        if isinstance(self.mechanism, Integers):  # the server adds the noise
+            return super().event()
+        return self.people.event(self.mechanism, self.coordinates)
 
 
 def sums_of_people(
-    release: Release, settings: Settings, problem: Problem, calibration: PerPersonRun
+    release: Release, problem: Problem, *, calibration: PerPersonRun
 ) -> PersonRelease:
     """Return a release of sums over the public number of people, instead of weights."""
-    people, stages = people_of(settings, problem), stages_of(settings)
-    mechanism = release.mechanism
-    noisy = isinstance(mechanism, IntegerGaussian) and len(stages) > 1
-    size = sum_size(settings, release.size, problem)
+    settings = calibration.settings
+    people, stages = People(settings, problem), stages_of(settings)
+    noisy = isinstance(release.mechanism, IntegerGaussian) and len(stages) > 1
+    size = people.size(release.size)
     return PersonRelease(
-        bound=OfPeople(
-            rate=settings.learning_rate * per_step(settings, problem),
-            coordinates=lambda weights: sum_size(settings, weights, problem),
-        ),
-        mechanism=mechanism,
+        bound=OfPeople(rate=settings.learning_rate * people.per_step, coordinates=people.size),
+        mechanism=release.mechanism,
         size=release.size,
         sends=SUMS,
-        settings=settings,
-        problem=problem,
+        people=people,
         mechanisms=tuple(
-            (stage.rounds, calibration.noise(size, people=people, stage=stage))
+            (stage.rounds, calibration.noise(size, people=people.number, stage=stage))
             for stage in stages
             if noisy
         ),
@@ -542,10 +548,10 @@ class MeanOfPeople(Estimate):
     settings: Settings
 
     @property
-    def released(self) -> PersonRelease:
-        """The release of the reports."""
+    def people(self) -> People:
+        """The people who are summed over."""
         assert isinstance(self.release, PersonRelease)
-        return self.release
+        return self.release.people
 
     def arrays(self, problem: Problem) -> FirstArrays:
         """Return equal class weights, and bands with an edge at 0; see ``Estimate``.
@@ -554,7 +560,7 @@ class MeanOfPeople(Estimate):
         """
         found: dict[str, NDArray[Any]] = {}
         if self.settings.measure_share:
-            shares = self._shares
+            shares = self.people.shares
             found |= nothing_measured(shares, self.released.size // shares.size - 1)
         if self.settings.class_count_rounds:
             counts = np.zeros(problem.num_classes)
@@ -605,7 +611,7 @@ class MeanOfPeople(Estimate):
             return self._measured(mean, deviation, state)
         if stage.kind == "intercept":
             return self._intercept(mean, state, factor)
-        for rounds, question in questions_of(self.settings, self.released.problem):
+        for rounds, question in self.people.questions:
             if state.round in rounds:
                 unit = self.settings.num_clients / question.norm
                 counts, noise = mean[: question.cells] * unit, deviation * unit
@@ -642,7 +648,7 @@ class MeanOfPeople(Estimate):
         several sites answers at each.
         """
         slack = SEEN * noise * math.sqrt(counts.size)
-        stated = self.released.people * self.settings.sample_rate * tables
+        stated = self.people.number * self.settings.sample_rate * tables
         most = 2 * stated * self.settings.persons_at_sites
         return bool(stated / 2 - slack <= counts.sum() <= most + slack)
 
@@ -653,23 +659,18 @@ class MeanOfPeople(Estimate):
         """
         return float(shares.sum().clip(1, self.settings.persons_at_sites))
 
-    @property
-    def _shares(self) -> NDArray[np.float64]:
-        """The declared class shares, or else equal ones, shape (classes,)."""
-        return shares_of(self.settings, self.released.problem.num_classes)
-
     def _counted(self, counts: NDArray[np.float64], noise: float, state: State) -> Estimated:
         """Return the counts of classes so far, and after the last round of them, class weights."""
         summed, variance = state.arrays[_COUNTS] + counts, state.arrays[_VARIANCE] + noise**2
         arrays: dict[str, NDArray[Any]] = {_COUNTS: summed, _VARIANCE: variance}
         if state.round < self.settings.class_count_rounds:
             return Estimated(values=None, arrays=arrays)
-        unit = 1 / (state.round * self.released.people * self.settings.sample_rate)
+        unit = 1 / (state.round * self.people.number * self.settings.sample_rate)
         unit /= self._times_answered(summed * unit)
         found = ClassShares(summed * unit, math.sqrt(float(variance[0])) * unit)
-        shares = found.usable(self._shares)
+        shares = found.usable(self.people.shares)
         arrays[questions.CLASS_WEIGHTS] = shares.min() / shares
-        asked = self.released.people * self.settings.sample_rate
+        asked = self.people.number * self.settings.sample_rate
         return Estimated(values=None, metrics=found.metrics(asked), arrays=arrays)
 
     def _by_client(self, reports: Sequence[Report], state: State) -> dict[int, NDArray[np.float64]]:
@@ -692,7 +693,7 @@ class MeanOfPeople(Estimate):
 
         Of each client, only the classes' shares are told.
         """
-        asked = asked_tables(self.settings, self.released.problem)
+        asked = asked_tables(self.settings, self.people.problem)
         tables = [each.table for each in asked]
 
         def figures(found: NDArray[np.float64], deviation: float, *, whole: bool) -> list[Answer]:
@@ -711,13 +712,13 @@ class MeanOfPeople(Estimate):
         """Return the edges of the question's bands."""
         shares = None
         if SHARES in state.arrays or self.settings.class_shares is not None:
-            shares = state.arrays.get(SHARES, self._shares)
-        every = questions_of(self.settings, self.released.problem)
+            shares = state.arrays.get(SHARES, self.people.shares)
+        every = self.people.questions
         looked, asked = (question for _, question in every[-2:])
         tables = len(asked.tables) / len(looked.tables)
         later = noise * math.sqrt(tables * LOOK_SHARE / (1 - LOOK_SHARE))
-        kind = evaluation_of(self.settings, self.released.problem)
-        edges = kind.edges(counts, noise, self.released.people, later, shares)
+        kind = self.people.evaluation
+        edges = kind.edges(counts, noise, self.people.number, later, shares)
         arrays = {_LOOK: counts, _LOOK_NOISE: np.array([noise]), EDGES: edges}
         return Estimated(values=None, arrays=arrays)
 
@@ -727,7 +728,7 @@ class MeanOfPeople(Estimate):
         """Return the figures of the model, of all people, by group, and of each client."""
         edges = state.arrays[EDGES].astype(np.float64)
         of_look = float(state.arrays[_LOOK_NOISE][0])
-        kind = evaluation_of(self.settings, self.released.problem)
+        kind = self.people.evaluation
         cells = sum(table.cells for table in kind.tables)
 
         def figures(found: NDArray[np.float64], deviation: float) -> list[Answer]:
@@ -735,7 +736,7 @@ class MeanOfPeople(Estimate):
             return kind.figures(state.arrays[_LOOK], found[:cells], edges, both)
 
         answers, by_group = figures(counts, noise), counts[cells:]
-        for names, group in groups_of(self.settings, self.released.problem):
+        for names, group in groups_of(self.settings, self.people.problem):
             parts = []
             for table in kind.of_group:
                 part, by_group = np.split(by_group, [group.cells * table.cells])
@@ -770,16 +771,16 @@ class MeanOfPeople(Estimate):
 
     def _measured(self, mean: NDArray[np.float64], deviation: float, state: State) -> Estimated:
         """Return what was measured; the next weights predict the classes' shares, if known."""
-        people = self.released.people
+        people = self.people.number
         unit = self.clients / (people * BLOCK)
-        classes = self.released.problem.num_classes
+        classes = self.people.problem.num_classes
         columns = state.weights.size // classes - 1
         unit /= self._times_answered(mean[:classes] * unit) if classes > 1 else 1
         told = mean[: classes + 2 * columns] * unit
-        names, folds = self.released.problem.features or (), self.settings.columns.folds
+        names, folds = self.people.problem.features or (), self.settings.columns.folds
         kept = [place for place, name in enumerate(names) if name in folds]
         found = Measured.of(told, deviation * unit, classes, kept)
-        arrays = found.arrays(otherwise=self._shares)
+        arrays = found.arrays(otherwise=self.people.shares)
         metrics = found.shares.metrics(people, self.settings.columns.label_range)
         if not found.shares.seen:
             return Estimated(values=None, metrics=metrics, arrays=arrays)
@@ -788,11 +789,11 @@ class MeanOfPeople(Estimate):
 
     def _intercept(self, mean: NDArray[np.float64], state: State, factor: float) -> Estimated:
         """Return a step of the intercept."""
-        unit = self.clients / self.released.people / NORM * INTERCEPT_CLIP
+        unit = self.clients / self.people.number / NORM * INTERCEPT_CLIP
         rounds = rounds_of(self.settings, "intercept")
         step = intercept_step(
             mean[: state.weights.size] * unit,
-            state.arrays.get(SHARES, self._shares),
+            state.arrays.get(SHARES, self.people.shares),
             1 + rounds.index(state.round),
         )
         return Estimated(values=factor * step)
@@ -814,8 +815,8 @@ def _noise_of_answers(
     settings: Settings, calibration: PerPersonRun, problem: Problem
 ) -> tuple[Caveat, ...]:
     """Return how far noise moves what people answer, and what it hides: public before the run."""
-    people, classes = people_of(settings, problem), problem.num_classes
-    size = sum_size(settings, settings.layout(problem).size, problem)
+    asked_of, classes = People(settings, problem), problem.num_classes
+    people, size = asked_of.number, asked_of.size(settings.layout(problem).size)
     reports = 1 if calibration.channel == "central" else settings.round_size
 
     def noise_at(round: int, norm: int) -> float:
@@ -833,15 +834,15 @@ def _noise_of_answers(
         noise /= asked * math.sqrt(max(1, counted))
         found.append(CLASS_COUNT_NOISE(half_width=TWO_SIDED * noise, least=SEEN * noise))
     noises = list[float]()
-    for rounds, question in questions_of(settings, problem):
+    for rounds, question in asked_of.questions:
         noises.append(noise_at(rounds[0], question.norm))
         if settings.ask:
             half = TWO_SIDED * noises[-1]
             found.append(COUNT_NOISE(round=rounds[0], half_width=half, of=people))
     if rounds_of(settings, "look"):
         declared = any(getattr(settings, name) is not None for name in _STARTS)
-        shares = shares_of(settings, classes) if declared else None
-        figures = foreseen(evaluation_of(settings, problem), people, noises[-2:], shares)
+        shares = asked_of.shares if declared else None
+        figures = foreseen(asked_of.evaluation, people, noises[-2:], shares)
         halves = {each.name: each.half_width for each in figures if each.value is not None}
         told, hidden = tuple(halves), tuple(each.name for each in figures if each.value is None)
         by = {"of": people, "declared": declared, "halves": tuple(halves.values())}
@@ -983,8 +984,9 @@ class PerPersonRun(Calibration):
             )
         if self.channel == "central":
             return Integers("sums of people's gradients")
-        size = sum_size(self.settings, self.settings.layout(problem).size, problem)
-        return self.noise(size, client, people_of(self.settings, problem))
+        people = People(self.settings, problem)
+        size = people.size(self.settings.layout(problem).size)
+        return self.noise(size, client, people.number)
 
     def noise(
         self, size: int, client: int = 0, people: int = 1, stage: Stage | None = None
@@ -1070,12 +1072,9 @@ def sums_over_people(settings: Settings, unused: Mapping[str, str] | None = None
     noise_at = calibration.noise_at if channel.kind == "central" else None
 
     def downlink(size: int, problem: Problem, round: int) -> Event:
-        coordinates = sum_size(settings, size, problem)
-        taken, noise = rate_of(settings), calibration.noise_at(coordinates, round)
-        of_one: Event = noise.event(coordinates)
-        if taken < 1:
-            of_one = of_samples(noise, coordinates, taken)
-        return of_people(of_one, problem.people is None)
+        people = People(settings, problem)
+        coordinates = people.size(size)
+        return people.event(calibration.noise_at(coordinates, round), coordinates)
 
     notes = list[Caveat]()
     if counted := settings.class_count_rounds:
@@ -1092,7 +1091,7 @@ def sums_over_people(settings: Settings, unused: Mapping[str, str] | None = None
         notes=tuple(notes),
         notes_on=partial(_noise_of_answers, settings, calibration),
         bound=OfPeople(rate=settings.learning_rate),
-        shaped=lambda release, problem: sums_of_people(release, settings, problem, calibration),
+        shaped=partial(sums_of_people, calibration=calibration),
         estimate=MeanOfPeople(needs=needs, noise=noise_at, settings=settings),
         downlink=None if noise_at is None else downlink,
     )
