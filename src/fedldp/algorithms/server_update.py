@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
 
@@ -33,10 +33,7 @@ from fedldp.core.bounding import within_largest_weight
 from fedldp.core.errors import Diverged, RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Counts, Mechanism, SumAggregate
-from fedldp.mechanisms.codes import BoundedSteps
-from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.none import Plain
-from fedldp.mechanisms.summing import INTEGER
 from fedldp.protocol.roles import Arrays, Draw, Initial, Metrics, ServerRole, State, publish_weights
 from fedldp.protocol.updates import whole
 from fedldp.protocol.wire import Broadcast, Counted, Incoming, Report, Reports, Vector
@@ -250,83 +247,18 @@ class WeightedMean(Estimate):
         return Estimated(values=values, weight=weight)
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoisySum(Estimate):
-    """The noisy mean of updates sent in the clear: the server clips them and adds the noise itself.
+def arrived(reports: Incoming) -> Iterator[Report]:
+    """Yield the reports of a round, each of a whole update.
 
-    It divides by the agreed number of clients. Dividing by the number that answered would reveal
-    that number through the scale of the noise.
-
-    Attributes:
-        bounded: returns a round's updates, together with the mechanism that clips them and draws
-            the noise.
-        number: the agreed number of clients in a round.
+    Raises:
+        RunError: there is none.
     """
-
-    gives: ClassVar[Sent] = "update"
-    needs: ClassVar[Needs] = "reports"
-    setting: ClassVar[str] = "system = central_dp"
-
-    bounded: Callable[[Iterable[Values]], tuple[Gaussian, Iterable[Values]]]
-    number: int
-
-    def __call__(
-        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
-    ) -> Estimated:
-        """Return the noisy mean change; see ``Estimate``."""
-        mechanism, updates = self.bounded(
-            read_plain(report.payload, state.weights.size) - state.weights
-            for report in whole(reports)
-        )
-        total, came = np.zeros(state.weights.size, np.int64), 0
-        for update in updates:
-            total += mechanism.ball.clip(update)
-            came += 1
-        if came == 0:
-            raise RunError("no report arrived, so there is no mean to compute")
-        total += mechanism.noise(total.size, stream_of_noise(total, draw))
-        return Estimated(values=factor * (total * (mechanism.ball.step / self.number)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoisyTotal(Estimate):
-    """The noisy mean of updates that clients clip on a grid: the server adds noise to their sum.
-
-    It divides by the agreed number of clients, as ``NoisySum`` does. It clips each single report
-    again, which does not change an honest report; nobody can clip the single reports in a secure
-    sum.
-
-    Attributes:
-        steps: the mechanism that clips the updates and adds the noise.
-        number: the agreed number of clients in a round.
-    """
-
-    gives: ClassVar[Sent] = "update"
-    needs: ClassVar[Needs] = "sum"
-    setting: ClassVar[str] = "system = central_dp"
-
-    steps: BoundedSteps
-    number: int
-
-    def __call__(
-        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
-    ) -> Estimated:
-        """Return the noisy mean change; see ``Estimate``."""
-        size, ball = state.weights.size, self.steps.ball
-        found = self.steps.aggregate(size)
-        for report in whole(reports):
-            if report.weight is not None:
-                found.add(report.payload, int(report.weight))
-                continue
-            alone = self.steps.aggregate(size)
-            alone.add(report.payload)
-            clipped = ball.clip(alone.mean())
-            found.add(clipped.astype(INTEGER).tobytes())
-        total = found.total()
-        # As in ``stream_of_noise``; a simulation's stream, too, depends on the sum.
-        stream = draw(f"noise on {hashlib.sha256(total.tobytes()).hexdigest()}")
-        total = self.steps.noisy(total, stream)
-        return Estimated(values=factor * (total * (ball.step / self.number)))
+    nothing = True
+    for report in whole(reports):
+        nothing = False
+        yield report
+    if nothing:
+        raise RunError("no report arrived, so there is no mean to compute")
 
 
 def stream_of_noise(total: NDArray[np.int64], draw: Draw) -> Stream:

@@ -46,6 +46,7 @@ the broadcasts does not rely on sampling: every client is charged for every roun
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -67,22 +68,21 @@ from fedldp.algorithms.server_update import (
     Estimated,
     FirstArrays,
     Needs,
-    NoisySum,
-    NoisyTotal,
     Sent,
     Values,
+    arrived,
     read_plain,
     stream_of_noise,
 )
 from fedldp.algorithms.settings import CLIP, NoiseMultiplier, NormBound, Offer
 from fedldp.core.bounding import SMALLEST_RADIUS
 from fedldp.core.deferred import special
-from fedldp.core.errors import ConfigError, RunError
-from fedldp.core.numbers import check_count, check_delta, check_positive
+from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.codes import BoundedSteps
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.grids import LARGEST_CLIP, SMALLEST_CLIP
 from fedldp.mechanisms.none import Plain
+from fedldp.mechanisms.summing import INTEGER
 from fedldp.protocol.roles import Draw, State
 from fedldp.protocol.updates import whole
 from fedldp.protocol.wire import Incoming
@@ -143,7 +143,12 @@ def central_dp(settings: Settings) -> Composition:
 
     return Composition(
         calibration=Fixed(every=Plain()),
-        estimate=followed or noisy_sum(settings),
+        estimate=followed
+        or NoisySum(
+            noise_multiplier=settings.noise_multiplier,
+            clip=settings.clip,
+            number=settings.round_size,
+        ),
         channel=Central(),
         downlink=lambda size, problem, round: of_broadcast(settings, size),
         claim=claim if settings.clip is None or followed is not None else None,
@@ -167,7 +172,7 @@ def discrete(settings: Settings) -> Composition:
             f"clip_quantile = {settings.clip_quantile:g} and noise = discrete-gaussian: clients "
             "clip on a public grid, which does not follow the updates; leave one of the two out"
         )
-    steps = BoundedSteps(gaussian(settings, settings.clip))
+    steps = BoundedSteps(gaussian(settings.noise_multiplier, settings.clip))
     return Composition(
         bound=InNorm(clip=settings.clip, send="update"),
         calibration=Fixed(every=steps),
@@ -181,19 +186,90 @@ def discrete(settings: Settings) -> Composition:
     )
 
 
-def noisy_sum(settings: Settings) -> NoisySum:
-    """Return the estimate: updates clipped to ``clip`` or a round's median norm, plus noise.
+@dataclass(frozen=True, kw_only=True)
+class ByServer(Estimate):
+    """A noisy mean of updates, whose noise the server adds.
 
-    The median is the paper's rule and has no guarantee; it needs all of a round's updates at once.
+    It divides by the agreed number of clients. Dividing by the number that answered would reveal
+    that number through the scale of the noise.
+
+    Attributes:
+        number: the agreed number of clients in a round.
     """
 
-    def bounded(updates: Iterable[Values]) -> tuple[Gaussian, Iterable[Values]]:
-        if settings.clip is not None:
-            return gaussian(settings, settings.clip), updates
-        held = list(updates)
-        return gaussian(settings, _median_norm(held)), held
+    gives: ClassVar[Sent] = "update"
+    needs: ClassVar[Needs] = "reports"
+    setting: ClassVar[str] = "system = central_dp"
 
-    return NoisySum(bounded=bounded, number=settings.round_size)
+    number: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisySum(ByServer):
+    """The noisy mean of updates sent in the clear, which the server clips.
+
+    Attributes:
+        noise_multiplier: the noise over the norm bound.
+        clip: the norm bound; None takes the median of a round's norms. The median is the paper's
+            rule and has no guarantee; it needs all of a round's updates at once.
+    """
+
+    noise_multiplier: float
+    clip: float | None
+
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
+    ) -> Estimated:
+        """Return the noisy mean change; see ``Estimate``."""
+        size, clip = state.weights.size, self.clip
+        updates: Iterable[Values] = (
+            read_plain(report.payload, size) - state.weights for report in arrived(reports)
+        )
+        if clip is None:
+            updates = list(updates)
+            median = float(np.median([np.linalg.norm(update) for update in updates]))
+            clip = max(median, SMALLEST_RADIUS)
+        mechanism, total = gaussian(self.noise_multiplier, clip), np.zeros(size, np.int64)
+        for update in updates:
+            total += mechanism.ball.clip(update)
+        total += mechanism.noise(size, stream_of_noise(total, draw))
+        return Estimated(values=factor * (total * (mechanism.ball.step / self.number)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyTotal(ByServer):
+    """The noisy mean of updates that clients clip on a grid: the server adds noise to their sum.
+
+    It clips each single report again, which does not change an honest report; nobody can clip the
+    single reports in a secure sum.
+
+    Attributes:
+        steps: the mechanism that clips the updates and adds the noise.
+    """
+
+    needs: ClassVar[Needs] = "sum"
+
+    steps: BoundedSteps
+
+    def __call__(
+        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
+    ) -> Estimated:
+        """Return the noisy mean change; see ``Estimate``."""
+        size, ball = state.weights.size, self.steps.ball
+        found = self.steps.aggregate(size)
+        for report in whole(reports):
+            if report.weight is not None:
+                found.add(report.payload, int(report.weight))
+                continue
+            alone = self.steps.aggregate(size)
+            alone.add(report.payload)
+            clipped = ball.clip(alone.mean())
+            found.add(clipped.astype(INTEGER).tobytes())
+        total = found.total()
+        # As in ``stream_of_noise``; a simulation's stream, too, depends on the sum.
+        stream = draw(f"noise on {hashlib.sha256(total.tobytes()).hexdigest()}")
+        total = self.steps.noisy(total, stream)
+        return Estimated(values=factor * (total * (ball.step / self.number)))
 
 
 _PUBLISHED = "Geyer, Klein, Nabi 2017"
@@ -209,7 +285,7 @@ _CLIP = "clip"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FollowedClip(Estimate):
+class FollowedClip(ByServer):
     """The noisy mean of updates whose norm bound follows a quantile of their norms.
 
     Attributes:
@@ -217,18 +293,12 @@ class FollowedClip(Estimate):
         quantile: the share of updates that should be within the bound.
         vectors: clips updates, divided by the bound, and draws their noise.
         counts: bounds what a client adds to the count, and draws the noise of the count.
-        number: the agreed number of clients in a round.
     """
-
-    gives: ClassVar[Sent] = "update"
-    needs: ClassVar[Needs] = "reports"
-    setting: ClassVar[str] = "system = central_dp"
 
     start: float
     quantile: float
     vectors: Gaussian
     counts: Gaussian
-    number: int
 
     @classmethod
     def of(cls, settings: Settings) -> FollowedClip:
@@ -276,15 +346,12 @@ class FollowedClip(Estimate):
     ) -> Estimated:
         """Return the noisy mean change, and the bound of the next round; see ``Estimate``."""
         clip, size = float(state.arrays[_CLIP][0]), state.weights.size
-        total, came = np.zeros(size + 1, np.int64), 0
-        for report in whole(reports):
+        total = np.zeros(size + 1, np.int64)
+        for report in arrived(reports):
             update = read_plain(report.payload, size) - state.weights
             half = 0.5 if np.linalg.norm(update) <= clip else -0.5
             total[:-1] += self.vectors.ball.clip(update / clip)
             total[-1:] += self.counts.ball.clip(np.array([half]))
-            came += 1
-        if came == 0:
-            raise RunError("no report arrived, so there is no mean to compute")
         stream = stream_of_noise(total, draw)
         total[:-1] += self.vectors.noise(size, stream)
         total[-1:] += self.counts.noise(1, stream)
@@ -297,9 +364,9 @@ class FollowedClip(Estimate):
         )
 
 
-def gaussian(settings: Settings, clip: float) -> Gaussian:
+def gaussian(noise_multiplier: float, clip: float) -> Gaussian:
     """Return the mechanism that clips the updates and draws the noise for a norm bound."""
-    return Gaussian(clip, clip * settings.noise_multiplier)
+    return Gaussian(clip, clip * noise_multiplier)
 
 
 def of_broadcast(settings: Settings, size: int) -> Event:
@@ -321,7 +388,7 @@ def of_broadcast(settings: Settings, size: int) -> Event:
     if settings.clip_quantile is not None:
         multiplier = FollowedClip.of(settings).multiplier(size)
     else:
-        mechanism = gaussian(settings, settings.clip)
+        mechanism = gaussian(settings.noise_multiplier, settings.clip)
         mechanism.ball.check_size(size)
         multiplier = _multiplier(mechanism)
     # The client that the guarantee protects is always trusted, even if no other client is.
@@ -336,14 +403,6 @@ def of_broadcast(settings: Settings, size: int) -> Event:
 def _multiplier(mechanism: Gaussian) -> float:
     """Return a mechanism's noise over the norm bound of one vector, rounded down."""
     return math.nextafter(float(mechanism.proven_scale / mechanism.ball.radius), 0)
-
-
-def _median_norm(updates: list[Values]) -> float:
-    """Return S from Algorithm 1, or another positive bound if all updates are close to zero."""
-    if not updates:
-        raise RunError("no report arrived, so there is no mean to compute")
-    median = float(np.median([np.linalg.norm(update) for update in updates]))
-    return max(median, SMALLEST_RADIUS)
 
 
 LARGEST_ORDER = 32
@@ -369,9 +428,6 @@ def moments_epsilon(
         releases: the number of sums.
         delta: above 0 and below 1.
 
-    Raises:
-        ConfigError: an argument is out of range.
-
     >>> round(moments_epsilon(4.0, 0.01, 10_000, 1e-5), 2)
     1.26
 
@@ -379,14 +435,6 @@ def moments_epsilon(
     Differential Privacy", CCS 2016, Theorem 2; Mironov, Talwar, Zhang, "Renyi Differential Privacy
     of the Sampled Gaussian Mechanism", 2019, section 3.3, for the moments in closed form.
     """
-    check_positive("noise_multiplier", noise_multiplier)
-    check_count("releases", releases, least=1)
-    check_positive("delta", delta)
-    check_delta(delta)
-    if not 0 < sampling_rate <= 1:
-        raise ConfigError(
-            f"sampling_rate = {sampling_rate}: give a probability above 0 and up to 1"
-        )
     return min(
         (releases * _log_moment(order, noise_multiplier, sampling_rate) - math.log(delta)) / order
         for order in range(1, LARGEST_ORDER + 1)

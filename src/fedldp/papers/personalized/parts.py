@@ -32,7 +32,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
-from fedldp.algorithms.server_update import Estimate, Estimated, Needs, Values, read_report
+from fedldp.algorithms.server_update import Estimate, Estimated, Needs, Values, arrived, read_report
 from fedldp.algorithms.settings import (
     ClientValue,
     Delta,
@@ -53,7 +53,6 @@ from fedldp.papers.personalized.mechanism_sign import Sign, paper_sigma
 from fedldp.papers.personalized.selection import draw_selection
 from fedldp.papers.personalized.training import PortionSgd, check_rate
 from fedldp.protocol.roles import Draw, State
-from fedldp.protocol.updates import whole
 from fedldp.protocol.wire import Incoming, Report
 from fedldp.training.portions import check_portions
 
@@ -150,12 +149,11 @@ class MeanByNoise(Estimate):
         """Return the estimate, without values if every share of a client that reported is 0."""
         shares, metrics = self.shares(self.sigmas, draw)
         total = np.zeros(state.weights.size)
-        weight, came = 0.0, 0
-        for report in whole(reports):
+        weight = 0.0
+        for report in arrived(reports):
             sender = report.client
             if sender is None or not 0 <= sender < shares.size:
                 raise RunError("this server must know whose report it reads")
-            came += 1
             share = float(shares[sender])
             if share > 0:
                 values = self.read(report, sender)
@@ -166,8 +164,6 @@ class MeanByNoise(Estimate):
                     )
                 total += share * values
                 weight += share
-        if came == 0:
-            raise RunError("no report arrived, so there is no mean to compute")
         if weight == 0:
             return Estimated(values=None, metrics=metrics)
         scale = factor if self.gives == "update" else 1.0
