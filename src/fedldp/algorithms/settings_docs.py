@@ -14,28 +14,6 @@ from pydantic import BaseModel
 from fedldp.core.frozen_config import FrozenConfig
 
 _UNITS = {
-    "num_clients": "clients",
-    "clients_per_round": "clients",
-    "num_examples": "examples",
-    "batch_size": "examples",
-    "delta": "probability",
-    "chunk": "coordinates",
-    "range_radius": "weight",
-    "learning_rate": "weight per gradient",
-    "epsilon": "nats",
-    "epsilon_low": "nats",
-    "epsilon_high": "nats",
-    "label_epsilon": "nats",
-    "exposures": "uploads",
-    "precision": "decimal digits",
-    "encoder_channels": "channels",
-    "dropout": "probability",
-    "average": "share of 1",
-    "class_weights": "factor",
-}
-"""The units of settings whose names do not end with a word that determines the unit."""
-
-_ENDINGS = {
     "seconds": "seconds",
     "clients": "clients",
     "examples": "examples",
@@ -43,14 +21,20 @@ _ENDINGS = {
     "rounds": "rounds",
     "turns": "rounds",
     "delta": "probability",
+    "dropout": "probability",
     "probability": "probability",
     "share": "share of 1",
+    "average": "share of 1",
+    "growth": "factor",
     "multiplier": "factor",
     "rate": "factor",
     "ratio": "factor",
     "margin": "factor",
     "scale": "factor",
+    "epsilon": "nats",
 }
+"""The unit of a setting, by the last of these words in its name."""
+
 _TYPES = {"string": "text", "boolean": "true or false", "integer": "whole number"}
 _SYSTEM = "the system's name"
 _WIDTH = 98
@@ -186,4 +170,4 @@ def _limits(found: Mapping[str, Any]) -> str | None:
 def _unit(name: str, found: Mapping[str, Any], document: Mapping[str, Any]) -> str | None:
     if not any(kind in _type(found, document) for kind in ("number", "[")):
         return None
-    return _UNITS.get(name, _ENDINGS.get(name.rpartition("_")[2]))
+    return next((_UNITS[word] for word in reversed(name.split("_")) if word in _UNITS), None)
