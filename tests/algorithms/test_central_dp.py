@@ -142,7 +142,7 @@ def test_the_downlink_line_overstates_neither_noise_nor_rarity_of_samples(
     noise: float, per_round: int | None
 ) -> None:
     config = central_dp(**SMALL, noise_multiplier=noise, clip=0.3, clients_per_round=per_round)
-    event, mechanism = Roles(config).server.downlink(1), gaussian(config, 0.3)
+    event, mechanism = Roles(config).server.downlink(1), gaussian(config.noise_multiplier, 0.3)
     assert isinstance(event, SampledClientsGaussian)
     assert event.noise_multiplier * mechanism.ball.radius < 2.0**mechanism.scale_bits
     # Of three clients, one that was not drawn knows this, so it sees a sample of the other two.
@@ -249,7 +249,7 @@ def test_a_run_shows_its_clip() -> None:
 
 def test_account_refuses_a_vector_that_a_run_would_refuse() -> None:
     config = central_dp(**SMALL, noise_multiplier=1e3, clip=1.0)
-    length = 4 * gaussian(config, 1.0).ball.radius ** 2
+    length = 4 * gaussian(config.noise_multiplier, 1.0).ball.radius ** 2
     with pytest.raises(ConfigError, match="too long for this much noise"):
         of_broadcast(config, length)
 

@@ -51,7 +51,7 @@ def rows(count: int) -> np.ndarray:
     return WEIGHTS + generator.normal(0, 0.5, (count, SIZE)).astype(np.float32)
 
 
-@pytest.mark.parametrize("more", [{}, {"tells_examples": True, "names_sender": True}])
+@pytest.mark.parametrize("more", [{}, {"needs": "weight"}, {"needs": "sender"}])
 @pytest.mark.parametrize("name", RELEASES)
 def test_each_report_is_the_one_its_client_sends_alone(name: str, more: dict[str, Any]) -> None:
     encoder, given = encoder_of(name, **more), rows(4)
@@ -67,9 +67,11 @@ def test_each_report_is_the_one_its_client_sends_alone(name: str, more: dict[str
     assert [row.tobytes() for row in packed] == [
         pack_reply(report, run="run", phase=0) for report in one_by_one
     ]
-    if more:
-        assert [report.weight for report in together] == [5.0, 6.0, 0.0, 8.0]
-        assert [report.client for report in together] == [0, 1, 2, 3]
+    needs = more.get("needs")
+    weights = [5.0, 6.0, 0.0, 8.0] if needs == "weight" else [None] * 4
+    assert [report.weight for report in together] == weights
+    named = [0, 1, 2, 3] if needs == "sender" else [None] * 4
+    assert [report.client for report in together] == named
     np.testing.assert_array_equal(sealed.open().rows, given)  # the input is not changed
 
 
@@ -101,12 +103,12 @@ def test_values_computed_with_failed_weights_are_opened_as_zeros() -> None:
     [
         (Encoder(release=in_clear(SIZE)), InClear(what="weights")),
         (
-            Encoder(release=in_clear(SIZE), tells_examples=True),
+            Encoder(release=in_clear(SIZE), needs="weight"),
             InClear(what=(kinds.WEIGHTS, kinds.NUMBER_OF_EXAMPLES)),
         ),
         (encoder_of("l2"), Gaussian(1.0, 2.0).event(SIZE)),
-        (encoder_of("l2", tells_examples=True), InClear(what="number-of-examples")),
-        (encoder_of("l2", names_sender=True), Gaussian(1.0, 2.0).event(SIZE)),
+        (encoder_of("l2", needs="weight"), InClear(what="number-of-examples")),
+        (encoder_of("l2", needs="sender"), Gaussian(1.0, 2.0).event(SIZE)),
         (
             encoder_of("range", label=2.0),
             BinaryRandomizedResponse(
@@ -132,7 +134,7 @@ def test_reports_add_up_if_only_a_sum_is_released() -> None:
         summing = encoder_of(name).summing(10)
         assert summing is not None
         assert summing.size == encoder_of(name).release.coordinates
-        for more in ({"tells_examples": True}, {"names_sender": True}, {"label": 1.0}):
+        for more in ({"needs": "weight"}, {"needs": "sender"}, {"label": 1.0}):
             assert encoder_of(name, **more).summing(10) is None
     for name in ("none", "l2", "update, laplace"):
         assert encoder_of(name).summing(10) is None

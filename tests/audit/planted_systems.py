@@ -14,10 +14,10 @@ from fedldp.algorithms.bounds import OfStatistics, Unbounded
 from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.channel import ShuffleReports
 from fedldp.algorithms.composition import Algorithm, Composition
+from fedldp.algorithms.local_updates import StatisticsOf
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.release import Encoder, Release, open_finite
 from fedldp.algorithms.settings import Count, LearningRate, Offer, Positive
-from fedldp.algorithms.solution import StatisticsOf, sends_statistics
 from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Source, declare
 from fedldp.mechanisms import Mechanism
@@ -209,7 +209,6 @@ def of_statistics(settings: Settings) -> Composition:
     return Composition(
         local=StatisticsOf(),
         bound=Unbounded(chart=OfStatistics(ridge=0.1)),  # the mechanism has its own bound
-        shaped=sends_statistics,
         calibration=Fixed(every=Laplace(0.5, settings.epsilon)),
     )
 

@@ -6,8 +6,7 @@ The composition
 
 Parts, by slot
     ``features``         the model's input for an example
-    ``solution``         local updates in closed form; training is in the room ``training``
-    ``stateful``         local updates that keep something from round to round
+    ``local_updates``    local updates besides SGD; training is in the room ``training``
     ``people``           gradients summed by person, with their calibration
     ``stages``           what else people are asked for in their first and last rounds
     ``answers``          what noisy counts of people tell, each figure with an interval

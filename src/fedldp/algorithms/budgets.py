@@ -139,16 +139,8 @@ class PerReport(Calibration):
         return mechanism.scale
 
 
-Shaped = Callable[[Release, Problem], Release]
-"""See ``Composition.shaped``."""
-
-
-def by_round(calibration: PerReport, before: Shaped | None) -> Shaped:
-    """Return what gives each round the mechanism for its own budget.
-
-    Args:
-        calibration: gives the mechanism for a budget.
-        before: what is done to a release first.
+def by_round(calibration: PerReport) -> Callable[[Release, Problem], Release]:
+    """Return what gives each round the mechanism for its own budget; see ``Composition.shaped``.
 
     Raises:
         ConfigError: budgets would depend on private examples, or differ between clients.
@@ -167,7 +159,6 @@ def by_round(calibration: PerReport, before: Shaped | None) -> Shaped:
         )
 
     def shaped(release: Release, problem: Problem) -> Release:
-        release = release if before is None else before(release, problem)
         budgets = (settings.epsilon * growth**round for round in range(settings.rounds))
         found = [calibration.in_round(problem, budget) for budget in budgets]
         each = tuple((range(at, at + 1), mechanism) for at, mechanism in enumerate(found, 1))

@@ -106,6 +106,7 @@ class Local(ABC):
         trains_part: whether it can train any subset of the parameters from any initial weights, as
             needed for a model that has frozen parameters or starts from a file.
         uses_rounds: whether what a round computes depends on the number of rounds.
+        sends: the name of the update's array that is sent instead of the weights; see ``Release``.
         drawn_once: whether the randomised values are drawn once, for all rounds together.
         alone: what contributes to an update by itself, whatever else is there: a client, or each of
             its people or rows. Own code is tried for this unit; see ``own_code``.
@@ -119,6 +120,7 @@ class Local(ABC):
     trains_statistics: ClassVar[bool] = False
     uses_rounds: ClassVar[bool] = False
     drawn_once: ClassVar[bool] = False
+    sends: ClassVar[str | None] = None
     alone: ClassVar[Literal["client", "person", "row"]] = "client"
 
     @abstractmethod
@@ -409,6 +411,7 @@ class Algorithm:
             bound=bound.bound_to(layout),
             mechanism=self.parts.calibration.mechanism(self.problem, client),
             size=layout.size,
+            sends=self.parts.local.sends,
         )
         return found if self.parts.shaped is None else self.parts.shaped(found, self.problem)
 
@@ -419,8 +422,7 @@ class Algorithm:
             release=release,
             inner=parts.local.event(self, release.size),
             chunk=parts.channel.chunk(release.size),
-            tells_examples=parts.estimate.needs == "weight",
-            names_sender=parts.estimate.needs == "sender",
+            needs=parts.estimate.needs,
             label=parts.calibration.label(client),
         )
 
@@ -430,8 +432,6 @@ class Algorithm:
 
     def summing(self) -> Summing | None:
         """Return how the reports in one sum add up, if the server needs only sums."""
-        if self.parts.estimate.needs != "sum":
-            return None
         return self.report_encoder(0).summing(self.config.committees.most)
 
     def client(self, client: int, device: torch.device) -> ClientRole:

@@ -51,12 +51,11 @@ from fedldp.algorithms.foreseen import foreseen
 from fedldp.algorithms.participation import All, Participation, most_rounds, participation_of
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
-from fedldp.algorithms.release import Release
+from fedldp.algorithms.release import Needs, Release
 from fedldp.algorithms.server_update import (
     Estimate,
     Estimated,
     FirstArrays,
-    Needs,
     Values,
     stream_of_noise,
 )
@@ -174,6 +173,7 @@ class PersonSteps(Local):
     predicts_numbers: ClassVar[bool] = True
     trains_part: ClassVar[bool] = True
     alone: ClassVar[Literal["person"]] = "person"
+    sends: ClassVar[str] = SUMS
 
     settings: Settings
 
@@ -479,7 +479,7 @@ def sums_of_people(
         bound=OfPeople(rate=settings.learning_rate * people.per_step, coordinates=people.size),
         mechanism=release.mechanism,
         size=release.size,
-        sends=SUMS,
+        sends=release.sends,
         people=people,
         mechanisms=tuple(
             (stage.rounds, calibration.noise(size, people=people.number, stage=stage))

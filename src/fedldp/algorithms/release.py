@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from fedldp.mechanisms.summing import Summing
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.protocol.roles import Senders, Update
 from fedldp.protocol.wire import Broadcast, Reports, Sensitive
+
+Needs = Literal["sum", "reports", "sender", "weight"]
+"""What a server needs: a round's sum, or each report, perhaps with its sender or its weight."""
 
 TOGETHER = 1 << 15
 """The number of coordinates that are bounded and randomised at a time; the arrays that this takes
@@ -145,9 +148,8 @@ class Encoder:
         release: the randomiser, with its claim.
         inner: what the update itself releases, if training randomised it.
         chunk: the number of coordinates in one message; None for all coordinates.
-        tells_examples: whether to also send each client's number of examples, in the clear, as its
-            weight.
-        names_sender: whether to also send the name of the client.
+        needs: what the server needs. A "weight" is the client's number of examples, in the clear,
+            and a "sender" is its name; either is sent besides the report.
         label: the budget that is also sent, if clients' budgets differ.
         one_category: whether a shuffler of whole reports carries the report. Its event then states
             how its one category is drawn, in addition to the cost.
@@ -156,8 +158,7 @@ class Encoder:
     release: Release
     inner: Event | None = None
     chunk: int | None = None
-    tells_examples: bool = False
-    names_sender: bool = False
+    needs: Needs = "sum"
     label: float | None = None
     one_category: bool = False
 
@@ -166,10 +167,10 @@ class Encoder:
         release = self.release.at(round)
         event = release.event() if self.inner is None else self.inner
         if self.one_category:
-            if self.inner is not None or self.tells_examples or self.label is not None:
+            if self.inner is not None or self.needs == "weight" or self.label is not None:
                 raise UnfitEvent("a shuffler of whole reports passes on one category and no more")
             return release.category()
-        if self.tells_examples:
+        if self.needs == "weight":
             return InClear(what=(*_in_clear(event), NUMBER_OF_EXAMPLES))
         if self.label is not None and isinstance(event, BinaryRandomizedResponse):
             return replace(event, group=self.label)
@@ -181,7 +182,7 @@ class Encoder:
         """Return the reports of n clients, each as its client would send it alone."""
         opened = open_finite(update, broadcast)
         size = self.release.coordinates
-        counts = senders.num_examples.open() if self.tells_examples else None
+        counts = senders.num_examples.open() if self.needs == "weight" else None
         return Reports(
             round=broadcast.round,
             size=size,
@@ -189,7 +190,7 @@ class Encoder:
             chunk=self.chunk or size,
             weight=None if counts is None else counts.astype(np.float64),
             epsilon=self.label,
-            client=np.asarray(senders.indices, np.int64) if self.names_sender else None,
+            client=np.asarray(senders.indices, np.int64) if self.needs == "sender" else None,
         )
 
     def summing(self, most: int) -> Summing | None:
@@ -198,7 +199,7 @@ class Encoder:
         Args:
             most: the largest number of reports in one sum.
         """
-        if self.tells_examples or self.names_sender or self.label is not None:
+        if self.needs != "sum" or self.label is not None:
             return None
         return self.release.mechanism.summing(self.release.coordinates, most)
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.release import Release
+from fedldp.algorithms.release import Needs, Release
 from fedldp.core.bounding import within_largest_weight
 from fedldp.core.errors import Diverged, RunError
 from fedldp.core.randomness import Stream
@@ -43,9 +43,6 @@ Values: TypeAlias = NDArray[np.floating]
 
 Sent = Literal["weights", "update"]
 """What the server averages: clients' weights, or their changes from the broadcast weights."""
-
-Needs = Literal["sum", "reports", "sender", "weight"]
-"""What an estimate needs: a round's sum, or each report, perhaps with its sender or its weight."""
 
 Optimizer = Literal["none", "momentum", "adam"]
 

@@ -63,11 +63,11 @@ from fedldp.algorithms.channel import Central
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.release import Needs
 from fedldp.algorithms.server_update import (
     Estimate,
     Estimated,
     FirstArrays,
-    Needs,
     Sent,
     Values,
     arrived,

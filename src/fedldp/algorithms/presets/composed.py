@@ -44,7 +44,6 @@ from fedldp.algorithms.budgets import (
     GROWTH,
     MECHANISM,
     PerReport,
-    Shaped,
     SharesPerRun,
     by_round,
     check_budget,
@@ -54,6 +53,16 @@ from fedldp.algorithms.composition import (
     Composition,
     Local,
     Sgd,
+)
+from fedldp.algorithms.local_updates import (
+    LOCAL_UPDATE,
+    RIDGE,
+    Controlled,
+    InBody,
+    OwnHead,
+    OwnSolution,
+    Scaffold,
+    StatisticsOf,
 )
 from fedldp.algorithms.matrix import WITHIN_ONE
 from fedldp.algorithms.participation import PARTICIPATION, All, Participation, participation_of
@@ -71,15 +80,7 @@ from fedldp.algorithms.settings import (
     Positive,
     check_one_each,
 )
-from fedldp.algorithms.solution import (
-    LOCAL_UPDATE,
-    RIDGE,
-    OwnSolution,
-    StatisticsOf,
-    sends_statistics,
-)
 from fedldp.algorithms.stages import STAGES
-from fedldp.algorithms.stateful import Controlled, InBody, OwnHead, Scaffold
 from fedldp.core.bounding import Box
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import OWN_HEADS
@@ -195,14 +196,13 @@ def composed(settings: Settings) -> Composition:
         )
     if settings.local_update == _PEOPLE or settings.mechanism == _NOISE:
         return of_people(settings)
-    statistics = settings.local_update == "statistics"
     bound = bound_of(settings)
     estimate: Estimate = OwnMean()
     if settings.weighting == "examples" or settings.mechanism == "none":
         estimate = WeightedMean(by_examples=settings.weighting == "examples")
     participation: Participation = All()
     calibration: Calibration
-    shaped: Shaped | None = sends_statistics if statistics else None
+    shaped = None
     stages: tuple[range, ...] = ()
     if settings.mechanism in _BARE:
         calibration = Fixed(every=bare(settings))
@@ -223,7 +223,7 @@ def composed(settings: Settings) -> Composition:
         if settings.weighting != "examples":
             estimate = OwnMean(scale=calibration.scale)
         if settings.epsilon_growth != 1:
-            shaped = by_round(calibration, shaped)
+            shaped = by_round(calibration)
             stages = tuple(range(each, each + 1) for each in range(1, settings.rounds + 1))
     if settings.local_update == "scaffold":
         share = settings.round_size / settings.num_clients

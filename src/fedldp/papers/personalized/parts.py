@@ -31,8 +31,8 @@ from fedldp.algorithms.composition import Algorithm, Local
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
-from fedldp.algorithms.release import Release
-from fedldp.algorithms.server_update import Estimate, Estimated, Needs, Values, arrived, read_report
+from fedldp.algorithms.release import Needs, Release
+from fedldp.algorithms.server_update import Estimate, Estimated, Values, arrived, read_report
 from fedldp.algorithms.settings import (
     ClientValue,
     Delta,
