@@ -66,25 +66,15 @@ from fedldp.algorithms.stages import (
     Measured,
     Stage,
     intercept_step,
-    nothing_measured,
-    public_in,
     shares_of,
     stage_at,
     stages_of,
     start_at,
-    to_table_weights,
 )
+from fedldp.core import kinds
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Caveat
-from fedldp.core.kinds import (
-    CLASS_COUNT_NOISE,
-    CLASS_COUNT_ROUNDS,
-    CLASSES_FROM_ROWS,
-    COUNT_NOISE,
-    FORESEEN,
-    PRIVATE_SUMS,
-    STAGE,
-)
+from fedldp.data.public_features import CONSTANT
 from fedldp.mechanisms import Mechanism, stated_event
 from fedldp.mechanisms.gaussian_share import largest_mu
 from fedldp.mechanisms.integer_gaussian import (
@@ -98,7 +88,7 @@ from fedldp.protocol.roles import Arrays, Draw, LocalUpdate, Metrics, State
 from fedldp.protocol.updates import whole
 from fedldp.protocol.wire import Broadcast, Incoming, Report
 from fedldp.training import questions
-from fedldp.training.column_sums import BLOCK
+from fedldp.training.column_sums import BLOCK, SCALE, SHIFT, ColumnMap
 from fedldp.training.exact_sums import MOST_PEOPLE, NORM
 from fedldp.training.person_gradients import (
     INTERCEPT_CLIP,
@@ -381,7 +371,7 @@ class People:
                 sampling_rate=taken,
                 steps=1,
             )
-        client = InClear(what=(PRIVATE_SUMS(of="rows" if of_rows else "people"),))
+        client = InClear(what=(kinds.PRIVATE_SUMS(of="rows" if of_rows else "people"),))
         if of_rows:
             return PerRecord(record=of_one, client=client)
         return PerPerson(person=of_one, client=client)
@@ -561,7 +551,8 @@ class MeanOfPeople(Estimate):
         found: dict[str, NDArray[Any]] = {}
         if self.settings.measure_share:
             shares = self.people.shares
-            found |= nothing_measured(shares, self.released.size // shares.size - 1)
+            columns = self.released.size // shares.size - 1
+            found |= {SHIFT: np.zeros(columns), SCALE: np.ones(columns), SHARES: shares}
         if self.settings.class_count_rounds:
             counts = np.zeros(problem.num_classes)
             found |= {_COUNTS: counts, _VARIANCE: np.zeros(1), questions.CLASS_WEIGHTS: counts + 1}
@@ -572,11 +563,15 @@ class MeanOfPeople(Estimate):
 
     def told(self, state: State) -> Arrays:
         """Return the map of columns, class weights and edges, if any; see ``Estimate``."""
-        return public_in(state)
+        names = (questions.CLASS_WEIGHTS, EDGES)
+        told = {n: state.arrays[n].astype(np.float32) for n in names if n in state.arrays}
+        return told | (_columns(state.arrays).public() if SHIFT in state.arrays else {})
 
     def model(self, weights: Values, arrays: Arrays) -> Values:
         """Return the model for the table's own columns; see ``Estimate``."""
-        return to_table_weights(weights, arrays) if self.settings.measure_share else weights
+        if not self.settings.measure_share:
+            return weights
+        return _columns(arrays).to_table_weights(weights, CONSTANT)
 
     @property
     def clients(self) -> int:
@@ -799,6 +794,11 @@ class MeanOfPeople(Estimate):
         return Estimated(values=factor * step)
 
 
+def _columns(arrays: Arrays) -> ColumnMap:
+    """Return the map of columns that the server keeps."""
+    return ColumnMap.agreed(arrays[SHIFT], arrays[SCALE])
+
+
 def _of_each(
     own: Parts, figures: Callable[..., list[Answer]], names: Sequence[str] | None = None
 ) -> list[Answer]:
@@ -826,19 +826,19 @@ def _noise_of_answers(
     found = list[Caveat]()
     listed = settings.classes is not None or not problem.counted_in_private
     if SHARES_OF_CLASSES in settings.ask and not listed:
-        found.append(CLASSES_FROM_ROWS(classes=classes))
+        found.append(kinds.CLASSES_FROM_ROWS(classes=classes))
     counted = settings.class_count_rounds
     if (counted or settings.measure_share) and classes > 1:
         asked = people * settings.sample_rate * settings.round_size / settings.num_clients
         noise = noise_at(1, math.isqrt(norm_of(settings)) if counted else BLOCK)
         noise /= asked * math.sqrt(max(1, counted))
-        found.append(CLASS_COUNT_NOISE(half_width=TWO_SIDED * noise, least=SEEN * noise))
+        found.append(kinds.CLASS_COUNT_NOISE(half_width=TWO_SIDED * noise, least=SEEN * noise))
     noises = list[float]()
     for rounds, question in asked_of.questions:
         noises.append(noise_at(rounds[0], question.norm))
         if settings.ask:
             half = TWO_SIDED * noises[-1]
-            found.append(COUNT_NOISE(round=rounds[0], half_width=half, of=people))
+            found.append(kinds.COUNT_NOISE(round=rounds[0], half_width=half, of=people))
     if rounds_of(settings, "look"):
         declared = any(getattr(settings, name) is not None for name in _STARTS)
         shares = asked_of.shares if declared else None
@@ -846,7 +846,7 @@ def _noise_of_answers(
         halves = {each.name: each.half_width for each in figures if each.value is not None}
         told, hidden = tuple(halves), tuple(each.name for each in figures if each.value is None)
         by = {"of": people, "declared": declared, "halves": tuple(halves.values())}
-        found.append(FORESEEN(**by, told=told, hidden=hidden))
+        found.append(kinds.FORESEEN(**by, told=told, hidden=hidden))
     return tuple(found)
 
 
@@ -1079,13 +1079,13 @@ def sums_over_people(settings: Settings, unused: Mapping[str, str] | None = None
     notes = list[Caveat]()
     if counted := settings.class_count_rounds:
         everybody = settings.round_size == settings.num_clients
-        notes = [CLASS_COUNT_ROUNDS(counted=counted, of=settings.rounds, everybody=everybody)]
+        notes = [kinds.CLASS_COUNT_ROUNDS(counted=counted, of=settings.rounds, everybody=everybody)]
     if len(stages) > 1 or settings.ask:
         given["stages"] = tuple(stage.rounds for stage in stages)
         given["trained"] = rounds_of(settings, "train")
         for stage in stages:
             first, last, share = stage.rounds[0], stage.rounds[-1], str(stage.share)
-            notes.append(STAGE(sums=stage.kind, first=first, last=last, share=share))
+            notes.append(kinds.STAGE(sums=stage.kind, first=first, last=last, share=share))
     return Composition(
         **given,
         notes=tuple(notes),

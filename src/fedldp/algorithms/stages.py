@@ -32,9 +32,8 @@ from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.data.label_range import LabelRange
 from fedldp.data.public_features import CONSTANT
-from fedldp.protocol.roles import Arrays, Metrics, State
+from fedldp.protocol.roles import Arrays, Metrics
 from fedldp.training.column_sums import SCALE, SHIFT, ColumnMap
-from fedldp.training.questions import CLASS_WEIGHTS, EDGES
 
 _Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -315,32 +314,6 @@ def shares_of(settings: Any, classes: int) -> NDArray[np.float64]:
         return np.array([0.5 if typical is None else (typical - within.low) / (2 * within.half)])
     found = np.array(settings.class_shares or np.ones(classes), np.float64)
     return np.asarray(found / found.sum(), np.float64)
-
-
-def nothing_measured(shares: NDArray[np.float64], columns: int) -> Arrays:
-    """Return what the server keeps before it has measured: columns as they are, known shares."""
-    return {SHIFT: np.zeros(columns), SCALE: np.ones(columns), SHARES: shares}
-
-
-def column_map(arrays: Arrays) -> ColumnMap:
-    """Return the map of columns that the server keeps."""
-    return ColumnMap.agreed(arrays[SHIFT], arrays[SCALE])
-
-
-def public_in(state: State) -> Arrays:
-    """Return what clients are told: the map of columns, class weights and edges, if any."""
-    found: dict[str, NDArray[Any]] = {}
-    if SHIFT in state.arrays:
-        found |= column_map(state.arrays).public()
-    for name in (CLASS_WEIGHTS, EDGES):
-        if name in state.arrays:
-            found[name] = state.arrays[name].astype(np.float32)
-    return found
-
-
-def to_table_weights(weights: NDArray[np.floating], arrays: Arrays) -> NDArray[np.float64]:
-    """Return the model for the table's own columns, from that for mapped columns, shape (d,)."""
-    return column_map(arrays).to_table_weights(weights, CONSTANT)
 
 
 def start_at(shares: NDArray[np.float64], weights: NDArray[np.floating]) -> NDArray[np.float64]:

@@ -18,20 +18,10 @@ from fedldp.accounting.statement import (
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import rests_on
 from fedldp.algorithms.problem import Problem
+from fedldp.core import kinds
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Caveat
 from fedldp.core.formatting import rounded_count
-from fedldp.core.kinds import (
-    BEGINS_PUBLIC,
-    DECLARED_PUBLIC,
-    FROZEN_PUBLIC,
-    GIVEN_MODEL,
-    KEEPS_NOTHING,
-    MAPS_ALONE,
-    NOT_COUNTED,
-    OWN_NOTE,
-    PUBLIC_FILE,
-)
 from fedldp.core.registry import is_address, load, scan, scan_papers
 
 
@@ -96,20 +86,20 @@ def assumed(config: RunConfig) -> tuple[Assumed, ...]:
     named = str(getattr(config, "features", "none"))
     match rests_on(named):
         case "code":
-            found.append(Assumed(MAPS_ALONE(of=named), "code"))
+            found.append(Assumed(kinds.MAPS_ALONE(of=named), "code"))
         case "file":
-            found.append(Assumed(PUBLIC_FILE(of=named), "file"))
+            found.append(Assumed(kinds.PUBLIC_FILE(of=named), "file"))
         case None:
             pass
     for name in ("model", "loss"):
         if is_address(value := getattr(config, name)):
-            found.append(Assumed(KEEPS_NOTHING(setting=name, of=value), "code"))
+            found.append(Assumed(kinds.KEEPS_NOTHING(setting=name, of=value), "code"))
     if config.initial is not None:
         # A model that is only evaluated may have been trained on the same people.
-        kind = GIVEN_MODEL if getattr(config, "ask", None) else BEGINS_PUBLIC
+        kind = kinds.GIVEN_MODEL if getattr(config, "ask", None) else kinds.BEGINS_PUBLIC
         found.append(Assumed(kind(of=config.initial), "file"))
     elif config.trainable != "all" and is_address(config.model):
-        found.append(Assumed(FROZEN_PUBLIC(of=config.model), "code"))
+        found.append(Assumed(kinds.FROZEN_PUBLIC(of=config.model), "code"))
     declared = ("centre_columns", "fill_columns", "scale_columns", "categories", "classes",
                 "spread_columns", "class_shares", "other_columns", "fold_columns",
                 "label_range", "label_typical", "edges")  # fmt: skip
@@ -118,9 +108,9 @@ def assumed(config: RunConfig) -> tuple[Assumed, ...]:
         name for name in declared if getattr(config, name, None) not in (None, {}, [], ())
     )
     if public:
-        found.append(Assumed(DECLARED_PUBLIC(of=public), "facts"))
+        found.append(Assumed(kinds.DECLARED_PUBLIC(of=public), "facts"))
     if config.class_weights is not None:
-        found.append(Assumed(NOT_COUNTED, "numbers"))
+        found.append(Assumed(kinds.NOT_COUNTED, "numbers"))
     return tuple(found)
 
 
@@ -128,7 +118,7 @@ def notes(config: RunConfig, problem: Problem | None) -> list[Caveat]:
     """Return the system's additional caveats; sentences of a user's own system as its notes."""
     composition = config.composition
     found = [
-        OWN_NOTE(of=config.name(), text=each) if isinstance(each, str) else each
+        kinds.OWN_NOTE(of=config.name(), text=each) if isinstance(each, str) else each
         for each in composition.notes
     ]
     if composition.notes_on is not None and problem is not None:
