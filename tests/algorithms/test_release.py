@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedldp.accounting.events import BinaryRandomizedResponse, Event, InClear, PerRecord
 from fedldp.algorithms.bounds import Bound, InBox, InNorm, InRange, Rotated, Unbounded
 from fedldp.algorithms.release import Encoder, Release, in_clear, open_finite
 from fedldp.core import kinds
-from fedldp.core.bounding import Box, Ranges
+from fedldp.core.bounding import Ranges
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian import Gaussian
@@ -37,7 +40,7 @@ RELEASES: dict[str, tuple[Bound, Mechanism]] = {
     "l2": (InNorm(clip=1.0), Gaussian(1.0, 2.0)),
     "layers": (InNorm(clip=1.0, by_layer=True, sizes=(5, 8), send="update"), Gaussian(1.0, 2.0)),
     "rotated": (Rotated(clip=1.0), SharedGaussian(1000.0, 1_100_000, 10, 24)),
-    "box": (InBox(box=Box(0.5)), ClippedCodes(clip=0.5, bits=24)),
+    "box": (InBox(most=0.5), ClippedCodes(clip=0.5, bits=24)),
 }
 
 
@@ -158,8 +161,8 @@ def test_limits_are_for_the_requested_norm() -> None:
     assert InNorm(clip=2.0).limit(1, 100) == 20.0
     assert InNorm(clip=2.0, order=1).limit(2, 100) == InNorm(clip=2.0, order=1).limit(1, 9) == 2.0
     assert Rotated(clip=2.0).limit(2, 128) == 1.0
-    assert InBox(box=Box(0.5)).limit(2, 100) == pytest.approx(5.0)
-    assert InBox(box=Box(0.5)).limit(1, 100) == 50.0
+    assert InBox(most=0.5).limit(2, 100) == pytest.approx(5.0)
+    assert InBox(most=0.5).limit(1, 100) == 50.0
     assert InRange(sizes=(3,), clip=4.0).limit(1, 3) == 4.0
     assert Unbounded().limit(2, 3) == np.inf
 
@@ -180,3 +183,17 @@ def test_each_layer_is_within_its_share_of_the_clip() -> None:
         )
         np.testing.assert_allclose(cosine, 1)
     assert bound.limit(2, SIZE) == InNorm(clip=3.0).limit(2, SIZE)
+
+
+@given(st.floats(1e-6, 1e6), st.integers(1, 3000), st.integers(0, 2**32 - 1))
+def test_no_vector_in_a_box_is_longer_than_its_norm(limit: float, size: int, seed: int) -> None:
+    values = np.random.default_rng(seed).normal(scale=2 * limit, size=size).astype(np.float32)
+    box = InBox(most=limit)
+    told = Broadcast(round=1, weights=np.zeros(size, np.float32))
+    clipped = box.apply(values[None], told)[0]
+    assert np.abs(clipped).max() <= limit
+    inside = np.abs(values.astype(np.float64)) <= limit
+    np.testing.assert_array_equal(clipped[inside], values[inside])
+    assert math.sqrt(math.fsum(value * value for value in clipped)) <= box.limit(2, size)
+    corner = math.sqrt(size) * limit
+    assert corner <= box.limit(2, size) <= corner * (1 + 1e-14)

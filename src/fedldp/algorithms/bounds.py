@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedldp.algorithms.settings import Offer, Positive
-from fedldp.core.bounding import LARGEST, SMALLEST_RADIUS, Box, Ranges, longest_blocks
+from fedldp.core.bounding import LARGEST, SMALLEST_RADIUS, Ranges, longest_blocks
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.mechanisms.rotation import Rotation, padded_size
 from fedldp.protocol.roles import State
@@ -369,21 +369,24 @@ class Rotated(InNorm):
 
 @dataclass(frozen=True, kw_only=True)
 class InBox(Bound):
-    """Every coordinate within [-limit, limit], with one limit for all clients or one for each.
+    """Every coordinate within [-most, most], with one limit for all clients or one for each.
 
     Attributes:
-        box: the limit.
+        most: the limit; positive.
     """
 
-    box: Box
+    most: float
 
     def apply(self, rows: NDArray[np.float32], broadcast: Broadcast) -> NDArray[np.floating]:
         """Return clipped rows, in float64; see ``Bound.apply``."""
-        return self.box.clip(super().apply(rows, broadcast))
+        wide = super().apply(rows, broadcast).astype(np.float64)
+        return np.clip(wide, -self.most, self.most)
 
     def limit(self, order: Literal[1, 2], size: int) -> float:
-        """Return the norm of a corner of the box."""
-        return self.box.norm(size) if order == 2 else self.box.limit * size
+        """Return the norm of a corner of the box, rounded up."""
+        if order == 1:
+            return self.most * size
+        return self.most * math.sqrt(size) * (1 + 2.0**-50)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -254,25 +254,6 @@ def replace_one_sensitivity(radius: Number) -> Number:
 
 
 @dataclass(frozen=True)
-class Box:
-    """The set of vectors whose coordinates all lie in [-limit, limit].
-
-    Attributes:
-        limit: positive.
-    """
-
-    limit: float
-
-    def clip(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return ``values`` with every coordinate clipped into the box; same shape."""
-        return np.clip(values.astype(np.float64), -self.limit, self.limit)
-
-    def norm(self, size: int) -> float:
-        """Return the largest L2 norm of ``size`` coordinates (a corner's norm), rounded up."""
-        return self.limit * math.sqrt(size) * (1 + 2.0**-50)
-
-
-@dataclass(frozen=True)
 class GridBall:
     """The set of vectors of whole grid steps whose norm is at most ``radius`` steps.
 

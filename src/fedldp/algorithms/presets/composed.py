@@ -81,7 +81,6 @@ from fedldp.algorithms.settings import (
     check_one_each,
 )
 from fedldp.algorithms.stages import STAGES
-from fedldp.core.bounding import Box
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import OWN_HEADS
 from fedldp.mechanisms import Mechanism, find_mechanism
@@ -358,7 +357,7 @@ def bound_of(settings: Settings) -> Bound:
     if mechanism == "none":
         return Unbounded(send=send, chart=chart)
     if mechanism == "codes":
-        return InBox(box=Box(settings.clip), send=send, chart=chart)
+        return InBox(most=settings.clip, send=send, chart=chart)
     shared = mechanism == _SHARE
     within_one = not shared and issubclass(find_mechanism(mechanism), WITHIN_ONE)
     if bound == "range" and computes in ("statistics", "own_head"):

@@ -30,7 +30,6 @@ from fedldp.algorithms.channel import MASKED, MaskedSum
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import CLIP, Count, Offer, Positive
-from fedldp.core.bounding import Box
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.codes import ClippedCodes
 
@@ -54,7 +53,7 @@ def secure_aggregation(settings: Settings) -> Composition:
     channel = MaskedSum(dropout=settings.dropout, committees=settings.committees)
     channel.check(codes.summing(1, channel.committees.most), settings.fewest_in_sum)
     return Composition(
-        bound=InBox(box=Box(settings.clip)),
+        bound=InBox(most=settings.clip),
         calibration=Fixed(every=codes),
         channel=channel,
     )

@@ -43,7 +43,6 @@ from fedldp.algorithms.settings import (
     check_one_each,
     of_client,
 )
-from fedldp.core.bounding import Box
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
@@ -338,7 +337,7 @@ class PublishedNoise(Calibration):
         return make(client, of_client(self.settings.clip, client), self.sigma(client), size)
 
     def _gaussian(self, client: int, clip: float, sigma: float, size: int) -> Gaussian:
-        norm = InBox(box=Box(clip)).limit(2, size)
+        norm = InBox(most=clip).limit(2, size)
         if norm > LARGEST_CLIP:
             raise ConfigError(
                 f"clip = {clip:g} for client {client}: {size} weights then have norms up to "

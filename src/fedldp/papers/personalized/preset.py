@@ -42,7 +42,6 @@ from fedldp.algorithms.features import Features
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.server_update import Estimate, OwnMean
 from fedldp.algorithms.settings import Offer, is_own, of_client
-from fedldp.core.bounding import Box
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.none import Plain
 from fedldp.papers.personalized.parts import (
@@ -126,7 +125,7 @@ def personalized(settings: Settings) -> Composition:
         features=Features(scale=settings.feature_scale),
         bound=Unbounded()
         if noise is None and signs
-        else lambda client: InBox(box=Box(of_client(settings.clip, client))),
+        else lambda client: InBox(most=of_client(settings.clip, client)),
         calibration=noise or Fixed(every=plain, meaning=MEANING),
         estimate=OwnMean() if nameless(settings) else by_noise,
         finish=(lambda release: symbolised) if signs else None,
