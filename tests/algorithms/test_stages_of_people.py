@@ -23,8 +23,8 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.stages import (
     LEAST_SHARE,
     ClassShares,
-    Measured,
     intercept_step,
+    measured,
     stage_at,
     stages_of,
     start_at,
@@ -382,36 +382,34 @@ def test_columns_become_standard_and_the_model_is_that_of_the_tables_columns() -
     rows = generator.normal([0.2, -0.1, 0.0], [0.3, 0.05, 0.2], (4000, 3)).clip(-1, 1)
     labels = generator.integers(0, 2, 4000)
     noisy = np.concatenate([np.bincount(labels) / 4000, rows.mean(0), np.square(rows).mean(0)])
-    found = Measured.of(noisy, 1e-6, 2)
+    columns, _ = measured(noisy, 1e-6, 2)
     examples = Examples(np.hstack([rows, np.full((4000, 1), CONSTANT)]).astype(np.float32), labels)
-    mapped = found.columns(examples).features.astype(np.float64)
+    mapped = columns(examples).features.astype(np.float64)
     assert mapped[:, :3].mean(0) == pytest.approx(0, abs=1e-4)
     squares = np.square(mapped[:, :3]).mean(0)
     assert squares.sum() == pytest.approx(1, rel=1e-4)
     assert squares[0] == pytest.approx(squares[2], rel=1e-3)
     assert squares[1] / squares[0] == pytest.approx(0.0025 * 50 * 3, rel=0.05)  # the floor
     weights = generator.normal(size=(2, 4))
-    of_table = found.columns.to_table_weights(weights.ravel(), CONSTANT).reshape(2, 4)
+    of_table = columns.to_table_weights(weights.ravel(), CONSTANT).reshape(2, 4)
     assert examples.features @ of_table.T == pytest.approx(mapped @ weights.T, abs=1e-5)
 
 
 def test_a_class_that_is_not_seen_sets_no_start_and_no_curvature() -> None:
     columns, declared = [0.0, 0.0, 0.3, 0.3], np.array([0.7, 0.3])
-    seen = Measured.of(np.array([0.9, 0.1, *columns]), 0.03, 2)
-    assert seen.arrays(declared)["class shares"] == pytest.approx([0.9, 0.1])
+    of_seen, seen = measured(np.array([0.9, 0.1, *columns]), 0.03, 2)
+    assert seen.usable(declared) == pytest.approx([0.9, 0.1])
     half = 1.96 * math.sqrt(0.03**2 + 0.1 * 0.9 / 100)  # of the noise, and of who was asked
-    assert seen.shares.metrics(100) == {
+    assert seen.metrics(100) == {
         "private share of class 0": 0.9,
         f"private share of class 0{HALF_WIDTH}": pytest.approx(half),
         "private share of class 1": 0.1,
         f"private share of class 1{HALF_WIDTH}": pytest.approx(half),
     }
-    hidden = Measured.of(np.array([0.9, 0.1, *columns]), 0.04, 2)
-    assert list(hidden.shares.metrics(100)) == [
-        f"private share of class {k}{HALF_WIDTH}" for k in (0, 1)
-    ]
-    assert (hidden.arrays(declared)["class shares"] == declared).all()
-    assert seen.columns.scale == pytest.approx(hidden.columns.scale, rel=0.01)
+    of_hidden, hidden = measured(np.array([0.9, 0.1, *columns]), 0.04, 2)
+    assert list(hidden.metrics(100)) == [f"private share of class {k}{HALF_WIDTH}" for k in (0, 1)]
+    assert (hidden.usable(declared) == declared).all()
+    assert of_seen.scale == pytest.approx(of_hidden.scale, rel=0.01)
 
 
 def test_a_measured_mean_of_numbers_is_told_in_their_unit() -> None:
@@ -443,23 +441,23 @@ def test_rows_stay_as_long_as_they_were_however_strong_the_noise(noise: float) -
     """Fifty columns with a variance of 0.006 each; the means of half of them are far from 0."""
     generator = np.random.default_rng(5)
     rows = generator.normal(np.repeat([0.0, 0.167], 25), math.sqrt(0.3 / 50), (2000, 50))
-    measured, longest = [], []
+    squares, longest = [], []
     for _ in range(20):
         exact = np.concatenate([[0.5, 0.5], rows.mean(0), np.square(rows).mean(0)])
-        found = Measured.of(exact + generator.normal(0, noise, exact.size), noise, 2).columns
-        measured.append(np.square((rows - rows.mean(0)) * found.scale).sum(1).mean())
+        found = measured(exact + generator.normal(0, noise, exact.size), noise, 2)[0]
+        squares.append(np.square((rows - rows.mean(0)) * found.scale).sum(1).mean())
         longest.append(np.abs(found.shift).max())
-    assert np.median(measured) == pytest.approx(1, rel=0.2)
+    assert np.median(squares) == pytest.approx(1, rel=0.2)
     assert np.mean(longest) < 0.175 + 3 * noise
 
 
 def test_means_within_their_noise_are_no_shift() -> None:
     columns = np.full(40, 0.02)
     noisy = np.concatenate([[0.5, 0.5], 0.1 * np.tile([1, -1], 20), columns])
-    assert Measured.of(noisy, 0.1, 2).columns.shift == pytest.approx(0)
-    half = Measured.of(noisy, 0.1 / math.sqrt(2), 2).columns.shift
+    assert measured(noisy, 0.1, 2)[0].shift == pytest.approx(0)
+    half = measured(noisy, 0.1 / math.sqrt(2), 2)[0].shift
     assert half == pytest.approx(noisy[2:42] / 2, rel=1e-5)
-    assert Measured.of(noisy, 1e-3, 2).columns.shift == pytest.approx(noisy[2:42], rel=1e-3)
+    assert measured(noisy, 1e-3, 2)[0].shift == pytest.approx(noisy[2:42], rel=1e-3)
 
 
 def test_training_starts_where_a_model_without_columns_predicts_the_shares() -> None:
@@ -555,9 +553,9 @@ def test_a_folded_column_finds_a_u_and_measuring_leaves_it_alone(tmp_path: Path)
     assert found[0] < 0.55
     assert found[3] > found[0] + 0.15
     noisy = np.concatenate([[0.5, 0.5], [0.1, 0.2, 0.3], [0.4, 0.5, 0.6]])
-    columns = Measured.of(noisy, 1e-3, 2, (1,)).columns
+    columns = measured(noisy, 1e-3, 2, (1,))[0]
     assert (columns.shift[1], columns.scale[1]) == (0, 1)
-    others = Measured.of(noisy, 1e-3, 2).columns
+    others = measured(noisy, 1e-3, 2)[0]
     assert columns.scale[[0, 2]] == pytest.approx(others.scale[[0, 2]])
 
 

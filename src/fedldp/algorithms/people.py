@@ -63,9 +63,9 @@ from fedldp.algorithms.settings import Offer, PrivacyTarget
 from fedldp.algorithms.stages import (
     SHARES,
     ClassShares,
-    Measured,
     Stage,
     intercept_step,
+    measured,
     shares_of,
     stage_at,
     stages_of,
@@ -774,10 +774,14 @@ class MeanOfPeople(Estimate):
         told = mean[: classes + 2 * columns] * unit
         names, folds = self.people.problem.features or (), self.settings.columns.folds
         kept = [place for place, name in enumerate(names) if name in folds]
-        found = Measured.of(told, deviation * unit, classes, kept)
-        arrays = found.arrays(otherwise=self.people.shares)
-        metrics = found.shares.metrics(people, self.settings.columns.label_range)
-        if not found.shares.seen:
+        columns_seen, shares = measured(told, deviation * unit, classes, kept)
+        arrays = {
+            SHIFT: columns_seen.shift,
+            SCALE: columns_seen.scale,
+            SHARES: shares.usable(self.people.shares),
+        }
+        metrics = shares.metrics(people, self.settings.columns.label_range)
+        if not shares.seen:
             return Estimated(values=None, metrics=metrics, arrays=arrays)
         start = start_at(arrays[SHARES], state.weights)
         return Estimated(values=start - state.weights, metrics=metrics, arrays=arrays)

@@ -32,8 +32,8 @@ from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.data.label_range import LabelRange
 from fedldp.data.public_features import CONSTANT
-from fedldp.protocol.roles import Arrays, Metrics
-from fedldp.training.column_sums import SCALE, SHIFT, ColumnMap
+from fedldp.protocol.roles import Metrics
+from fedldp.training.column_sums import ColumnMap
 
 _Share = Annotated[float, Field(ge=0, lt=1)]
 
@@ -191,56 +191,37 @@ def _exact(share: float) -> Fraction:
 # What the server computes; all of it is post-processing of what was released.
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """What a measuring round tells of a table, whose rows have norm 1 and the constant.
+def measured(
+    noisy: NDArray[np.float64], noise: float, classes: int, unmeasured: Sequence[int] = ()
+) -> tuple[ColumnMap, ClassShares]:
+    """Return what a measuring round tells of a table, whose rows have norm 1 and the constant.
 
-    Attributes:
-        columns: the map that gives every column the mean 0 and about the mean square 1/columns, and
-            their sum the mean square that rows of norm 1 have.
-        shares: the noisy shares of the classes.
+    Args:
+        noisy: class shares, means and mean squares of people, each with noise, in this order;
+            shape (classes + 2 columns,).
+        noise: the standard deviation of each number's noise, above 0.
+        classes: the number of classes.
+        unmeasured: the places of columns that stay as they are, which hold what is not to grow:
+            folded columns, whose declared weight is half that of others.
+
+    Returns:
+        The map that gives every column the mean 0 and about the mean square 1/columns, and their
+        sum the mean square that rows of norm 1 have; and the shares of the classes.
     """
-
-    columns: ColumnMap
-    shares: ClassShares
-
-    @classmethod
-    def of(
-        cls,
-        noisy: NDArray[np.float64],
-        noise: float,
-        classes: int,
-        unmeasured: Sequence[int] = (),
-    ) -> Measured:
-        """Return what a noisy sum tells.
-
-        Args:
-            noisy: class shares, means and mean squares of people, each with noise, in this order;
-                shape (classes + 2 columns,).
-            noise: the standard deviation of each number's noise, above 0.
-            classes: the number of classes.
-            unmeasured: the places of columns that stay as they are, which hold what is not to grow:
-                folded columns, whose declared weight is half that of others.
-        """
-        shares = noisy[:classes]
-        means, squares = np.split(noisy[classes:], 2)
-        count, variance = means.size, noise**2
-        variances = squares - means**2 + variance  # without the bias of noisy means
-        scale = 1 / np.sqrt(count * np.maximum(variances, max(2 * noise, 0.02 / count)))
-        kept = list(unmeasured)
-        # Columns that vary less than the noise would make all rows short, and gradients with them.
-        squared = float(np.delete(variances * scale**2, kept).mean()) * count
-        scale /= math.sqrt(max(squared, _SHORTEST))
-        # Means no larger than their noise are no shift (the estimate of W. James and C. Stein).
-        of_means = max(float(np.delete(means**2, kept).mean()), variance)
-        shift = means * (1 - variance / of_means)
-        shift[kept], scale[kept] = 0.0, 1.0
-        return cls(columns=ColumnMap.agreed(shift, scale), shares=ClassShares(shares, noise))
-
-    def arrays(self, otherwise: NDArray[np.float64]) -> Arrays:
-        """Return what the server keeps; ``otherwise`` holds if a class was not seen."""
-        shift, scale = self.columns.shift, self.columns.scale
-        return {SHIFT: shift, SCALE: scale, SHARES: self.shares.usable(otherwise)}
+    shares = noisy[:classes]
+    means, squares = np.split(noisy[classes:], 2)
+    count, variance = means.size, noise**2
+    variances = squares - means**2 + variance  # without the bias of noisy means
+    scale = 1 / np.sqrt(count * np.maximum(variances, max(2 * noise, 0.02 / count)))
+    kept = list(unmeasured)
+    # Columns that vary less than the noise would make all rows short, and gradients with them.
+    squared = float(np.delete(variances * scale**2, kept).mean()) * count
+    scale /= math.sqrt(max(squared, _SHORTEST))
+    # Means no larger than their noise are no shift (the estimate of W. James and C. Stein).
+    of_means = max(float(np.delete(means**2, kept).mean()), variance)
+    shift = means * (1 - variance / of_means)
+    shift[kept], scale[kept] = 0.0, 1.0
+    return ColumnMap.agreed(shift, scale), ClassShares(shares, noise)
 
 
 @dataclass(frozen=True)
