@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import BinaryRandomizedResponse, Event, InClear
-from fedldp.algorithms.bounds import Bound, InRange, Unbounded, ranges_of
+from fedldp.algorithms.bounds import Bound, Unbounded
 from fedldp.core.errors import RunError, UnfitEvent
 from fedldp.core.facts import Unprotected
 from fedldp.core.kinds import NUMBER_OF_EXAMPLES
@@ -26,7 +26,6 @@ from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, stated_category, stated_event
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.summing import Summing
-from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.protocol.roles import Senders, Update
 from fedldp.protocol.wire import Broadcast, Reports, Sensitive
 
@@ -97,14 +96,6 @@ class Release:
             senders: the clients; each draws from its own stream "mechanism".
         """
         streams, update = senders.fresh("mechanism"), self.sent(update)
-        if not isinstance(update.rows, np.ndarray):
-            if self._on_device:
-                from fedldp.training.tensors import encode_on_device
-
-                assert isinstance(self.mechanism, TwoPoint)
-                return encode_on_device(self.mechanism, ranges_of(broadcast), update.rows, streams)
-            update = replace(update, rows=update.rows.cpu().numpy())
-        assert isinstance(update.rows, np.ndarray)
         payloads = []
         count = max(1, TOGETHER // self.coordinates)
         for first in range(0, len(update), count):
@@ -130,12 +121,6 @@ class Release:
     ) -> NDArray[np.uint8]:
         """Return the reports for bounded values, shape (n, coordinates)."""
         return self.mechanism.encode_many(values, streams)
-
-    @property
-    def _on_device(self) -> bool:
-        """Whether bits can be made on the device that holds the weights."""
-        ranged = isinstance(self.bound, InRange) and self.bound.send == "weights"
-        return ranged and type(self.mechanism) is TwoPoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,15 +206,10 @@ def open_finite(sealed: Sensitive[Update], broadcast: Broadcast) -> Update:
     on some examples only.
     """
     update = sealed.open()
-    rows = update.rows
-    if not isinstance(rows, np.ndarray):
-        if bool(rows.isfinite().all()):
-            return update
-        rows = rows.cpu().numpy()
-    failed = np.flatnonzero(~np.isfinite(rows).all(1))
+    failed = np.flatnonzero(~np.isfinite(update.rows).all(1))
     if not failed.size:
-        return replace(update, rows=rows)
-    rows = rows.copy()
+        return update
+    rows = update.rows.copy()
     rows[failed] = broadcast.weights
     aux = {name: array.copy() for name, array in update.aux.items()}
     for array in aux.values():

@@ -284,7 +284,7 @@ class AttackedClient:
     def sent(self, update: Update) -> NDArray[np.floating] | None:
         """Return the numbers of an update that are sent; None if the update lacks them."""
         rows = update.rows if self.release.sends is None else update.aux.get(self.release.sends)
-        return None if rows is None else np.asarray(rows)[0]
+        return None if rows is None else rows[0]
 
     @cached_property
     def estimate_of_sent(self) -> Estimate | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +23,6 @@ from fedldp.accounting.events import Event
 from fedldp.core.randomness import Stream
 from fedldp.data.examples import Examples
 from fedldp.protocol.wire import Broadcast, Incoming, Reports, Sensitive, Vector
-
-if TYPE_CHECKING:
-    import torch
-
 
 Arrays = Mapping[str, NDArray[Any]]
 Draw = Callable[[str], Stream]
@@ -89,10 +85,6 @@ class Sender:
     kept: Draw
     store: Store
     phase: int = 0
-
-
-Rows: TypeAlias = "NDArray[np.float32] | torch.Tensor"
-"""Weights of several clients, float32, shape (n, d): a tensor if they are on a GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,12 +156,12 @@ class Update:
     """What clients computed from their examples; always sealed, see ``Sensitive``.
 
     Attributes:
-        rows: each client's weights after training, shape (n, d); a row holds NaN where training
-            failed or diverged.
+        rows: each client's weights after training, float32, shape (n, d); a row holds NaN where
+            training failed or diverged.
         aux: additional arrays that were computed, by name, with n rows each.
     """
 
-    rows: Rows
+    rows: NDArray[np.float32]
     aux: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __len__(self) -> int:

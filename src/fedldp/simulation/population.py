@@ -322,11 +322,10 @@ class Watched:
         """
         update = self.local_update(broadcast, batch, group)
         rows = update.open().rows
-        finite = np.isfinite(rows) if isinstance(rows, np.ndarray) else rows.isfinite()
-        if not finite.all():
+        if not np.isfinite(rows).all():
             for index, row in zip(batch.indices, rows, strict=True):
                 with naming(broadcast.round, int(index)):
-                    check_releasable(row if isinstance(row, np.ndarray) else row.cpu().numpy())
+                    check_releasable(row)
         if self.signal is not None:
             self.signal.add(update.open(), broadcast, batch)
         return update

@@ -67,8 +67,7 @@ class Signal:
             self._add(release, release.sent(update.alone(place)), broadcast, weight)
 
     def _add(self, release: Release, one: Update, broadcast: Broadcast, weight: int) -> None:
-        rows = one.rows if isinstance(one.rows, np.ndarray) else one.rows.cpu().numpy()
-        bound, mechanism = release.bound, release.mechanism
+        rows, bound, mechanism = one.rows, release.bound, release.mechanism
         values = bound.apply(rows, broadcast)[0]
         expected = mechanism.expected(values).astype(np.float64)
         self._mean = weight * expected + (0 if self._mean is None else self._mean)

@@ -130,7 +130,7 @@ def train_together(
         trained = copies.rows
     else:
         trained = torch.cat([w.flatten(1) for w in copies.values()], 1)
-    return Sensitive(Update(rows=trained.numpy() if device.type == "cpu" else trained))
+    return Sensitive(Update(rows=trained.cpu().numpy()))
 
 
 class OneByOne(ABC):

@@ -324,9 +324,7 @@ def _weights(
     group, found = population.group, []
     for start in range(0, len(indices), group):
         batch = population.batch(indices[start : start + group], broadcast.round)
-        rows = population.local_update(broadcast, batch, group).open().rows
-        assert isinstance(rows, np.ndarray)
-        found.append(rows)
+        found.append(population.local_update(broadcast, batch, group).open().rows)
     return np.concatenate(found)
 
 
