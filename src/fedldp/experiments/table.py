@@ -29,21 +29,6 @@ from fedldp.experiments.runs import Row
 from fedldp.reporting import words
 from fedldp.reporting.scores import CHOSEN_BY, CHOSEN_BY_FOR_NUMBERS, Figure, TestSet
 
-NAMES = {
-    "accuracy": "accuracy",
-    "loss": "loss",
-    "auc": "AUC",
-    "average_precision": "average precision",
-    "balanced_accuracy": "balanced accuracy",
-    "brier": "Brier score",
-    "f1_macro": "F1",
-    "client_accuracy": "accuracy at a client",
-    "worst_tenth_accuracy": "accuracy at the worst tenth of clients",
-    "r2": "R2",
-    "mae": "mean absolute error",
-}
-"""The names of metrics in tables and charts."""
-
 
 def metrics_for(configs: Iterable[RunConfig]) -> Sequence[str]:
     """Return the metrics that suit the labels of runs, the default first."""
@@ -235,7 +220,9 @@ class RunTable(Generic[G]):
         scale, unit = (100, " in %") if metric in words.SHARES else (1, "")
         with _drawn(path, (7.2, 4.6), self.facts_in_words) as (figure, (axes,)):
             axes.set_xlabel(self.axis())
-            axes.set_ylabel(f"{NAMES[metric]}{unit}, with its standard deviation over seeds")
+            axes.set_ylabel(
+                f"{words.names('metric')[metric]}{unit}, with its standard deviation over seeds"
+            )
             series: dict[str, list[tuple[float, float, float]]] = {}
             levels: dict[str, tuple[float, float]] = {}
             for group, name, epsilon in self.points():

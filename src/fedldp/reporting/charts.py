@@ -147,17 +147,6 @@ def _draw_line(axes: Axes, row: int, line: Guarantee, low: float, end: float) ->
     axes.plot([place], [row], "o", color=_SERIES[0], ms=8)
 
 
-_FIGURES = {
-    "accuracy": ("accuracy (%)", 100),
-    "balanced_accuracy": ("balanced accuracy (%)", 100),
-    "auc": ("area under the ROC curve", 1),
-    "loss": ("loss (cross-entropy, nats)", 1),
-    "r2": ("R2", 1),
-    "mae": ("mean absolute error", 1),
-}
-"""For each metric, the label of a chart's axis, and the factor that multiplies the values."""
-
-
 def curves(name: str, runs: Sequence[FinishedRun], key: str, twins: Sequence[bool]) -> str | None:
     """Return an SVG that plots one metric of several runs by round, on common axes.
 
@@ -170,7 +159,7 @@ def curves(name: str, runs: Sequence[FinishedRun], key: str, twins: Sequence[boo
     Returns:
         None if no run was tested.
     """
-    label, scale = _FIGURES[key]
+    scale = 100 if key in words.SHARES else 1
     found = [
         (
             f"run {i + 1}" + (" (noise-free twin)" if twins[i] else ""),
@@ -180,7 +169,9 @@ def curves(name: str, runs: Sequence[FinishedRun], key: str, twins: Sequence[boo
     ]
     if not any(points for _, points in found):
         return None
-    return lines(name, found, across="round", up=label, columns=2 if any(twins) else 4)
+    return lines(
+        name, found, across="round", up=words.names("axis")[key], columns=2 if any(twins) else 4
+    )
 
 
 def lines(

@@ -136,9 +136,7 @@ def _course(runs: Sequence[FinishedRun], key: str) -> str:
         if values:
             first, last = (words.value_of(key, values[at]) for at in (0, -1))
             parts.append(f"run {i + 1}: from {first} to {last}")
-    names = {"auc": "AUC", "r2": "R2", "mae": "mean absolute error"}
-    name = names.get(key, key.replace("_", " "))
-    return f"{name} by round; " + "; ".join(parts)
+    return f"{words.names('metric')[key]} by round; {'; '.join(parts)}"
 
 
 def _shaded(matrix: list[list[int]] | None) -> list[list[tuple[int, int]]] | None:

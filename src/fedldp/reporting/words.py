@@ -481,16 +481,6 @@ UNCOVERED_SIGNAL = (
 SHARES = ("accuracy", "balanced_accuracy", "clients_clipped")
 """The metrics that are shown in percent."""
 
-_GUESSES = {
-    "accuracy": "always the most frequent class",
-    "balanced_accuracy": "guessing",
-    "auc": "a random order",
-    "r2": "always the mean",
-    "mae": "always the mean",
-}
-"""What has the baseline of each metric."""
-
-
 IN_LABELS_UNIT = ("mae", "calibration_gap")
 """The metrics in the unit of labels that are numbers."""
 
@@ -599,7 +589,7 @@ def baseline(figure: Figure) -> str:
     """Return what a score should be compared with, for a chart; empty if that is not known."""
     if figure.baseline is None:
         return ""
-    return f"{_GUESSES[figure.metric]}: {value_of(figure.metric, figure.baseline)}"
+    return f"{names('baseline')[figure.metric]}: {value_of(figure.metric, figure.baseline)}"
 
 
 def baselines(figures: Iterable[Figure]) -> list[str]:

@@ -221,8 +221,8 @@ class Result:
         for axes, name in ((left, first), (right, "loss")):
             values = [record.get(name) for record in self.rounds_table()]
             axes.plot(numbers, values, marker=".")
-            name = {"auc": "AUC", "r2": "R2"}.get(name, name)
-            axes.set(xlabel="round", ylabel=f"{name} on {self.config.composition.local.tested_on}")
+            label = f"{words.names('metric')[name]} on {self.config.composition.local.tested_on}"
+            axes.set(xlabel="round", ylabel=label)
             axes.xaxis.get_major_locator().set_params(integer=True)
         left.set_ylim(0, 1)
         plt.close(figure)  # a notebook also shows the returned figure, so it would show it twice

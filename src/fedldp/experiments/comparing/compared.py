@@ -29,7 +29,7 @@ from fedldp.experiments.comparing.design import Design
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import Row
 from fedldp.experiments.store import RunStore
-from fedldp.experiments.table import NAMES, Course, Group, RunTable, draw_courses, half_width
+from fedldp.experiments.table import Course, Group, RunTable, draw_courses, half_width
 from fedldp.reporting import words
 from fedldp.reporting.record import as_json, replace_file
 from fedldp.reporting.scores import LESS_IS_BETTER, TestSet
@@ -130,6 +130,10 @@ class Compared(RunTable[Line]):
         return self.metric
 
     @property
+    def _name(self) -> str:
+        return words.names("metric")[self.metric]
+
+    @property
     def rows(self) -> list[dict[str, Any]]:
         """A mapping per contestant and epsilon, as in the JSON document.
 
@@ -225,7 +229,7 @@ class Compared(RunTable[Line]):
 
     def notes(self) -> list[str]:
         """Return, in sentences, what a reader of the numbers must know."""
-        kind, name = self.guarantee, NAMES[self.metric]
+        kind, name = self.guarantee, self._name
         found = [
             f"{name} is a mean over seeds, with the standard deviation across seeds"
             + ("; lower is better" if self.metric in LESS_IS_BETTER else ""),
@@ -263,7 +267,7 @@ class Compared(RunTable[Line]):
 
     def shown(self) -> tuple[list[str], list[list[str]]]:
         """Return the table to display: its column headings and its rows."""
-        head = ["contestant", "epsilon", NAMES[self.metric], "seeds", "tries",
+        head = ["contestant", "epsilon", self._name, "seeds", "tries",
                 "CPU s", "of its statement", "idealised", "stated by", "chosen"]  # fmt: skip
         rows = [
             [
@@ -330,17 +334,10 @@ class Compared(RunTable[Line]):
             lines = [at.get(epsilon) or at[None] for epsilon in epsilons] or list(at.values())
             cells = [self._latex(line) for line in lines[: len(epsilons)]]
             rows.append([_escaped(name), *cells, _escaped(lines[0].stated_by)])
-        title = NAMES[self.metric] + (" in \\%" if self.metric in words.SHARES else "")
+        title = self._name + (" in \\%" if self.metric in words.SHARES else "")
         head = [title, *(f"$\\varepsilon = {epsilon:g}$" for epsilon in epsilons), "stated by"]
         body = [
-            f"\\begin{{tabular}}{{l{'c' * len(epsilons)}l}}",
-            "\\hline",
-            " & ".join(head) + " \\\\",
-            "\\hline",
-            *(" & ".join(row) + " \\\\" for row in rows),
-            "\\hline",
-            "\\end{tabular}",
-            "",
+            *_tabular([head, *rows], f"l{'c' * len(epsilons)}l"),
             *self._latex_differences(epsilons),
             "\\par\\footnotesize",
         ]
@@ -400,12 +397,9 @@ class Compared(RunTable[Line]):
                     low, high = (f"{scale * end:.{decimals}f}" for end in found.interval)
                     text += f" $[{low}, {high}]$"
                 cells.append(text)
-            rows.append(" & ".join([_escaped(name), *cells]) + " \\\\")
+            rows.append([_escaped(name), *cells])
         heads = ["less the best", *(f"$\\varepsilon = {epsilon:g}$" for epsilon in epsilons)]
-        return [
-            f"\\begin{{tabular}}{{l{'c' * len(epsilons)}}}", "\\hline",
-            " & ".join(heads) + " \\\\", "\\hline", *rows, "\\hline", "\\end{tabular}", "",
-        ]  # fmt: skip
+        return _tabular([heads, *rows], f"l{'c' * len(epsilons)}")
 
     def _courses(self, epsilon: float | None) -> Iterator[Course]:
         """Yield the score by round of each line at an epsilon, and of each reference."""
@@ -435,12 +429,12 @@ class Compared(RunTable[Line]):
             RunError: the file cannot be written.
         """
         if not self.has_rounds:
-            raise ConfigError(f"chart: no run has its {NAMES[self.metric]} by round")
+            raise ConfigError(f"chart: no run has its {self._name} by round")
         known = dict.fromkeys(line.epsilon for line in self.groups if line.epsilon)
         panels = [(f"epsilon {each:g}", list(self._courses(each))) for each in known]
         panels = panels or [("no guarantee", list(self._courses(None)))]
         scale, unit = (100, " in %") if self.metric in words.SHARES else (1, "")
-        label = f"{NAMES[self.metric]}{unit}"
+        label = f"{self._name}{unit}"
         return draw_courses(panels, scale, label, self.facts_in_words(), path)
 
     def points(self) -> Iterator[tuple[Group, str, float | None]]:
@@ -596,6 +590,13 @@ def _proven(row: Row, kind: GuaranteeKind) -> Proven:
 
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _tabular(rows: Sequence[Sequence[str]], columns: str) -> list[str]:
+    """Return the lines of a LaTeX table, whose first row has the headings."""
+    head, *lines = (" & ".join(row) + " \\\\" for row in rows)
+    begin, rule = f"\\begin{{tabular}}{{{columns}}}", "\\hline"
+    return [begin, rule, head, rule, *lines, rule, "\\end{tabular}", ""]
 
 
 _SPECIAL = {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}",

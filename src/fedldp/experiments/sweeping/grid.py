@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -201,30 +202,21 @@ def read_grid(texts: Iterable[str]) -> dict[str, list[Any]]:
             raise ConfigError(f"grid {text}: write it as KEY=V1,V2,...")
         if key in found:
             raise ConfigError(f"grid {text}: {key} occurs twice; give all its values at once")
-        pieces = list(_pieces(rest, text))
-        if not all(pieces):
-            raise ConfigError(f"grid {text}: a value is empty; write it as KEY=V1,V2,...")
-        found[key] = [value_of(piece) for piece in pieces]
+        found[key] = _values(rest, text)
     return found
 
 
-def _pieces(values: str, text: str) -> Iterator[str]:
-    """Yield the strings between those commas that are outside brackets and quotes."""
-    depth, quote, start = 0, "", 0
-    for place, letter in enumerate(values):
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "\"'":
-            quote = letter
-        elif letter in "[{(":
-            depth += 1
-        elif letter in "]})":
-            depth -= 1
-        elif letter == "," and depth == 0:
-            yield values[start:place].strip()
-            start = place + 1
-    if quote or depth:
-        raise ConfigError(
-            f"grid {text}: a {'quote' if quote else 'bracket'} is not closed; close it"
-        )
-    yield values[start:].strip()
+def _values(listed: str, text: str) -> list[Any]:
+    """Return listed values; strings without quotes go with plain values only."""
+    try:
+        found: list[Any] = tomllib.loads(f"values = [{listed}]")["values"]
+    except (ValueError, RecursionError):
+        if set(listed) & set("[]{}\"'"):
+            raise ConfigError(
+                f"grid {text}: a bracket or a quote is not closed, or a string beside one has no "
+                "quotes; close it, or write strings in quotes"
+            ) from None
+        found = [value_of(piece.strip()) for piece in listed.split(",")]
+        if "" in found:
+            raise ConfigError(f"grid {text}: a value is empty; write it as KEY=V1,V2,...") from None
+    return found

@@ -23,7 +23,7 @@ from fedldp.core.kinds import (
 )
 from fedldp.experiments.runs import Row
 from fedldp.experiments.sweeping.grid import in_words
-from fedldp.experiments.table import NAMES, Group, RunTable, plain
+from fedldp.experiments.table import Group, RunTable, plain
 from fedldp.protocol.server_loop import MODEL_SCORES
 from fedldp.reporting import words
 from fedldp.reporting.record import as_json, replace_file
@@ -219,7 +219,7 @@ class Sweep(RunTable[Combination]):
 
     def notes(self) -> list[str]:
         """Return, in sentences, what a reader of the numbers must know."""
-        *names, last = (NAMES[metric] for metric in self._columns)
+        *names, last = (words.names("metric")[metric] for metric in self._columns)
         several = f"{', '.join(names)} and {last} are means" if names else f"{last} is a mean"
         found = [f"{several} over seeds, with the standard deviation"]
         if self.leads:
@@ -343,7 +343,7 @@ class Sweep(RunTable[Combination]):
         """Return the table to display: its column headings and its rows."""
         keys, own = self.keys(), bool(self.own_words())
         failed = any(each.refused is not None for each in self.groups)
-        head = [*keys, *(NAMES[each] for each in self._columns), "seeds", "loss"]
+        head = [*keys, *(words.names("metric")[each] for each in self._columns), "seeds", "loss"]
         head += ["epsilon of a run", "stated by"] if own else ["proven epsilon"]
         rows = [
             [
