@@ -94,7 +94,7 @@ def kinds(config: RunConfig) -> Iterator[str]:
     yield f"bound {type(parts.bound_of(0)).__name__}"
     yield f"mechanism {parts.calibration.kind.__name__}"
     yield f"stages {len(parts.stages)} {type(parts.channel).__name__}"
-    for each in ("server_noise", "downlink", "shaped", "told", "finish"):
+    for each in ("server_noise", "downlink", "shaped", "finish"):
         yield f"{each} {getattr(parts, each) is not None}"
     yield f"per client {any(isinstance(getattr(config, n), list) for n in config.per_client)}"
 
