@@ -243,7 +243,7 @@ def test_a_report_imports_nothing(toy: None, fedldp_command: Any) -> None:
     forget()
     run = read_run(Path("run"))
     assert run.summary["recipe"] == "toypaper-digits"
-    assert command(run) is None
+    assert command(run) == "fedldp run ./run/config.json"
     assert not is_imported()
 
 

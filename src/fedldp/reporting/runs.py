@@ -6,7 +6,6 @@ text. A page compares the settings of runs and shows the command that repeats on
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -27,8 +26,6 @@ from pydantic import (
 
 from fedldp.accounting.guarantees import Guarantee
 from fedldp.accounting.statement import Statement
-from fedldp.algorithms.recipes import find_recipe
-from fedldp.algorithms.settings_docs import value_text
 from fedldp.algorithms.systems import with_defaults
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Doubt, Note
@@ -355,7 +352,6 @@ TRAINING = ("dataset", "label_column", "standardise", "partition", "num_examples
             "class_weights")  # fmt: skip
 """The settings that a noise-free twin shares with a run."""
 
-LONGEST_COMMAND = 2000
 _MISSING = object()
 
 
@@ -384,30 +380,12 @@ def twin_of(run: FinishedRun, runs: Sequence[FinishedRun]) -> FinishedRun | None
 
 
 def command(run: FinishedRun) -> str | None:
-    """Return the shell command that repeats a run; None if a recipe and settings cannot express it.
+    """Return the shell command that repeats a run, beside its folder.
 
-    No command repeats a run of real sites, or a run on arrays that were passed from Python. None is
-    given for the recipe of another package either, because its settings are known only to its code.
+    None for a run of real sites, or on arrays that were passed from Python.
     """
-    summary = run.summary
-    if summary["recipe"] is None or summary["seed"] is None:
+    if run.summary["seed"] is None:
         return None
-    if run.own_data is not None and not Path(str(summary["config"].get("dataset"))).suffix:
+    if run.own_data is not None and not Path(str(run.summary["config"].get("dataset"))).suffix:
         return None
-    try:
-        recipe = find_recipe(summary["recipe"], installed=False).config
-    except ConfigError:
-        return None
-    base = json.loads(json.dumps(recipe.model_dump()))
-    config = with_defaults(summary["config"])
-    if base.keys() != config.keys():
-        return None
-    changes = {key: value for key, value in config.items() if value != base[key]}
-    given = ["fedldp", "run", summary["recipe"]]
-    for key in ("rounds", "seed"):
-        if key in changes:
-            given += [f"--{key}", str(changes.pop(key))]
-    for key, value in changes.items():
-        given += ["--set", f"{key}={'' if value is None else value_text(value)}"]
-    line = shlex.join(given)
-    return line if len(line) <= LONGEST_COMMAND else None
+    return shlex.join(["fedldp", "run", f"./{run.path.resolve().name}/config.json"])

@@ -14,6 +14,7 @@ from fedldp.algorithms.settings_docs import commented_toml
 from fedldp.algorithms.systems import find_system
 from fedldp.algorithms.validation import shown
 from fedldp.core.errors import ConfigError
+from fedldp.reporting.record import RunFolder
 
 
 def resolve(recipe: str, assignments: Sequence[str] = ()) -> RunConfig:
@@ -44,7 +45,8 @@ def named(recipe: str, left_out: Mapping[str, Any] | None = None) -> RunConfig:
     """Return the configuration of a recipe or a TOML file.
 
     Args:
-        recipe: a recipe's name, or the path of a file that ends in .toml.
+        recipe: a recipe's name, or the path of a file that ends in .toml, or of a run's
+            config.json.
         left_out: settings that complete such a file if the file is invalid without them.
 
     Raises:
@@ -65,9 +67,12 @@ def named(recipe: str, left_out: Mapping[str, Any] | None = None) -> RunConfig:
             if not left_out:
                 raise
             return read_toml(path, left_out)
+    if path.name == "config.json" and path.is_file():  # a run's own
+        return from_mapping(RunFolder(path.parent).read_config()["config"])
     if path.is_dir() and (path / "config.json").exists():
         raise ConfigError(
-            f"recipe {recipe}: this is the folder of a run; continue the run with --resume {recipe}"
+            f"recipe {recipe}: this is the folder of a run; continue the run with --resume "
+            f"{recipe}, or repeat it by giving {path / 'config.json'}"
         )
     if path.is_file():
         raise ConfigError(

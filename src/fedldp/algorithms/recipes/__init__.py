@@ -143,22 +143,18 @@ def recipes() -> dict[str, Recipe]:
     return {name: _recipe(name, files) for name in files}
 
 
-def find_recipe(name: str, *, installed: bool = True) -> Recipe:
+def find_recipe(name: str) -> Recipe:
     """Return the recipe called ``name``; only it and those that it refers to are made.
 
     A name of fedldp's own recipes always means that recipe. Only for other names, the papers in
-    other packages are searched.
-
-    Args:
-        name: the name.
-        installed: whether to search the papers in other packages, whose code this imports.
+    other packages are searched, which imports their code.
 
     Raises:
         ConfigError: there is no such recipe, or it cannot be made.
     """
     files = _own_files()
     left_out: list[str] = []
-    if name not in files and installed:
+    if name not in files:
         more, left_out = _installed_files(files)
         files |= {each: file for each, (file, _) in more.items()}
     if name not in files:
