@@ -337,7 +337,7 @@ def test_papers_import_only_public_names_from_each_other() -> None:
                 assert refused(way) is None, f"{path} imports {'.'.join(way)}: {refused(way)}"
                 found.add((path.parent.name, way[1]))
     assert found == {("priority", "nbafl")}
-    assert refused(("papers", "ldpfl", "attacks", "of_codes")) == "not in __all__ of papers.ldpfl"
+    assert refused(("papers", "nbafl", "preset", "nbafl")) == "not in __all__ of papers.nbafl"
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -23,16 +23,7 @@ if TYPE_CHECKING:
     from fedldp.algorithms.config import RunConfig
     from fedldp.algorithms.problem import Problem
 
-__all__ = [
-    "Engine",
-    "cldp_fed",
-    "ldp_fl",
-    "ldpfl",
-    "nbafl",
-    "personalized",
-    "priority",
-    "privunit_fl",
-]
+__all__ = ["Engine", "nbafl"]
 
 
 class Engine(Protocol):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.audit.attacks.scenario import AttackScenario
+from fedldp.audit.efforts import QUICK
 from fedldp.data import Dataset
-from fedldp.papers.ldpfl.attacks import OWN, of_codes
+from fedldp.papers.ldpfl.attacks import OWN, attacks
+
+FEW = replace(QUICK, image_count=12, image_public=300)
 
 
 def scenario_of(
@@ -24,11 +29,11 @@ def digits(name: str, **changes: object) -> RunConfig:
 
 @pytest.mark.slow
 def test_codes_of_a_public_encoder_show_the_image_and_those_of_a_clients_own_do_not() -> None:
-    (public,) = of_codes(scenario_of(digits("ldpfl-digits-public")), 12, 300)
+    (public,) = attacks(scenario_of(digits("ldpfl-digits-public")), FEW)
     assert public.succeeds
     assert public.note == ""
     own = digits("ldpfl-digits", encoder_epochs=2)
-    (secret,) = of_codes(scenario_of(own), 12, 300)
+    (secret,) = attacks(scenario_of(own), FEW)
     assert not secret.succeeds
     assert secret.note == OWN
-    assert of_codes(scenario_of(digits("fedavg-digits")), 12, 300) == []
+    assert attacks(scenario_of(digits("fedavg-digits")), FEW) == []

@@ -4,7 +4,3 @@
 others as well, so they are in those rooms. ``recipes`` has its rows, FedAvg and central DP beside
 them; ``claims`` computes what ``claims.toml`` names.
 """
-
-__all__ = [
-    "preset",
-]

@@ -10,16 +10,3 @@
 - ``attacks``: from a client's bits back to its images.
 - ``claims``: what ``claims.toml`` names.
 """
-
-__all__ = [
-    "architecture",
-    "bits",
-    "encoding",
-    "mechanism_bits",
-    "mechanism_unary",
-    "networks",
-    "parts",
-    "preset",
-    "preset_sound",
-    "training",
-]

@@ -29,23 +29,10 @@ decoder."""
 
 def attacks(scenario: AttackScenario, effort: Effort) -> list[AttackResult]:
     """Return the attack on the bits that a client keeps; empty for systems without such bits."""
-    if not is_images(scenario):
+    step, images = scenario.role.local_update, effort.image_count
+    if not isinstance(step, TrainOnBits) or not is_images(scenario):
         return []
-    return of_codes(scenario, effort.image_count, effort.image_public)
-
-
-def of_codes(scenario: AttackScenario, images: int, public: int) -> list[AttackResult]:
-    """Return the attack on the bits that a client keeps; empty for systems without such bits.
-
-    Args:
-        scenario: provides the clients.
-        images: number of images to recover.
-        public: the most public images that the adversary uses.
-    """
-    step = scenario.role.local_update
-    if not isinstance(step, TrainOnBits):
-        return []
-    own = scenario.public.taken(np.arange(min(len(scenario.public), public)))
+    own = scenario.public.taken(np.arange(min(len(scenario.public), effort.image_public)))
     known, seen = _coded(scenario, step, own, 4 * 10**8)
     bits, hidden = _coded(
         scenario, step, scenario.some(scenario.private, 2 * images, 10), 5 * 10**8

@@ -142,9 +142,6 @@ def _thresholds(
 
 Rounding = Literal["down", "nearest"]
 
-MOST_BITS = 48
-"""Whole and fraction bits together: float64 represents that many bits exactly."""
-
 
 @dataclass(frozen=True)
 class FixedPoint:
@@ -155,12 +152,10 @@ class FixedPoint:
     order decides which digits the paper's Theorem 2 blurs most. It changes no guarantee.
 
     Attributes:
-        whole_bits: digits before the point, from 0.
-        fraction_bits: digits after the point, from 0.
+        whole_bits: digits before the point.
+        fraction_bits: digits after the point; with the others at most 48, which float64 represents
+            exactly.
         rounding: "down", or "nearest", as in the authors' code; halfway, to an even magnitude.
-
-    Raises:
-        ConfigError: there are no digits, or too many.
 
     Source: Chamikara et al. 2022, "Local Differential Privacy for Federated Learning", Section 3.2.
 
@@ -171,16 +166,6 @@ class FixedPoint:
     whole_bits: int
     fraction_bits: int
     rounding: Rounding = "down"
-
-    def __post_init__(self) -> None:
-        for name, value in (("whole_bits", self.whole_bits), ("fraction_bits", self.fraction_bits)):
-            if value < 0:
-                raise ConfigError(f"{name} = {value}: give 0 or more")
-        if not 0 < self.whole_bits + self.fraction_bits <= MOST_BITS:
-            raise ConfigError(
-                f"whole_bits = {self.whole_bits} and fraction_bits = {self.fraction_bits}: give 1 "
-                f"to {MOST_BITS} in total"
-            )
 
     @property
     def length(self) -> int:

@@ -31,7 +31,6 @@ from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Kind, Unprotected
 from fedldp.core.kinds import SCORES
-from fedldp.core.registry import is_address
 from fedldp.data.image_features import check_images
 from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms
 from fedldp.mechanisms.k_rr import KRR
@@ -267,10 +266,6 @@ class RandomisedGradients(Local):
         if epochs != 1:
             raise ConfigError(
                 f"local_epochs = {epochs}: an example is randomised once and used once; set it to 1"
-            )
-        if is_address(name):
-            raise ConfigError(
-                f"mechanism = {name}: only ldp_fl accepts your own mechanism; choose {SUITABLE}"
             )
         if name not in mechanisms():
             raise ConfigError(f"mechanism = {name}: choose {SUITABLE}")

@@ -14,9 +14,6 @@
         |         Report: 32 d bits
         v
     server_step   uniform mean over the participants -> weights of the next Broadcast
-        |
-        v
-    tester        features of the test set, unchanged
 
 What is proven: pure epsilon for one example (x, y), including its label, over the whole run, for
 any number of rounds. The encoder is fixed, the choice of round and batch does not depend on any

@@ -3,7 +3,7 @@
 Source: Chamikara et al. 2022, "Local Differential Privacy for Federated Learning", Algorithm 1,
 line 19.
 
-SGD on features of images, with gradients that are randomised one by one; and a tester.
+SGD on features of images, with gradients that are randomised one by one.
 
 Source: ours. Randomising gradients one by one follows Duchi, Jordan, Wainwright 2013, "Local
 Privacy and Statistical Minimax Rates".

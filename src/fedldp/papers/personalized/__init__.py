@@ -9,13 +9,3 @@
 - ``training``: SGD on a portion of a client's examples in each round.
 - ``claims``: what ``claims.toml`` names.
 """
-
-__all__ = [
-    "mechanism_gaussian_sign",
-    "mechanism_sign",
-    "parts",
-    "preset",
-    "preset_sound",
-    "selection",
-    "training",
-]

@@ -8,12 +8,3 @@
 - ``mechanism``: Gaussian noise that is larger in some coordinates.
 - ``claims``: what ``claims.toml`` names.
 """
-
-__all__ = [
-    "importance",
-    "mechanism",
-    "parts",
-    "preset",
-    "preset_public",
-    "training",
-]

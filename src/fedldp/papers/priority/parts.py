@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     import torch
 
     from fedldp.papers.priority.training import RankingSgd
-    from fedldp.training.local_sgd import LocalSgd
 
 
 NOISIER_FEATURES = Kind("noisier-features", Unprotected, {})()
@@ -204,26 +203,6 @@ class Ranking(Local):
             noise = self.calibration.noise(algorithm.problem)
             shift = noise.uplink_sigma(self.settings.epsilon_low) * math.sqrt(2 / math.pi)
         return RankingSgd(training, self.first_layer(algorithm), shift)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DenseFirst(Local):
-    """Plain SGD for a model in which every feature has its own weights."""
-
-    weighs_classes: ClassVar[bool] = True
-    plain_sgd: ClassVar[bool] = True
-
-    def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalSgd:
-        """Return the local update.
-
-        Raises:
-            ConfigError: the model has no separate weights for each feature.
-        """
-        from fedldp.papers.priority.training import check_dense_first
-
-        training = algorithm.sgd(device)
-        check_dense_first(training.model, algorithm.config.model)
-        return training
 
 
 @dataclass(frozen=True, kw_only=True)

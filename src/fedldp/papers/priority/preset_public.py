@@ -36,7 +36,7 @@ from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.participation import participation_of
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import CLIP, Offer, Positive
-from fedldp.papers.priority.parts import OFFERS, DenseFirst, RankFeatures, Uneven
+from fedldp.papers.priority.parts import OFFERS, RankFeatures, Uneven
 
 
 @preset(
@@ -65,7 +65,6 @@ from fedldp.papers.priority.parts import OFFERS, DenseFirst, RankFeatures, Uneve
 def priority_public(settings: Settings) -> Composition:
     """Feature priority with public importance; the paper makes no claim about this variant."""
     return Composition(
-        local=DenseFirst(),
         bound=InNorm(clip=settings.clip, send=settings.send),
         calibration=PerRun(
             epsilon=settings.epsilon,
