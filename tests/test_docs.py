@@ -166,7 +166,7 @@ def check_command(words: list[str], where: str) -> None:
 def check_run(arguments: list[str], assignments: list[str], where: str) -> None:
     """Check the recipe and its settings, except KEY=VALUE and a reader's own module:Class."""
     recipe = arguments[0] if arguments else "quickstart"
-    if recipe.isupper() or recipe.endswith(".toml"):
+    if recipe.isupper() or recipe.endswith((".toml", "config.json")):
         return
     try:
         resolve(recipe, [text for text in assignments if not OWN.fullmatch(text)])
