@@ -164,7 +164,7 @@ def check_command(words: list[str], where: str) -> None:
 
 
 def check_run(arguments: list[str], assignments: list[str], where: str) -> None:
-    """Check the recipe and its settings, except KEY=VALUE and a reader's own module:Class."""
+    """Check the recipe and its settings, but for files, KEY=VALUE and own module:Class."""
     recipe = arguments[0] if arguments else "quickstart"
     if recipe.isupper() or recipe.endswith((".toml", "config.json")):
         return
