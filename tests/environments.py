@@ -111,8 +111,9 @@ class FakePipe:
     seen: list[tuple[int, bytes, Body]] = field(default_factory=list)
     versions: tuple[str, ...] = ()
     ended: int | None = None
-    _tag: int = 0
-    _ready: deque[tuple[int, Body]] = field(default_factory=deque)
+    _number: int = 0
+    _pending: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    _ready: deque[tuple[int, bytes]] = field(default_factory=deque)
     _sessions: dict[int, tuple[object, int]] = field(default_factory=dict)
 
     def present(self) -> list[Presence]:
@@ -136,20 +137,33 @@ class FakePipe:
             receipt=agent.receipt(served[0]) if served else NO_RECEIPT,
         )
 
-    def ask(self, site: int, body: bytes, ttl: int) -> int:
-        self._tag += 1
-        agent = self.agents.get(site)
+    def ask(self, site: int, body: bytes) -> int:
+        self._number += 1
+        self._pending[site] = self._number, body
+        self._hand_out(site)
+        return self._number
+
+    def _hand_out(self, site: int) -> None:
+        """Let a site answer what waits for it; what arrives ends the wait."""
+        agent, (number, body) = self.agents.get(site), self._pending[site]
         answer = None if agent is None else agent(body)
         self.seen.append((site, body, answer))
-        self._ready.extend((self._tag, each) for each in self.tamper(site, body, answer))
-        return self._tag
+        arrived = [each for each in self.tamper(site, body, answer) if each is not None]
+        self._ready.extend((number, each) for each in arrived)
+        if arrived:
+            del self._pending[site]
+
+    def withdraw(self) -> None:
+        self._pending.clear()
 
     def end(self, rounds: int) -> None:
         self.ended = rounds
 
-    def take(self, timeout: float) -> list[tuple[int, Body]]:
+    def take(self, timeout: float) -> list[tuple[int, bytes]]:
         if not self._ready:
             time.sleep(min(timeout, 0.02))
+            for site in list(self._pending):
+                self._hand_out(site)
         found = list(self._ready)
         self._ready.clear()
         return found

@@ -127,7 +127,7 @@ def is_served(ends: Ends) -> bool:
     """Return whether a newly started server gets an answer from the waiting site."""
     with ends.pipe() as pipe:
         eventually(lambda: pipe.connected)
-        return taken(pipe, pipe.ask(0, b"asked", 30)) == b"deksa"
+        return taken(pipe, pipe.ask(0, b"asked")) == b"deksa"
 
 
 # Certificates
@@ -183,10 +183,10 @@ def test_a_running_server_shows_a_renewed_certificate_and_cuts_nobody_off(
         eventually(lambda: shown() == before)
         renew_server_keys(folder, 365)
         eventually(lambda: shown() == ends.certificate)
-        assert taken(pipe, pipe.ask(0, b"asked", 30)) == b"deksa"
+        assert taken(pipe, pipe.ask(0, b"asked")) == b"deksa"
         assert pipe.sites[0].token == token  # it has been connected all the time
         with ends.link(1):  # its hello names the new certificate
-            assert taken(pipe, pipe.ask(1, b"asked", 30)) == b"deksa"
+            assert taken(pipe, pipe.ask(1, b"asked")) == b"deksa"
 
 
 @pytest.mark.slow
@@ -274,8 +274,6 @@ def a_week_later(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_connection_outlasts_a_week_in_which_nothing_ran(ends: Ends, a_week_later: Any) -> None:
     with ends.pipe() as pipe, ends.link(0):
         eventually(lambda: pipe.connected)
-        assert taken(pipe, pipe.ask(0, b"asked", 30)) == b"deksa"
+        assert taken(pipe, pipe.ask(0, b"asked")) == b"deksa"
         a_week_later()
-        ended = time.monotonic() + 30
-        while taken(pipe, pipe.ask(0, b"again", 5)) != b"niaga":
-            assert time.monotonic() < ended
+        assert taken(pipe, pipe.ask(0, b"again")) == b"niaga"

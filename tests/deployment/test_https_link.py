@@ -48,18 +48,17 @@ def test_requests_go_out_and_answers_come_back(ends: Ends, pipe: RunPipe) -> Non
     assert not pipe.connected
     with ends.link(0), ends.link(1):
         eventually(lambda: all(each.there for each in pipe.present()))
-        near, far, again = (pipe.ask(node, b"to %d" % node, 30) for node in (0, 1, 0))
-        expected = {near: b"0 ot", far: b"1 ot", again: b"0 ot"}
-        assert all_taken(pipe, near, far, again) == expected
+        near, far = (pipe.ask(node, b"to %d" % node) for node in (0, 1))
+        assert all_taken(pipe, near, far) == {near: b"0 ot", far: b"1 ot"}
         large = bytes(range(256)) * 1000
-        assert taken(pipe, pipe.ask(1, large, 30)) == large[::-1]
+        assert taken(pipe, pipe.ask(1, large)) == large[::-1]
 
 
 def test_a_long_request_to_all_is_held_once(ends: Ends, pipe: RunPipe) -> None:
     common = os.urandom(512_000)
     asked = [b"%d" % node * 100 + common for node in (0, 1)]
-    tags = [pipe.ask(node, body, 30) for node, body in enumerate(asked)]
-    near, far = (site.pending[0].pieces for site in pipe.sites)
+    tags = [pipe.ask(node, body) for node, body in enumerate(asked)]
+    near, far = (site.pending.pieces for site in pipe.sites if site.pending)
     assert len(near) == len(far) > 7
     assert all(one is other for one, other in zip(near[1:], far[1:], strict=True))
     with ends.link(0), ends.link(1):
@@ -67,18 +66,34 @@ def test_a_long_request_to_all_is_held_once(ends: Ends, pipe: RunPipe) -> None:
         assert all_taken(pipe, *tags) == expected
 
 
-def test_the_common_end_of_a_secure_sums_requests_is_held_once(ends: Ends, pipe: RunPipe) -> None:
+def test_the_common_end_of_a_secure_sums_requests_is_held_once() -> None:
     """Before the common weights, each request has what other sites sealed for its site only."""
     boxes, weights = [bytes([n]) * 5000 for n in range(6)], bytes(range(256)) * 400
     bodies = [box + weights for box in boxes]
-    tags = [pipe.ask(0, body, 30) for body in bodies]
-    again = [pipe.ask(0, body, 30) for body in bodies]  # nobody has answered yet
-    asked = list(pipe.sites[0].pending)
+    pipe = RunPipe(DIGEST, b"agreed", [(str(n), f"{n:064x}") for n in range(6)], LARGEST, "0.1.0")
+    for site, body in enumerate(bodies):
+        pipe.ask(site, body)
+    asked = [site.pending for site in pipe.sites if site.pending]
     assert [b"".join(request.pieces) for request in asked] == bodies
     assert len({id(request.pieces[-1]) for request in asked}) == 1
-    with ends.link(0):
-        expected = {tag: body[::-1] for tag, body in zip(tags + again, bodies * 2, strict=True)}
-        assert all_taken(pipe, *tags, *again) == expected
+
+
+def test_only_the_latest_request_is_handed_out_and_an_answer_may_come_late(
+    ends: Ends, pipe: RunPipe
+) -> None:
+    """A site that was away does not pay for an answer to a request that nobody waits for."""
+    with ends.client() as client:
+        shown = ends.token(client)
+        first = pipe.ask(0, b"first")
+        assert client.post("/v1/question", headers=shown).content == b"first"
+        pipe.withdraw()
+        second, third = pipe.ask(0, b"second"), pipe.ask(0, b"third")
+        assert client.post("/v1/question", headers=shown).content == b"third"
+        for number in (first, third):
+            place = f"/v1/answer/{number}"
+            assert client.post(place, headers=shown, content=b"%d" % number).status_code == 204
+    assert pipe.take(0.0) == [(each, b"%d" % each) for each in (first, third)]
+    assert second in pipe.sites[0].unanswered
 
 
 # A run that is over
@@ -199,7 +214,7 @@ def test_a_nonce_is_valid_once_and_for_a_minute() -> None:
 
 @slow
 def test_without_a_token_nothing_is_handed_out_or_accepted(ends: Ends, pipe: RunPipe) -> None:
-    tag = pipe.ask(0, b"asked", 30)
+    tag = pipe.ask(0, b"asked")
     shown = ("", "Bearer", "Bearer 00", f"Bearer {'0' * 64}", "Bearer zz", "Basic Zm9v")
     wrong = [{"authorization": each} for each in shown]
     for headers in wrong:
@@ -215,7 +230,7 @@ def test_the_latest_session_of_a_site_counts(ends: Ends, pipe: RunPipe) -> None:
         before = ends.token(one)
         after = ends.token(other)
         assert one.post("/v1/question", headers=before).status_code == 401
-        tag = pipe.ask(0, b"asked", 30)
+        tag = pipe.ask(0, b"asked")
         assert other.post("/v1/question", headers=after).content == b"asked"
         assert other.post(f"/v1/answer/{tag}", headers=after, content=b"y").status_code == 204
     assert taken(pipe, tag) == b"y"
@@ -249,8 +264,8 @@ def test_a_session_is_of_a_run_and_other_runs_are_not_named(ends: Ends, pipe: Ru
             shown = {"authorization": f"Bearer {token}"}
             assert [each.there for each in second.present()] == [True]
             assert not pipe.present()[0].there
-            tag = pipe.ask(0, b"of one run", 30)
-            second.ask(0, b"of another", 30)
+            tag = pipe.ask(0, b"of one run")
+            second.ask(0, b"of another")
             assert client.post("/v1/question", headers=shown).content == b"of another"
             forged = client.post(f"/v1/answer/{tag + 7}", headers=shown, content=b"y")
             assert forged.status_code == 404
@@ -278,7 +293,7 @@ def test_messages_that_are_too_long_are_refused_before_they_are_read(
             assert is_hung_up(raw)
         return head.split()[1]
 
-    tag = pipe.ask(0, b"asked", 30)
+    tag = pipe.ask(0, b"asked")
     answer = f"/v1/answer/{tag}"
     with ends.client() as client:
         shown = ends.token(client)
@@ -302,10 +317,9 @@ def test_a_site_reads_no_more_than_it_expects(
 ) -> None:
     asked: list[bytes] = []
     with ends.link(0, largest=lambda: 100, answer=lambda body: asked.append(body) or b"yes"):
-        tag = pipe.ask(0, bytes(101), 2)
+        pipe.ask(0, bytes(101))
         eventually(lambda: "more than the 100 allowed here" in caplog.text)
-        assert taken(pipe, tag) is None
-        assert taken(pipe, pipe.ask(0, bytes(100), 30)) == b"yes"
+        assert taken(pipe, pipe.ask(0, bytes(100))) == b"yes"
     assert asked == [bytes(100)]
 
 
@@ -327,7 +341,7 @@ def test_a_site_keeps_its_connection_from_request_to_request(
     monkeypatch.setattr(connections.Connections, "accepted", accepted)
     with ends.link(0):
         for _ in range(3):
-            assert taken(pipe, pipe.ask(0, b"asked", 30)) == b"deksa"
+            assert taken(pipe, pipe.ask(0, b"asked")) == b"deksa"
             time.sleep(0.2)
     assert len(came) == 1
 
@@ -341,7 +355,7 @@ def test_a_stranger_is_sent_away_in_time(
         idle.sendall(b"POST /v1/hello HTTP/1.1\r\ncontent-length: 150\r\nhost: a\r\n\r\nslow")
         assert is_hung_up(idle)
         time.sleep(0.5)
-        assert taken(pipe, pipe.ask(0, b"asked", 30)) == b"deksa"
+        assert taken(pipe, pipe.ask(0, b"asked")) == b"deksa"
 
 
 # What breaks
@@ -353,7 +367,7 @@ def test_a_request_that_was_lost_is_handed_out_again_and_counts_once(
 ) -> None:
     with ends.client() as client:
         shown = ends.token(client)
-        tag = pipe.ask(0, b"asked", 30)
+        tag = pipe.ask(0, b"asked")
         for _ in range(2):
             found = client.post("/v1/question", headers=shown)
             assert (found.content, found.headers[TAG]) == (b"asked", str(tag))
@@ -397,7 +411,7 @@ def test_a_site_is_asked_once_whatever_happens_to_its_connection(
     with ends.link(0, answer=answer):
         eventually(lambda: pipe.connected)
         token = pipe.sites[0].token
-        assert taken(pipe, pipe.ask(0, b"asked", 30)) == b"yes"
+        assert taken(pipe, pipe.ask(0, b"asked")) == b"yes"
         assert (asked, pipe.sites[0].token) == ([b"asked"], token)
         assert (list(held[near]) != before) == breaks
 
@@ -410,5 +424,5 @@ def test_an_agent_that_fails_says_so_and_continues(ends: Ends, pipe: RunPipe) ->
         return b"good"
 
     with ends.link(0, answer=answer):
-        assert taken(pipe, pipe.ask(0, b"bad", 30)) == b""
-        assert taken(pipe, pipe.ask(0, b"asked", 30)) == b"good"
+        assert taken(pipe, pipe.ask(0, b"bad")) == b""
+        assert taken(pipe, pipe.ask(0, b"asked")) == b"good"

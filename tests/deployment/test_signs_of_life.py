@@ -68,7 +68,7 @@ def test_signs_of_life_follow_the_clock_alone(
 
     with ends.pipe() as pipe, ends.link(0, answer=answer):
         eventually(lambda: len(seen) == 6)
-        tag = pipe.ask(0, b"train", 30)
+        tag = pipe.ask(0, b"train")
         computing.wait()
         before, began = len(seen), time.monotonic()
         all_taken(pipe, tag)
@@ -97,7 +97,7 @@ def test_a_site_at_work_is_there_as_long_as_its_signs_come(
         return asked
 
     with ends.pipe() as pipe, ends.link(0, answer=answer):
-        tag = pipe.ask(0, b"train", 30)
+        tag = pipe.ask(0, b"train")
         working.wait(20)
         there = list[bool]()
         for _ in range(30):
@@ -109,15 +109,12 @@ def test_a_site_at_work_is_there_as_long_as_its_signs_come(
 
 
 @pytest.mark.slow
-def test_signs_of_life_without_answers_extend_no_deadline(ends: Ends) -> None:
+def test_a_sign_of_life_is_no_answer_and_needs_a_session(ends: Ends) -> None:
     with ends.pipe() as pipe, ends.client() as client:
         shown = ends.token(client)
-        tag = pipe.ask(0, b"to 0", 1)
-        until, found = time.monotonic() + 20, list[Any]()
-        while not found and time.monotonic() < until:
-            assert client.post("/v1/alive", headers=shown).status_code == 204
-            found = pipe.take(0.05)
-        assert found == [(tag, None)]
+        pipe.ask(0, b"to 0")
+        assert client.post("/v1/alive", headers=shown).status_code == 204
+        assert pipe.take(0.05) == []
         assert pipe.present()[0].there
         assert client.post("/v1/alive", headers=shown, content=b"x").status_code == 413
         assert client.post("/v1/alive").status_code == 401

@@ -54,10 +54,7 @@ from fedldp.reporting import words
 log = logging.getLogger("fedldp.server")
 
 _PAUSE = 2.0
-"""Seconds before a site that could not be reached is asked again."""
-_AGAIN = 60.0
-"""Seconds after which an unanswered request is sent again while the first is still pending; a third
-of the deadline, if that is shorter."""
+"""Seconds before a site whose answer cannot be used is asked again."""
 _SEE = 1.0
 """Seconds between checks of which sites are present. With very many sites a check takes long, so
 ``_SEE_SHARE`` makes the pause a multiple of the check's duration."""
@@ -138,12 +135,16 @@ class Pipe(Protocol):
         """Return what is known about each site, by its number."""
         ...
 
-    def ask(self, site: int, body: bytes, ttl: int) -> int:
-        """Send a message to a site; return the tag of its reply."""
+    def ask(self, site: int, body: bytes) -> int:
+        """Send a message to a site, which gets it as often as it has to; return its number."""
         ...
 
-    def take(self, timeout: float) -> list[tuple[int, bytes | None]]:
-        """Return what arrived, by tag; None for a reply that will not arrive."""
+    def take(self, timeout: float) -> list[tuple[int, bytes]]:
+        """Return the answers that arrived, each with the number of its message."""
+        ...
+
+    def withdraw(self) -> None:
+        """Send no message any more that waits for its site."""
         ...
 
     def end(self, rounds: int) -> None:
@@ -166,8 +167,10 @@ class _Waiting:
     refused: dict[int, Refusal] = field(default_factory=dict)
     strangers: set[int] = field(default_factory=set)
     unused: set[int] = field(default_factory=set)
-    tags: dict[int, int] = field(default_factory=dict)
+    numbers: dict[int, int] = field(default_factory=dict)
+    """Which site each message was sent to, by the message's number."""
     due: dict[int, float] = field(default_factory=dict)
+    """When to ask a site again whose answer could not be used; infinity: not again."""
     next_due: float = -math.inf
     """When to ask the next site that is present."""
     told: float = -math.inf
@@ -221,7 +224,7 @@ class Sites:
         """The round and the phase that was closed last, and its answers."""
         self._rate_limited = RateLimitedLog(log)
         self._late: dict[int, int] = {}
-        """Which site each request of a finished phase was sent to, by the request's tag."""
+        """Which site each message of a finished phase was sent to, by the message's number."""
         self._released: dict[int, set[int]] = {}
         self._round = 0
         self._gathers = True
@@ -275,7 +278,8 @@ class Sites:
             try:
                 yield from self._until_deadline(waiting)
             finally:
-                self._late |= waiting.tags
+                self._pipe.withdraw()  # nobody should pay for an answer that comes too late
+                self._late |= waiting.numbers
                 for client in clients:
                     silent = client in waiting.open
                     counts = self._unanswered[client]
@@ -300,7 +304,7 @@ class Sites:
                 self._gathers &= not self._has_quorum(waiting)
                 if not self._gathers:
                     self._watch.works()
-                    self._ask(waiting, now, left)
+                    self._ask(waiting, now)
             else:
                 self._rate_limited(self._pipe.absent)
             last = now
@@ -309,14 +313,13 @@ class Sites:
                 self._watch.goes_on(self._waits_for(waiting))
                 self._watch.write()
                 self._interrupt(self._gathers)
-            for tag, body in self._pipe.take(min(0.5, max(left, 0.01))):
-                if tag in self._late:
-                    self._came_late(self._late.pop(tag), body)
-                elif tag in waiting.tags:
-                    client = waiting.tags[tag]
-                    content = self._read(waiting, client, body)
-                    if content is not None:
+            for number, body in self._pipe.take(min(0.5, max(left, 0.01))):
+                if number in waiting.numbers:
+                    client = waiting.numbers[number]
+                    if (content := self._read(waiting, client, body)) is not None:
                         yield client, content
+                elif number in self._late:
+                    self._came_late(self._late.pop(number), body)
 
     def _deadline(self, waiting: _Waiting) -> float:
         """Return how long to wait, which follows what the same sites took in the rounds before.
@@ -420,14 +423,13 @@ class Sites:
             name,
         )
 
-    def _ask(self, waiting: _Waiting, now: float, left: float) -> None:
+    def _ask(self, waiting: _Waiting, now: float) -> None:
         """Send the request to the sites that are due."""
         if now < waiting.next_due and not self._new_ones:
             return
         self._new_ones = False
-        there = waiting.open & self._there
-        for client in sorted(there):
-            if now < waiting.due.get(client, 0.0):
+        for client in sorted(waiting.open & self._there):
+            if now < waiting.due.get(client, -math.inf):
                 continue
             if self._receipts.is_changed(client):
                 self._has_other_key(client)
@@ -436,32 +438,23 @@ class Sites:
             message = waiting.message or pack_request(waiting.request.to(client))
             body = pack(Ask(self._agreement.digest, receipt, message))
             self._released[waiting.request.phase].add(client)
-            tag = self._pipe.ask(client, body, max(1, int(left) + 1))
+            waiting.numbers[self._pipe.ask(client, body)] = client
             self._watch.passed(client, sent=len(body))
             self._watch.is_now(client, "asked")
-            waiting.tags[tag] = client
             waiting.asked.setdefault(client, now)
-            waiting.due[client] = now + min(_AGAIN, self._agreement.deadline_seconds / 3)
-        waiting.next_due = min(
-            (waiting.due[client] for client in there & waiting.due.keys()), default=math.inf
-        )
+            waiting.due[client] = math.inf
+        waiting.next_due = min(waiting.due.values(), default=math.inf)
 
-    def _read(self, waiting: _Waiting, client: int, body: bytes | None) -> Content:
+    def _read(self, waiting: _Waiting, client: int, body: bytes) -> Content:
         """Return the content of a site's answer; None if there is no answer that can be used."""
         name = self._agreement.sites[client].name
-        if body:
-            self._watch.heard(client)
-            self._watch.passed(client, received=len(body))
+        self._watch.heard(client)
+        self._watch.passed(client, received=len(body))
         if client not in waiting.open:
             self._compare(waiting, client, body)
             return None
         waiting.due[client] = time.monotonic() + _PAUSE
         waiting.next_due = min(waiting.next_due, waiting.due[client])
-        if not body:
-            self._there.discard(client)  # until it is seen again
-            self._watch.is_now(client, "away")
-            self._rate_limited(f"site {name} could not be reached; it will be asked again")
-            return None
         try:
             message = read_by_server(body)
             if isinstance(message, Answered):
@@ -482,14 +475,14 @@ class Sites:
         self._rate_limited(f"site {name} no longer accepts the agreement; it is not asked")
         return None
 
-    def _came_late(self, client: int, body: bytes | None) -> None:
+    def _came_late(self, client: int, body: bytes) -> None:
         """Store the receipt of an answer that came too late to be used."""
         if (message := _answered_in(body)) is not None:
             self._watch.heard(client)
             self._receipts.keep(client, message.receipt)
             self._heard_of(client)
 
-    def _compare(self, waiting: _Waiting, client: int, body: bytes | None) -> None:
+    def _compare(self, waiting: _Waiting, client: int, body: bytes) -> None:
         """Log a site that gives a second, different answer to a request."""
         if (message := _answered_in(body)) is None:
             return
@@ -520,6 +513,7 @@ class Sites:
             self._watch.is_now(client, "answered")
         waiting.answers[client] = answer
         waiting.open.discard(client)
+        waiting.due.pop(client, None)
         return content
 
     def _too_few(self, waiting: _Waiting, asked: int) -> RunError:
@@ -557,10 +551,10 @@ class Sites:
         )
 
 
-def _answered_in(body: bytes | None) -> Answered | None:
+def _answered_in(body: bytes) -> Answered | None:
     """Return the answer in a message; None if there is none."""
     try:
-        message = read_by_server(body) if body else None
+        message = read_by_server(body)
     except WireError:
         return None
     return message if isinstance(message, Answered) else None

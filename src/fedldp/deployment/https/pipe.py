@@ -1,8 +1,8 @@
 """A run's pipe to its sites: their sessions, the requests that wait for them, and their answers.
 
 The round loop of the run asks and takes; the listener, in its own thread, hands out and receives. A
-request waits until its site answers, its deadline passes or the run ends, so a site that was cut
-off or restarted gets it again.
+request waits until its site answers or the round loop withdraws it, so a site that was cut off or
+restarted gets it again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import asyncio
 import itertools
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -27,21 +26,14 @@ sign of life came from it. So a frozen site is noticed within a minute."""
 _PIECE = 1 << 16
 """The size in bytes of the pieces in which round requests are kept. The requests of a round to its
 sites differ at the beginning and share their end, which has the weights."""
-_GIVE_UP_SECONDS = 0.5
-"""Seconds between two checks for expired round requests."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class PendingRequest:
-    """A round request that a site has not answered.
-
-    ``tags`` maps each tag that waits for the answer to its deadline. Requests with equal pieces
-    share them.
-    """
+    """A round request that a site has not answered."""
 
     number: int
     pieces: list[bytes]
-    tags: dict[int, float]
 
 
 @dataclass
@@ -56,6 +48,8 @@ class SiteSession:
         version: the version of fedldp in the latest hello.
         receipt: the receipt in the latest hello.
         receiving: whether an answer is arriving.
+        pending: the request that the site has yet to answer.
+        unanswered: the numbers of this request and of earlier ones, whose answers may come late.
     """
 
     name: str
@@ -68,7 +62,8 @@ class SiteSession:
     heard: float = -_ALIVE_SECONDS
     polls: int = 0
     wake: asyncio.Event = field(default_factory=asyncio.Event)
-    pending: deque[PendingRequest] = field(default_factory=deque)
+    pending: PendingRequest | None = None
+    unanswered: set[int] = field(default_factory=set)
 
     def begin(self, token: bytes, version: str, receipt: bytes) -> None:
         """Begin a session, which ends the previous one."""
@@ -115,9 +110,8 @@ class RunPipe:
         self.expired: Callable[[], str | None] = lambda: None
         self.rounds: int | None = None
         self._changed = threading.Condition()
-        self._taken: deque[tuple[int, bytes | None]] = deque()
+        self._taken: list[tuple[int, bytes]] = []
         self._last = 0
-        self._given_up = -_GIVE_UP_SECONDS
         self._pieces: dict[bytes, bytes] = {}
         """The pieces of the last round request, which the requests of other sites share."""
         self._over = False
@@ -153,65 +147,51 @@ class RunPipe:
                 for site in self.sites
             ]
 
-    def ask(self, site: int, body: bytes, ttl: int) -> int:
-        """Send a site a round request; return its tag, which :meth:`take` later returns once.
+    def ask(self, site: int, body: bytes) -> int:
+        """Send a site a round request, in place of one that still waits; return its number.
 
         Args:
-            site: the site's number.
+            site: the site's number in the roster.
             body: the round request.
-            ttl: seconds after which the request expires.
         """
         asked = self.sites[site]
+        starts = [0, *range(len(body) % _PIECE, len(body), _PIECE)]
+        cut = [body[at:end] for at, end in itertools.pairwise([*starts, len(body)])]
         with self._changed:
             self._last += 1
-            tag, until = self._last, time.monotonic() + ttl
-            starts = [0, *range(len(body) % _PIECE, len(body), _PIECE)]
-            cut = [body[at:end] for at, end in itertools.pairwise([*starts, len(body)])]
             pieces = [self._pieces.get(each, each) for each in cut]
-            for pending in asked.pending:
-                if pending.pieces == pieces:  # the same request: one answer serves both
-                    pending.tags[tag] = until
-                    return tag
             self._pieces = {each: each for each in pieces}
-            asked.pending.append(PendingRequest(tag, pieces, {tag: until}))
-        self.set_soon(asked.wake)
-        return tag
+            asked.pending = PendingRequest(self._last, pieces)
+            asked.unanswered.add(self._last)
+            self.set_soon(asked.wake)
+            return self._last
 
-    def take(self, timeout: float) -> list[tuple[int, bytes | None]]:
+    def take(self, timeout: float) -> list[tuple[int, bytes]]:
         """Return what arrived since the last call; if nothing did, wait up to ``timeout`` seconds.
 
         Returns:
-            Pairs of a tag and an answer; the answer is None if the request expired.
+            Pairs of a request's number and its answer.
         """
         with self._changed:
-            self._give_up(time.monotonic())
             self._changed.wait_for(lambda: self._taken, timeout)
-            taken = list(self._taken)
-            self._taken.clear()
+            taken, self._taken = self._taken, []
             return taken
 
-    def _give_up(self, now: float) -> None:
-        if now < self._given_up + _GIVE_UP_SECONDS:
-            return
-        self._given_up = now
-        for site in self.sites:
-            for pending in list(site.pending):
-                for tag in [each for each, until in pending.tags.items() if until < now]:
-                    del pending.tags[tag]
-                    self._taken.append((tag, None))
-                if not pending.tags:
-                    site.pending.remove(pending)
+    def withdraw(self) -> None:
+        """Hand out no request any more that still waits; an answer to one may come late."""
+        with self._changed:
+            for site in self.sites:
+                site.pending = None
 
     def end(self, rounds: int) -> None:
         """Tell the sites that the run is over, after this many rounds.
 
         The listener says so to each site that polls or begins a session from now on.
         """
-        with self._changed:
-            self.rounds = rounds
-            for site in self.sites:
-                site.pending.clear()
-                self.set_soon(site.wake)
+        self.withdraw()
+        self.rounds = rounds
+        for site in self.sites:
+            self.set_soon(site.wake)
 
     # For the listener, in its thread
 
@@ -228,10 +208,8 @@ class RunPipe:
         site.wake.set()  # ends an earlier poll of the site, whose reply nobody awaits any more
         while not self._over and poll == site.polls and token == site.token:
             site.wake.clear()
-            with self._changed:
-                pending = site.pending[0] if site.pending else None
-            if pending is not None or self.rounds is not None:
-                return pending
+            if site.pending is not None or self.rounds is not None:
+                return site.pending
             try:
                 async with asyncio.timeout(until - time.monotonic()):
                     await site.wake.wait()
@@ -239,16 +217,12 @@ class RunPipe:
                 break
         return None
 
-    def awaits(self, site: SiteSession, number: int) -> bool:
-        """Return whether a site has not answered the request with a number."""
-        with self._changed:
-            return any(pending.number == number for pending in site.pending)
-
     def answered(self, site: SiteSession, number: int, body: bytes) -> None:
         """Take a site's answer to the request with a number."""
         site.heard = time.monotonic()
         with self._changed:
-            for pending in [each for each in site.pending if each.number == number]:
-                site.pending.remove(pending)
-                self._taken.extend((tag, body) for tag in pending.tags)
+            site.unanswered.discard(number)
+            if site.pending is not None and site.pending.number == number:
+                site.pending = None
+            self._taken.append((number, body))
             self._changed.notify_all()

@@ -416,7 +416,7 @@ class Listener:
             return _refused(413)
         if site.receiving:
             return _refused(409)
-        if not run.awaits(site, number):
+        if number not in site.unanswered:
             return _refused(404)
         site.receiving, token = True, site.token
         try:
