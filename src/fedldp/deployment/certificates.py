@@ -54,13 +54,11 @@ def authority(name: str, days: int) -> Certified:
         days: how long it is valid from now; validity begins a day early, because clocks differ.
     """
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = _name(name)
-    builder = _builder(subject, subject, key.public_key(), key.public_key(), days)
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    builder = builder.add_extension(_usage(signs_certificates=True), critical=True)
-    return Certified(
-        key=_pem(key), certificate=builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
-    )
+    own = [
+        (x509.BasicConstraints(ca=True, path_length=0), True),
+        (_usage(signs_certificates=True), True),
+    ]
+    return _certified(key, name, days, _name(name), key, own)
 
 
 def server_certificate(signer: Certified, hosts: Sequence[str], days: int) -> Certified:
@@ -71,25 +69,45 @@ def server_certificate(signer: Certified, hosts: Sequence[str], days: int) -> Ce
         hosts: names and IP addresses at which clients reach the server; at least one.
         days: see :func:`authority`.
     """
-    key = ec.generate_private_key(ec.SECP256R1())
     issuer = x509.load_pem_x509_certificate(signer.certificate)
     issuer_key = load_pem_private_key(signer.key, None)
     assert isinstance(issuer_key, ec.EllipticCurvePrivateKey)
-    builder = _builder(
-        _name(hosts[0]), issuer.subject, key.public_key(), issuer_key.public_key(), days
+    own = [
+        (x509.SubjectAlternativeName([_host(host) for host in hosts]), False),
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (_usage(signs_certificates=False), True),
+        (x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False),
+    ]
+    key = ec.generate_private_key(ec.SECP256R1())
+    return _certified(key, hosts[0], days, issuer.subject, issuer_key, own)
+
+
+def _certified(
+    key: ec.EllipticCurvePrivateKey,
+    name: str,
+    days: int,
+    issuer: x509.Name,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    own: Sequence[tuple[x509.ExtensionType, bool]],
+) -> Certified:
+    """Return a key and its certificate, with extensions that are critical or not."""
+    now, public = datetime.datetime.now(datetime.UTC), key.public_key()
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(_name(name))
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=days))
     )
-    builder = builder.add_extension(
-        x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False
-    )
-    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
-    builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
-    builder = builder.add_extension(
-        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
-    )
-    return Certified(
-        key=_pem(key),
-        certificate=builder.sign(issuer_key, hashes.SHA256()).public_bytes(Encoding.PEM),
-    )
+    by = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
+    of = x509.SubjectKeyIdentifier.from_public_key(public)
+    for extension, critical in ((of, False), (by, False), *own):
+        builder = builder.add_extension(extension, critical)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    certificate = builder.sign(issuer_key, hashes.SHA256())
+    return Certified(key=pem, certificate=certificate.public_bytes(Encoding.PEM))
 
 
 def write_server_keys(folder: Path, hosts: Sequence[str], days: int) -> None:
@@ -256,23 +274,19 @@ def tls_of_server(certificate: Path, key: Path) -> tuple[ssl.SSLContext, bytes]:
     return context, own.public_bytes(Encoding.DER)
 
 
-def expires(certificate: Path) -> datetime.datetime:
-    """Return when a certificate, the first one in a PEM file, expires.
+def lifetime(
+    file: Path, *, authorities: bool = False
+) -> tuple[datetime.datetime, datetime.datetime]:
+    """Return from when to when a certificate in a PEM file is valid.
+
+    It is the first one; of authorities, the one that lasts longest.
 
     Raises:
         OSError, ValueError: the file cannot be read, or holds no certificate.
     """
-    return x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
-
-
-def authority_expires(authorities: Path) -> datetime.datetime:
-    """Return when the longest-lasting authority in a PEM file expires.
-
-    Raises:
-        OSError, ValueError: see ``expires``.
-    """
-    found = x509.load_pem_x509_certificates(authorities.read_bytes())
-    return max(each.not_valid_after_utc for each in found)
+    found = x509.load_pem_x509_certificates(file.read_bytes())
+    own = max(found, key=lambda each: each.not_valid_after_utc) if authorities else found[0]
+    return own.not_valid_before_utc, own.not_valid_after_utc
 
 
 _WARNS_DAYS = 30
@@ -337,8 +351,9 @@ class ServerTls:
         """
         chain, secret = self._files
         try:
-            key = load_pem_private_key(secret.read_bytes(), None)
-            return _signed(key, content), chain.read_bytes()
+            key: Any = load_pem_private_key(secret.read_bytes(), None)
+            signature: bytes = key.sign(content, *_scheme(key))
+            return signature, chain.read_bytes()
         except (OSError, ValueError, TypeError) as error:
             raise ConfigError(f"key {secret}: it cannot be used to sign") from error
 
@@ -371,58 +386,25 @@ def is_of_server(
         subject = _host(host)
         assert isinstance(subject, x509.DNSName | x509.IPAddress)
         PolicyBuilder().store(store).build_server_verifier(subject).verify(own, between)
-        _verify(own.public_key(), signature, content)
+        key: Any = own.public_key()
+        key.verify(signature, content, *_scheme(key))
     except (ValueError, VerificationError, InvalidSignature, UnsupportedAlgorithm):
         return False
     return True
 
 
-def _signed(key: Any, content: bytes) -> bytes:
-    found: bytes
-    if isinstance(key, ec.EllipticCurvePrivateKey):
-        found = key.sign(content, ec.ECDSA(hashes.SHA256()))
-    elif isinstance(key, rsa.RSAPrivateKey):
-        found = key.sign(content, padding.PKCS1v15(), hashes.SHA256())
-    else:
-        found = key.sign(content)
-    return found
-
-
-def _verify(key: Any, signature: bytes, content: bytes) -> None:
-    if isinstance(key, ec.EllipticCurvePublicKey):
-        key.verify(signature, content, ec.ECDSA(hashes.SHA256()))
-    elif isinstance(key, rsa.RSAPublicKey):
-        key.verify(signature, content, padding.PKCS1v15(), hashes.SHA256())
-    else:
-        key.verify(signature, content)
+def _scheme(key: Any) -> tuple[Any, ...]:
+    """Return how a key signs: what it takes after the content."""
+    if isinstance(key, ec.EllipticCurvePrivateKey | ec.EllipticCurvePublicKey):
+        return (ec.ECDSA(hashes.SHA256()),)
+    if isinstance(key, rsa.RSAPrivateKey | rsa.RSAPublicKey):
+        return padding.PKCS1v15(), hashes.SHA256()
+    return ()
 
 
 def _public_of(key: Any) -> bytes:
     found: bytes = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return found
-
-
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePublicKey,
-    issuer_key: ec.EllipticCurvePublicKey,
-    days: int,
-) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=days))
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False
-        )
-    )
 
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
@@ -448,7 +430,3 @@ def _host(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         return x509.DNSName(host)
-
-
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

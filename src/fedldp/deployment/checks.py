@@ -11,14 +11,13 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from cryptography import x509
 
 from fedldp.core.errors import ConfigError, FedldpError, LedgerUnusable, WireError
 from fedldp.data.people import count_of
 from fedldp.deployment.acceptance import Acceptance, Acceptances
 from fedldp.deployment.agreement import Agreement, check_stated
-from fedldp.deployment.certificates import tls_of_server
-from fedldp.deployment.https.site import seconds_ahead
+from fedldp.deployment.certificates import lifetime, tls_of_server
+from fedldp.deployment.https.site import check_reachable
 from fedldp.deployment.identity import read_private
 from fedldp.deployment.initial import agreed_initial, beside
 from fedldp.deployment.policy import SitePolicy, private_to_owner
@@ -35,9 +34,6 @@ from fedldp.ledgers.sqlite import in_list, renewals
 from fedldp.protocol.keys import SecretKeys
 from fedldp.reporting import words
 from fedldp.simulation.recorded import is_finished
-
-_CLOCKS_AGREE = 5.0
-"""The largest difference between two clocks, in seconds, that the check does not report."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ def check_site(policy: SitePolicy) -> list[Found]:
     for server in servers:
         away = f"ask whether the server is running, or correct its url; else check {server.ca}"
         checks += [
-            ("ca", partial(_valid_authority, server.ca), _DATES),
+            ("ca", partial(_in_time, server.ca, authorities=True), _DATES),
             ("server", partial(_connect, server.url, server.ca), away),
         ]
     checks += [("accepted", partial(_accepted, policy, each), "") for each in accepted]
@@ -103,7 +99,7 @@ def check_server(
         *_private_ones(folder=folder),
     ]
     if certificate is not None:
-        checks.append(("certificate", lambda: _valid(certificate), _DATES))
+        checks.append(("certificate", lambda: _in_time(certificate), _DATES))
         if key is not None:
             checks.append(("key", lambda: _belongs(certificate, key), ""))
     return [_tried(*each) for each in checks]
@@ -345,19 +341,9 @@ def _accepted(policy: SitePolicy, accepted: Acceptance) -> str:
     return f"run {agreement.run[:8]}: {agreement.config.name()}, as {name}{said}"
 
 
-def _valid(path: Path) -> str:
+def _in_time(path: Path, *, authorities: bool = False) -> str:
     """Return in words when a certificate expires; refuse one that is not valid now."""
-    return _in_time(path, x509.load_pem_x509_certificate(path.read_bytes()))
-
-
-def _valid_authority(path: Path) -> str:
-    """Return in words when a file's longest-lasting authority expires; refuse an invalid one."""
-    found = x509.load_pem_x509_certificates(path.read_bytes())
-    return _in_time(path, max(found, key=lambda each: each.not_valid_after_utc))
-
-
-def _in_time(path: Path, certificate: x509.Certificate) -> str:
-    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    begins, ends = lifetime(path, authorities=authorities)
     now = datetime.now(UTC)
     if not begins <= now <= ends:
         raise FedldpError(
@@ -370,11 +356,7 @@ def _in_time(path: Path, certificate: x509.Certificate) -> str:
 def _connect(url: str, ca: Path) -> str:
     """Check that a server answers over HTTPS with a certificate that the site trusts."""
     try:
-        ahead = seconds_ahead(url, ca)
+        check_reachable(url, ca)
     except WireError as error:
         raise FedldpError(f"server.url = {url}: {error}") from error
-    clock = ""
-    if ahead is not None and abs(ahead) > _CLOCKS_AGREE:
-        way = "ahead of" if ahead > 0 else "behind"
-        clock = f"; its clock is about {abs(ahead):.0f} s {way} this one's"
-    return f"{url}: answers, with a certificate of {ca.name}{clock}"
+    return f"{url}: answers, with a certificate of {ca.name}"

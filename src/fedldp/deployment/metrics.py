@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 from fedldp.accounting.proven import Proven
 from fedldp.accounting.statement import spent_by_unit
 from fedldp.core.errors import ConfigError
-from fedldp.deployment.certificates import authority_expires, expires
+from fedldp.deployment.certificates import lifetime
 from fedldp.deployment.status import budgets_of
 from fedldp.deployment.watch import TAKES_PART
 
@@ -221,7 +221,7 @@ def of_server(servers: Iterable[Server]) -> list[Metric]:
             "round_seconds": run(lambda of: of["seconds"]),
             "round_at_work_seconds": run(lambda of: of["at_work"]),
             "missed_quorums_total": run(lambda of: of["missed_ever"]),
-            "certificate_days": run(lambda of: _days_left(of["certificate"], expires)),
+            "certificate_days": run(lambda of: _days_left(of["certificate"])),
             "figure": figure(lambda of: of.value),
             "figure_low": figure(lambda of: of.interval and of.interval[0]),
             "figure_high": figure(lambda of: of.interval and of.interval[1]),
@@ -256,14 +256,14 @@ def of_agent(agent: Agent) -> list[Metric]:
             value = math.inf if budget[name] is None else budget[name]
             yield {"kind": budget["kind"], "unit": budget["unit"]}, value
 
-    authorities = [({"server": at.url}, str(at.ca)) for at in agent.policy.server]
     return _families(
         {
             "connected": one(known["connected"]),
             "refuses": one(refuses),
             "server_last_seen_seconds": one(_seconds(known["last_seen"])),
             "authority_days": [
-                (of, _days_left(file, authority_expires)) for of, file in authorities
+                ({"server": each.url}, _days_left(str(each.ca), authorities=True))
+                for each in agent.policy.server
             ],
             "releases": one(None if entries is None else len(entries)),
             "budget_limit": each("limit"),
@@ -300,14 +300,14 @@ def _kinds(facts: Iterable[Fact]) -> str:
     return " ".join(dict.fromkeys(each.kind for each in facts))
 
 
-def _days_left(certificate: str | None, ends: Callable[[Path], datetime]) -> float | None:
+def _days_left(certificate: str | None, *, authorities: bool = False) -> float | None:
     if certificate is None:
         return None
     try:
-        left = ends(Path(certificate)) - datetime.now(UTC)
+        _, ends = lifetime(Path(certificate), authorities=authorities)
     except (OSError, ValueError):
         return None
-    return left.total_seconds() / _SECONDS_OF_A_DAY
+    return (ends - datetime.now(UTC)).total_seconds() / _SECONDS_OF_A_DAY
 
 
 def _seconds(at: str | None) -> float | None:

@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,7 +31,7 @@ from fedldp.core.kinds import (
 from fedldp.core.locks import is_held
 from fedldp.deployment.acceptance import Acceptance, Acceptances
 from fedldp.deployment.agreement import Agreement
-from fedldp.deployment.certificates import authority_expires, expires, validity
+from fedldp.deployment.certificates import lifetime, validity
 from fedldp.deployment.identity import public_of, read_private
 from fedldp.deployment.policy import SitePolicy, rounds_answered
 from fedldp.deployment.runs import asked_to_finish
@@ -172,7 +171,7 @@ def _unread(what: str, why: object) -> Status:
 def of_watched(known: dict[str, Any], sites: Iterable[dict[str, Any]]) -> Iterator[Status]:
     """Yield what needs attention about a run, given what its server knows; see ``Watch``."""
     if known.get("certificate"):
-        yield from _validity(Path(known["certificate"]), expires)
+        yield from _validity(Path(known["certificate"]))
     if known.get("missed"):
         yield QUORUM_MISSED(times=int(known["missed"]))
     for site in sites:
@@ -186,12 +185,12 @@ _AMISS = {"unseen", "away", "not-accepted", "other-version", "refused"}
 def of_authority(policy: SitePolicy) -> Iterator[Status]:
     """Yield what needs attention about the authorities that vouch for a site's servers."""
     for server in policy.server:
-        yield from _validity(server.ca, authority_expires)
+        yield from _validity(server.ca, authorities=True)
 
 
-def _validity(certificate: Path, ends: Callable[[Path], datetime]) -> Iterator[Status]:
+def _validity(certificate: Path, *, authorities: bool = False) -> Iterator[Status]:
     try:
-        at = ends(certificate)
+        _, at = lifetime(certificate, authorities=authorities)
     except (OSError, ValueError) as error:
         yield _unread("certificate", f"{certificate}: {error}")
         return

@@ -14,8 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -269,28 +267,18 @@ def fetch_agreement(url: str, ca: Path, key: Ed25519PrivateKey, limit: int, dige
         ) from error
 
 
-def seconds_ahead(url: str, ca: Path) -> float | None:
-    """Connect to a server as the agent does; return how far its clock is ahead of the clock here.
-
-    Returns:
-        The difference in seconds, accurate to about one second, from the date of the server's
-        answer; None if the answer has no date. Only the validity of certificates depends on clocks.
+def check_reachable(url: str, ca: Path) -> None:
+    """Connect to a server as the agent does.
 
     Raises:
         ConfigError: the authorities cannot be read.
         WireError: the server cannot be reached, or does not run fedldp.
     """
     try:
-        with _client(url, tls_of_site(ca)) as client, client.stream("GET", "/v1/nonce") as response:
-            if len(_read(response, NONCE_BYTES)) != NONCE_BYTES:
-                raise WireError(_OTHER)
-            date = response.headers.get("date")
+        with _client(url, tls_of_site(ca)) as client:
+            _nonce(client)
     except (httpx.HTTPError, OSError) as error:
         raise WireError(_in_words(error)) from error
-    try:
-        return (parsedate_to_datetime(date) - datetime.now(UTC)).total_seconds()
-    except (TypeError, ValueError):
-        return None
 
 
 def _client(
@@ -317,17 +305,23 @@ def _said_who(
     Raises:
         NotServed: the server does not run the agreement with this digest.
     """
-    with client.stream("GET", "/v1/nonce") as response:
-        nonce = _read(response, NONCE_BYTES)
-        secured = response.extensions["network_stream"].get_extra_info("ssl_object")
-        certificate = secured.getpeercert(True)
-    if len(nonce) != NONCE_BYTES:
-        raise WireError(_OTHER)
+    nonce, certificate = _nonce(client)
     hello = SignedHello.signed(key, nonce, certificate, version("fedldp"), digest, receipt)
     with client.stream("POST", place, content=hello.pack()) as response:
         if response.status_code == httpx.codes.NOT_FOUND:
             raise NotServed("it does not run this agreement with this site")
         return _read(response, limit)
+
+
+def _nonce(client: httpx.Client) -> tuple[bytes, bytes]:
+    """Return the server's nonce, and the certificate (DER) that it shows."""
+    with client.stream("GET", "/v1/nonce") as response:
+        nonce = _read(response, NONCE_BYTES)
+        secured = response.extensions["network_stream"].get_extra_info("ssl_object")
+        certificate: bytes = secured.getpeercert(True)
+    if len(nonce) != NONCE_BYTES:
+        raise WireError(_OTHER)
+    return nonce, certificate
 
 
 def tls_of_site(ca: Path) -> ssl.SSLContext:
