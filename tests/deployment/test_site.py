@@ -224,7 +224,10 @@ def test_a_run_that_the_budget_cannot_pay_to_its_end_is_not_accepted(
         assert not (site.folder / "state").exists()
         assert site.accept("--rounds", paid + 1).status == 2
     if paid:
-        assert site.accept("--rounds", min(paid, 5)).status == 0
+        found = site.accept("--rounds", min(paid, 5))
+        assert found.status == 0
+        of = "for the run" if paid >= 5 else f"for {paid} of its 5 rounds"
+        assert f" {of}; " in found.out
     assert "give 1 to 5" in site.accept("--rounds", 6).assert_refused()
 
 

@@ -30,6 +30,7 @@ from fedldp.core.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fedldp.deployment.acceptance import Payable
     from fedldp.algorithms.config import RunConfig
     from fedldp.algorithms.problem import Problem
     from fedldp.deployment.agreement import Agreement
@@ -286,14 +287,14 @@ def join(
     joined = join_run(invited, site, terms, place, second_ledger=second_ledger, confirm=confirm)
     console = table_console()
     _show(console, joined.expected, invited)
-    _show_cost(
-        console,
-        joined.expected,
-        joined.policy,
-        payable(joined.policy, joined.expected).left,
-        f"ask for a run that costs less, or change the limit in {place / POLICY} before any "
-        "agreement has been accepted",
-    )
+    can_pay = payable(joined.policy, joined.expected)
+    _show_cost(console, joined.expected, joined.policy, can_pay, can_pay.of)
+    if can_pay.paid < can_pay.of:
+        typer.echo(
+            f"warning    what is left covers only {can_pay.paid} of the {can_pay.of} rounds that "
+            "this site takes part in; ask for a run that costs less, or change the limit in "
+            f"{place / POLICY} before any agreement has been accepted"
+        )
     if joined.policy.own is not None:
         told = "all sites will be told" if joined.joining.own else "nobody else is told"
         typer.echo(f"own        {joined.policy.own}, which {told}")
@@ -464,15 +465,13 @@ def accept(
     left_out = check_data(terms, found)
     changed = check_replaced(terms, found, data)
     can_pay = acceptance.payable(terms, found)
-    acceptance.check_can_pay(can_pay, rounds)
+    enough = can_pay.check(rounds)
     console = table_console()
     _show(console, found)
     if found.budgets or stay_at_sites(found.config):
         _show_own(console, found, terms, place)
     typer.echo(f"beside     {'; '.join(can_pay.others) or 'no other run that is accepted here'}")
-    _show_cost(
-        console, found, terms, can_pay.left, "another run would have to be agreed on to go on"
-    )
+    _show_cost(console, found, terms, can_pay, enough)
     if left_out:
         typer.echo(f"left out   {left_out}; nobody else is told")
     if changed:
@@ -887,26 +886,16 @@ def _show_own(console: Console, agreement: Agreement, policy: SitePolicy, place:
 
 
 def _show_cost(
-    console: Console, agreement: Agreement, policy: SitePolicy, left: Sequence[float], remedy: str
+    console: Console, agreement: Agreement, policy: SitePolicy, can_pay: Payable, rounds: int
 ) -> None:
     from fedldp.core.formatting import number
-    from fedldp.core.kinds import FEWER_ROUNDS_LEFT
-    from fedldp.reporting import words
     from fedldp.reporting.text import say
 
-    for budget, rest in zip(policy.budgets, left, strict=True):
-        release, run = policy.costs(agreement, budget)
-        costs = f"{budget.amount(release)} per round, at most {number(run)} for the run"
-        say(console, "cost here", f"{costs}; {number(rest, up=False)} is left")
-        if rest < run < float("inf"):
-            rounds = 0 if rest < release else int(rest // release)
-            short = FEWER_ROUNDS_LEFT(
-                budget="budget" if budget.unit == "client" else "person_budget",
-                limit=float(budget.limit),
-                rounds=rounds,
-                of=agreement.rounds_of(policy.place_in(agreement)),
-            )
-            typer.echo(f"warning    {words.line(short)}; {remedy}")
+    what = "the run" if rounds == can_pay.of else f"{rounds} of its {can_pay.of} rounds"
+    for budget, left, run in zip(policy.budgets, can_pay.left, can_pay.cost(rounds), strict=True):
+        release, _ = policy.costs(agreement, budget)
+        costs = f"{budget.amount(release)} per round, at most {number(run)} for {what}"
+        say(console, "cost here", f"{costs}; {number(left, up=False)} is left")
 
 
 def _report(found: list[Any]) -> None:

@@ -248,9 +248,6 @@ CANNOT_PAY = Kind(
     Status,
     {"run": str, "cost": float | NoneType, "left": float, "kind": str, "unit": str},
 )
-FEWER_ROUNDS_LEFT = Kind(
-    "fewer-rounds-left", Status, {"budget": str, "limit": float, "rounds": int, "of": int}
-)
 NOT_SERVED = Kind("not-served", Status, {"run": str, "why": str})
 CANNOT_BE_READ = Kind("cannot-be-read", Status, {"what": str, "why": str})
 EXPIRED = Kind("expired", Status, {"what": str, "on": str})

@@ -6,6 +6,7 @@ with what its run promises to cost at most, and no two runs are promised the sam
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -14,6 +15,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.numbers import round_up
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.own_budgets import OwnBudget, stay_at_sites
 from fedldp.deployment.policy import (
@@ -22,7 +24,6 @@ from fedldp.deployment.policy import (
     StudyTable,
     make_state,
     prices_due,
-    rounds_answered,
 )
 from fedldp.deployment.site_ledger import NO_RELEASE, SiteLedger
 from fedldp.deployment.source import digest_of_data
@@ -326,7 +327,8 @@ def accept(
                     f"({other.digest.hex()[:16]}); refuse this one, and ask for an agreement for a "
                     "new run"
                 )
-        promised = _promise(policy, agreement, enough, kept)
+        can_pay = payable(policy, agreement, kept)
+        promised = can_pay.cost(can_pay.check(enough))
         own = policy.own if stay_at_sites(agreement.config) else None
         terms = {
             "data": data,
@@ -354,12 +356,46 @@ class Payable:
         left: what each budget has left beside what other accepted runs may still spend; negative if
             they may spend more than is left.
         others: in words, what each of the other runs may still spend, and all together.
+        prices: what the run has cost under each budget, and what each round that is left may cost.
     """
 
     paid: int
     of: int
     left: tuple[float, ...]
     others: tuple[str, ...]
+    prices: tuple[tuple[Fraction | float, list[Fraction | float]], ...]
+
+    def cost(self, rounds: int) -> list[float]:
+        """Return the most that so many rounds of the run may cost under each budget, rounded up."""
+        left_out = self.of - rounds
+        return [
+            round_up(total_of([spent, *due[: max(0, len(due) - left_out)]]))
+            for spent, due in self.prices
+        ]
+
+    def check(self, enough: int | None) -> int:
+        """Return for how many rounds a run is accepted.
+
+        Args:
+            enough: how many rounds are enough. None: all.
+
+        Raises:
+            ConfigError: the site's budgets cannot pay for so many rounds.
+        """
+        if enough is not None and not 1 <= enough <= self.of:
+            raise ConfigError(
+                f"rounds = {enough}: this site takes part in {self.of}; give 1 to {self.of}"
+            )
+        rounds = self.of if enough is None else enough
+        if self.paid < rounds:
+            fewer = f", or accept it for fewer rounds: --rounds {self.paid}" if self.paid else ""
+            others = f" ({'; '.join(self.others)})" if self.others else ""
+            raise ConfigError(
+                f"what is left of this site's budgets{others} covers only {self.paid} of the "
+                f"{self.of} rounds that it takes part in; refuse this agreement, and ask for one "
+                f"that costs less{fewer}"
+            )
+        return rounds
 
 
 def payable(policy: SitePolicy, agreement: Agreement, kept: SiteLedger | None = None) -> Payable:
@@ -380,8 +416,10 @@ def payable(policy: SitePolicy, agreement: Agreement, kept: SiteLedger | None = 
     of_run = [entry for entry in entries if entry.run == agreement.run]
     here, place = policy.as_here(agreement), policy.place_in(agreement)
     of = agreement.rounds_of(place)
-    paid, lefts, words = of, list[float](), list[str]()
+    paid, lefts, words, found = of, list[float](), list[str](), []
     for at, budget in enumerate(policy.budgets):
+        due = prices_due(here, budget, place, of_run)
+        found.append((total_of(entry.costs[at] for entry in of_run), due))
         spent = total_of(entry.costs[at] for entry in since_renewal(entries))
         rests = [each.rest(at, entries) for each in others]
         lefts.append(budget.remaining([spent, *rests]))
@@ -396,14 +434,9 @@ def payable(policy: SitePolicy, agreement: Agreement, kept: SiteLedger | None = 
         if budget.limit == math.inf:
             continue
         within = Fraction(budget.limit) - total_of([spent, *rests])
-        rounds = len(rounds_answered(of_run))
-        for price in prices_due(here, budget, place, of_run):
-            within -= price
-            if within < 0:
-                break
-            rounds += 1
-        paid = min(paid, rounds)
-    return Payable(paid, of, tuple(lefts), tuple(words))
+        totals = itertools.accumulate(due)
+        paid = min(paid, of - len(due) + sum(total <= within for total in totals))
+    return Payable(paid, of, tuple(lefts), tuple(words), tuple(found))
 
 
 def last_release(policy: SitePolicy) -> str:
@@ -414,48 +447,3 @@ def last_release(policy: SitePolicy) -> str:
     """
     kept = SiteLedger.existing(policy)
     return NO_RELEASE if kept is None else kept.last_words(kept.look())
-
-
-def check_can_pay(found: Payable, enough: int | None) -> int:
-    """Return for how many rounds a run is accepted.
-
-    Args:
-        found: what the site can pay.
-        enough: how many rounds are enough. None: all.
-
-    Raises:
-        ConfigError: the site's budgets cannot pay for so many rounds.
-    """
-    if enough is not None and not 1 <= enough <= found.of:
-        raise ConfigError(
-            f"rounds = {enough}: this site takes part in {found.of}; give 1 to {found.of}"
-        )
-    rounds = found.of if enough is None else enough
-    if found.paid < rounds:
-        fewer = f", or accept it for fewer rounds: --rounds {found.paid}" if found.paid else ""
-        others = f" ({'; '.join(found.others)})" if found.others else ""
-        raise ConfigError(
-            f"what is left of this site's budgets{others} covers only {found.paid} of the "
-            f"{found.of} rounds that it takes part in; refuse this agreement, and ask for one that "
-            f"costs less{fewer}"
-        )
-    return rounds
-
-
-def _promise(
-    policy: SitePolicy, agreement: Agreement, enough: int | None, kept: SiteLedger
-) -> list[float]:
-    """Return the most that a run may cost a site under each of its budgets, if they can pay it."""
-    rounds = check_can_pay(payable(policy, agreement, kept), enough)
-    of_run = [entry for entry in kept.ledger.releases() if entry.run == agreement.run]
-    due = max(0, rounds - len(rounds_answered(of_run)))
-    here, place = policy.as_here(agreement), policy.place_in(agreement)
-    return [
-        budget.spent(
-            [
-                *(entry.costs[at] for entry in of_run),
-                *prices_due(here, budget, place, of_run)[:due],
-            ]
-        )
-        for at, budget in enumerate(policy.budgets)
-    ]

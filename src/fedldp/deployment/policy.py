@@ -38,7 +38,7 @@ from __future__ import annotations
 import math
 import stat
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -54,7 +54,6 @@ from fedldp.accounting.accountants import (
     sent_in_clear,
     sides_of,
 )
-from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import KINDS
 from fedldp.algorithms.settings import WEIGHTS
 from fedldp.algorithms.systems import systems
@@ -295,33 +294,18 @@ class SitePolicy(FrozenConfig):
         Raises:
             PrivacyError: the policy does not allow it; the message says what to change to allow it.
         """
-        system, (model, *own) = agreement.config.name(), models_in(agreement.config)
-        # Read the dumped setting, because some systems without this setting have a method of that
-        # name.
-        mechanism, some = agreement.config.model_dump().get("mechanism"), self.mechanisms
-        features = agreement.config.model_dump().get("features")
-        features = None if features == "none" else features  # what is not used is not checked
         # Check these first, because the later checks import the model.
-        for name, value, allowed in (
-            ("channels", agreement.channel, self.channels),
-            ("systems", system, tuple(systems()) if self.systems is None else self.systems),
-            (
-                "mechanisms",
-                mechanism,
-                (*mechanisms(), SharedGaussian.name, IntegerGaussian.name)
-                if some is None
-                else some,
-            ),
-            ("features", features, tuple(KINDS) if self.features is None else self.features),
-            ("models", model, tuple(models()) if self.models is None else self.models),
-            *(("models", name, self.models or ()) for name in own),
-        ):
-            if value is not None and value not in allowed:
-                raise PrivacyError(
-                    f"{name} = {', '.join(allowed) or 'none'}: the agreement has {value}, which "
-                    f"this site's policy does not allow; to allow it, add it to {name} in the "
-                    "policy"
-                )
+        for name, values in needed_for(agreement).items():
+            listed = getattr(self, name)
+            allowed = tuple(_BUILT_IN[name]()) if listed is None else listed
+            for value in values:
+                if value not in allowed:
+                    raise PrivacyError(
+                        f"{name} = {', '.join(allowed) or 'none'}: the agreement has {value}, "
+                        f"which this site's policy does not allow; to allow it, add it to {name} "
+                        "in the policy"
+                    )
+        system = agreement.config.name()
         agreement.check()
         check_stated(agreement)
         self._check_own(agreement)
@@ -517,30 +501,35 @@ def parse_policy(text: str, path: Path) -> SitePolicy:
     return policy.changed(**update)
 
 
-def models_in(config: RunConfig) -> list[str]:
-    """Return what ``models`` must list: the model, any weight file and any user-defined loss."""
-    own = [config.initial, config.loss if is_address(config.loss) else None]
-    return [config.model, *(name for name in own if name is not None)]
+_BUILT_IN: dict[str, Callable[[], Iterable[str]]] = {
+    "systems": systems,
+    "mechanisms": lambda: (*mechanisms(), SharedGaussian.name, IntegerGaussian.name),
+    "features": lambda: KINDS,
+    "models": models,
+}
+"""What a policy allows by a list that it leaves out."""
 
 
 def needed_for(document: RunDocument) -> dict[str, list[str]]:
     """Return what a policy's lists must have for a run, by their settings."""
     config, settings = document.config, document.config.model_dump()
-    return {
+    own = [config.initial, config.loss if is_address(config.loss) else None]
+    needed: dict[str, list[str]] = {
         "channels": [document.channel],
         "systems": [config.name()],
-        "models": models_in(config),
-        **{
-            listed: [settings[one]]
-            for one, listed in (("mechanism", "mechanisms"), ("features", "features"))
-            if isinstance(settings.get(one), str) and (one, settings[one]) != ("features", "none")
-        },
+        "models": [config.model, *(name for name in own if name is not None)],
     }
 
 
 def own_place(agreement: Agreement, public: str) -> int:
     """Return a site's number in the roster.
 
+    # Not the attributes, because some systems without such a setting have a method of that name.
+    for setting, listed in (("mechanism", "mechanisms"), ("features", "features")):
+        value = settings.get(setting)
+        if value is not None and (setting, value) != ("features", "none"):
+            needed[listed] = [value]
+    return needed
     Raises:
         ConfigError: its key is not in the roster.
     """
