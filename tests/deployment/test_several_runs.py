@@ -89,7 +89,8 @@ def test_a_queue_with_a_thousand_runs_begins_as_many_as_it_may(
         (home / "queue" / f"{name}.agreement").write_bytes(
             content.replace(own.run.encode(), name.encode())
         )
-        (home / "queue" / f"{name}.json").write_text('{"test": null}')
+        noted = '{"test": null, "state": "queued", "why": null}'
+        (home / "queue" / f"{name}.json").write_text(noted)
     queue = Queue(home)
     start = time.monotonic()
     assert [each.is_due for each in queue.all()] == [True] * 1000

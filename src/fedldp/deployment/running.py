@@ -341,10 +341,7 @@ def _serve_queue(
             due = [
                 each
                 for each in runs()
-                if each.is_due
-                and each.run not in threads
-                and again.get(each.run, now) <= now
-                and not queue.is_stopped(each.run)
+                if each.is_due and each.run not in threads and again.get(each.run, now) <= now
             ]
             due.sort(key=lambda each: not ready(each))  # otherwise, the oldest come first
             for each in due[:free]:

@@ -3,9 +3,8 @@
 A server of several runs has a folder of its own, its home:
 
 queue/RUN.agreement    a run's agreement, with its initial weights beside it; the oldest comes first
-queue/RUN.json         on what the run's model is tested
-queue/RUN.stopped      its operator stopped the run, which may continue
-queue/RUN.ended        the run has ended for good, and why
+queue/RUN.json         on what the run's model is tested; whether the run is queued, was stopped and
+                       may continue, or has ended for good, and why
 RUN/                   the run's folder, which may have ``finish``: its operator ends it where it is
 receipts/              the last receipt of each site in any run
 """
@@ -25,7 +24,7 @@ from fedldp.deployment.certificates import fingerprints
 from fedldp.deployment.identity import new_file
 from fedldp.deployment.initial import beside
 from fedldp.deployment.watch import read_status
-from fedldp.reporting.record import replace_file
+from fedldp.reporting.record import read_as, replace_file
 from fedldp.simulation.recorded import FINISH, is_finished
 
 
@@ -63,6 +62,9 @@ def asked_to_finish(folder: Path) -> bool | None:
         raise RunError(f"{folder / FINISH} is damaged: run fedldp deploy finish again") from error
 
 
+State = Literal["queued", "running", "stopped", "ended"]
+
+
 @dataclass(frozen=True)
 class QueuedRun:
     """A run of a server of several runs.
@@ -72,25 +74,21 @@ class QueuedRun:
         agreement: the file of its agreement.
         folder: the run's folder, which the server makes.
         state: ``queued``: it waits until a server begins it.
+        test: on what its model is tested: a file, or the name of a data set.
         why: why it has ended.
     """
 
     run: str
     agreement: Path
     folder: Path
-    state: Literal["queued", "running", "stopped", "ended"]
-    why: str | None
+    state: State
+    test: str | None = None
+    why: str | None = None
 
     @property
     def is_due(self) -> bool:
         """Whether the run is neither stopped nor has ended."""
         return self.state in ("queued", "running")
-
-    @property
-    def test(self) -> str | None:
-        """On what its model is tested: a file, or the name of a data set."""
-        found: str | None = json.loads(self.agreement.with_suffix(".json").read_text())["test"]
-        return found
 
     @property
     def over(self) -> int | None:
@@ -102,6 +100,15 @@ class QueuedRun:
         """Return how many rounds are complete, and of how many; None before it began."""
         known = read_status(self.folder)
         return None if known is None else (known["rounds"]["done"], known["rounds"]["of"])
+
+
+@dataclass(frozen=True)
+class _Noted:
+    """What a queue's file says about a run."""
+
+    test: str | None
+    state: Literal["queued", "stopped", "ended"]
+    why: str | None
 
 
 class Queue:
@@ -129,19 +136,20 @@ class Queue:
         found.check()
         own = self._place / f"{found.run}.agreement"
         if own.exists():
+            known = self._of(own)
             if Agreement.read(own, own=None).digest != found.digest:
                 raise ConfigError(
                     f"agreement {agreement}: its run {found.run} is in the queue with another "
                     "agreement; sites answer only one: ask for an agreement for a new run"
                 )
-            if own.with_suffix(".ended").exists():
+            if known.state == "ended":
                 raise ConfigError(
                     f"agreement {agreement}: its run {found.run} has ended; another run needs "
                     "another invite, and may begin with this one's weights (--initial)"
                 )
-            if not own.with_suffix(".stopped").exists():
+            if known.state != "stopped":
                 raise ConfigError(f"agreement {agreement}: its run {found.run} is queued already")
-            own.with_suffix(".stopped").unlink()
+            self._note(known, "queued")
             return found.run
         if found.server_ca and not {*found.server_ca} & {*fingerprints(self.home / "ca.pem")}:
             raise ConfigError(
@@ -153,7 +161,7 @@ class Queue:
             shutil.copy(beside(agreement), beside(own))
         if test is not None and Path(test).exists():
             test = str(Path(test).absolute())
-        replace_file(own.with_suffix(".json"), json.dumps({"test": test}).encode())
+        self._note(QueuedRun(found.run, own, self.home / found.run, "queued", test), "queued")
         new_file(own, found.to_bytes(), 0o600)
         return found.run
 
@@ -166,15 +174,20 @@ class Queue:
         found = self.run(run)
         if found.state == "ended":
             raise ConfigError(f"run {found.run}: it has ended already")
-        found.agreement.with_suffix(".stopped").touch()
+        self._note(found, "stopped")
 
     def end(self, run: str, why: str) -> None:
         """Note that a run has ended for good."""
-        replace_file(self._place / f"{run}.ended", why.encode())
+        self._note(self.run(run), "ended", why)
 
     def is_stopped(self, run: str) -> bool:
-        """Return whether a run's operator stopped it."""
-        return (self._place / f"{run}.stopped").exists()
+        """Return whether a run's operator stopped it; no if it is not in the queue."""
+        agreement = self._place / f"{run}.agreement"
+        return agreement.exists() and self._of(agreement).state == "stopped"
+
+    def _note(self, run: QueuedRun, state: str, why: str | None = None) -> None:
+        noted = {"test": run.test, "state": state, "why": why}
+        replace_file(run.agreement.with_suffix(".json"), json.dumps(noted).encode())
 
     def run(self, name: str) -> QueuedRun:
         """Return the run whose name begins with ``name``.
@@ -196,13 +209,11 @@ class Queue:
         return [self._of(file) for file in sorted(files, key=lambda file: file.stat().st_mtime_ns)]
 
     def _of(self, agreement: Path) -> QueuedRun:
-        folder, ended = self.home / agreement.stem, agreement.with_suffix(".ended")
-        state: Literal["queued", "running", "stopped", "ended"] = "queued"
-        if ended.exists():
-            state = "ended"
-        elif is_held(folder.with_name(f"{folder.name}.lock")):
-            state = "running"
-        elif self.is_stopped(agreement.stem):
-            state = "stopped"
-        why = ended.read_text() if state == "ended" else None
-        return QueuedRun(agreement.stem, agreement, folder, state, why)
+        run, folder = agreement.stem, self.home / agreement.stem
+        try:
+            noted = read_as(agreement.with_suffix(".json"), _Noted)
+        except RunError as error:  # the other runs go on
+            noted = _Noted(None, "ended", str(error))
+        begun = noted.state == "queued" and is_held(folder.with_name(f"{run}.lock"))
+        state: State = "running" if begun else noted.state
+        return QueuedRun(run, agreement, folder, state, noted.test, noted.why)

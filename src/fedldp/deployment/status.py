@@ -34,7 +34,7 @@ from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.certificates import lifetime, validity
 from fedldp.deployment.identity import public_of, read_private
 from fedldp.deployment.policy import SitePolicy, rounds_answered
-from fedldp.deployment.runs import asked_to_finish
+from fedldp.deployment.runs import Queue, asked_to_finish
 from fedldp.deployment.site_ledger import NO_RELEASE, SiteLedger
 from fedldp.deployment.source import digest_of_data
 from fedldp.deployment.watch import FILE, read_status, silent_since, written_before
@@ -209,8 +209,8 @@ def _next_of_server(
     if process.runs:
         known = process.known
         return "unknown" if known is None else str(known.get("next", "unknown"))
-    queued = folder.parent / "queue" / f"{folder.name}.agreement"
-    if queued.with_suffix(".stopped").exists():
+    if Queue(folder.parent).is_stopped(folder.name):
+        queued = folder.parent / "queue" / f"{folder.name}.agreement"
         return f"to continue it, queue it again: fedldp deploy queue {folder.parent} {queued}"
     if not ENDED.is_in([process.over] if process.over is not None else []):
         return "start fedldp deploy server again, which continues after the last complete round"
