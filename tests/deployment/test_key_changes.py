@@ -33,7 +33,7 @@ from fedldp.deployment.key_changes import (
     KeyChange,
     change_key,
     check_current,
-    next_key_of,
+    is_replaced,
     take_over,
 )
 from fedldp.deployment.messages import KeptReceipts
@@ -209,14 +209,15 @@ def test_nobody_can_take_over_anothers_key(tmp_path: Path) -> None:
     assert not ChangedKey.is_in(tmp_path / "file")
     take_over(tmp_path, found)
     take_over(tmp_path, found)  # again: nothing happens
-    assert next_key_of(tmp_path, good.old) == good.key
-    assert next_key_of(tmp_path, further.key) is None
+    assert is_replaced(tmp_path, good.old)
+    assert not is_replaced(tmp_path, further.key)
     with pytest.raises(ConfigError, match="somebody else may have the earlier key"):
         take_over(tmp_path, ChangedKey(changes=(other,)))
     kept = tmp_path / "receipts" / f"{good.old}.changed"
     kept.write_text(kept.read_text().replace(good.key, further.key))
-    with pytest.raises(RunError, match="is damaged"):
-        next_key_of(tmp_path, good.old)
+    with pytest.raises(ConfigError, match="it was changed after the site signed it"):
+        take_over(tmp_path, found)
+    assert is_replaced(tmp_path, good.old)  # the earlier key stays refused
     kept.write_text("{")
     with pytest.raises(RunError, match="is damaged"):
         KeptReceipts(tmp_path / "run", "f" * 32, [])

@@ -687,10 +687,8 @@ def demo(
     console = table_console()
     print_statement(console, found.privacy)
     for ledger in found.ledgers:
-        spent = number(ledger.spent)
-        typer.echo(
-            f"{ledger.site}: {ledger.entries} releases, {spent} ({ledger.kind}{ledger.of_one})"
-        )
+        of = f"{ledger.budget.kind}{ledger.budget.of_one}"
+        typer.echo(f"{ledger.site}: {ledger.entries} releases, {number(ledger.spent)} ({of})")
     for label, text in score_lines(found.final, "the test set", f"after {found.rounds} rounds"):
         say(console, label, text)
     apart = found.largest_difference

@@ -18,15 +18,16 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from fedldp.accounting.accountants import BudgetKind, releases_nothing
+from fedldp.accounting.accountants import releases_nothing
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
 from fedldp.core.kinds import HELD_OUT
 from fedldp.core.locks import scratch
 from fedldp.deployment.agreement import Channel
-from fedldp.deployment.parties import KIND, DemoEnvironment, Running, Say, running_parties
+from fedldp.deployment.parties import DemoEnvironment, Running, Say, running_parties
 from fedldp.deployment.policy import SitePolicy
+from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.reporting import words
 from fedldp.reporting.runs import read_finished
@@ -45,19 +46,17 @@ class LedgerOfSite:
     Attributes:
         site: the name of the site.
         entries: the number of releases, not counting messages that depend on no data.
-        spent: the cost of these releases, in the unit of ``kind``; infinite if something was sent
+        spent: the cost of these releases under ``budget``; infinite if something was sent
             unprotected.
         rounds: the rounds in which something was released, ascending.
-        kind: the kind of budget.
-        of_one: whom the budget protects, if not the whole site.
+        budget: the budget.
     """
 
     site: str
     entries: int
     spent: float
     rounds: list[int]
-    kind: BudgetKind = KIND
-    of_one: str = ""
+    budget: Budget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,5 +200,4 @@ def _ledger(policy: SitePolicy, site: str) -> LedgerOfSite:
     ledger = SqliteLedger(policy.ledger)
     entries = [each for each in ledger.verify() if not releases_nothing(each.event)]
     rounds = sorted({each.round for each in entries})
-    of_one = ledger.budgets[0].of_one
-    return LedgerOfSite(site, len(entries), ledger.spent(), rounds, of_one=of_one)
+    return LedgerOfSite(site, len(entries), ledger.spent(), rounds, ledger.budget)

@@ -19,7 +19,7 @@ from typing import Annotated, Self
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import Field
 
-from fedldp.core.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.deployment.acceptance import Acceptances
 from fedldp.deployment.documents import Document, Hex, Signature, SignedDocument
 from fedldp.deployment.identity import (
@@ -189,46 +189,33 @@ def take_over(folder: Path, changed: ChangedKey) -> None:
         changed: the document that the site sent.
 
     Raises:
-        ConfigError: one of the keys was changed to a different key before, or a file cannot be
-            written.
+        FedldpError: one of the keys was changed to a different key before, or a file cannot be read
+            or written.
     """
     place = folder / "receipts"
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         for change in changed.changes:
-            known = next_key_of(folder, change.old)
-            if known == change.key:
-                continue
-            if known is not None:
+            path = changed_file(place, change.old)
+            known = KeyChange.read(path) if path.exists() else change
+            if known.key != change.key:
                 raise ConfigError(
-                    f"key {change.old[:16]}: the site changed it to {known[:16]} before, not to "
-                    f"{change.key[:16]}; somebody else may have the earlier key: call the site"
+                    f"key {change.old[:16]}: the site changed it to {known.key[:16]} before, not "
+                    f"to {change.key[:16]}; somebody else may have the earlier key: call the site"
                 )
-            replace_file(changed_file(place, change.old), change.to_bytes())
+            replace_file(path, change.to_bytes())
     except OSError as error:
         raise ConfigError(f"{error.filename}: {error.strerror}; check the folder") from error
 
 
-def next_key_of(folder: Path, key: str) -> str | None:
-    """Return the key that replaced a site's ``key``, if the server knows of one.
+def is_replaced(folder: Path, key: str) -> bool:
+    """Return whether a site has replaced its ``key``, as the server knows.
 
     Args:
         folder: the folder of the server's runs.
         key: a public key.
-
-    Raises:
-        RunError: the file of the change is damaged.
     """
-    path = changed_file(folder / "receipts", key)
-    if not path.exists():
-        return None
-    try:
-        found = KeyChange.read(path)
-    except ConfigError as error:
-        raise RunError(f"{path} is damaged: restore it from a copy") from error
-    if found.old != key:
-        raise RunError(f"{path} is of another key: restore it from a copy")
-    return found.key
+    return changed_file(folder / "receipts", key).exists()
 
 
 def check_current(folder: Path, roster: Mapping[str, str]) -> None:
@@ -242,7 +229,7 @@ def check_current(folder: Path, roster: Mapping[str, str]) -> None:
         ConfigError: the roster has such a key.
     """
     for name, key in roster.items():
-        if next_key_of(folder, key) is not None:
+        if is_replaced(folder, key):
             raise ConfigError(
                 f"site {name}: it changed the key {key[:16]}, which is no longer valid; let the "
                 "site join with its present key"

@@ -11,12 +11,11 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console
 
@@ -27,8 +26,7 @@ from fedldp.data import Examples, is_own_file, load_dataset, load_examples
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.certificates import ServerTls
 from fedldp.deployment.initial import beside
-from fedldp.deployment.key_changes import next_key_of
-from fedldp.deployment.logs import JsonLines
+from fedldp.deployment.key_changes import is_replaced
 from fedldp.deployment.policy import ServerTable, SitePolicy
 from fedldp.deployment.runs import Queue, QueuedRun, asked_to_finish
 from fedldp.deployment.server import Served, Server
@@ -134,8 +132,7 @@ def serve_links(agent: Agent, stop: threading.Event) -> None:
         link.end()
 
 
-@dataclass(frozen=True)
-class OverHttps:
+class OverHttps(NamedTuple):
     """Where a server listens: an address, HOST:PORT, and files for TLS."""
 
     listen: str
@@ -148,7 +145,7 @@ class OverHttps:
 
         _allow_files(_FILES + _FILES_OF_SITE * sites)
         tls = ServerTls(self.certificate, self.key)
-        return Listener(listen(self.listen), tls, lambda key: next_key_of(folder, key) is not None)
+        return Listener(listen(self.listen), tls, partial(is_replaced, folder))
 
 
 def pipe_of(agreement: Agreement) -> RunPipe:
