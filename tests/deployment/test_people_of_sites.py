@@ -28,7 +28,7 @@ from fedldp.data import Columns
 from fedldp.data.label_range import STEPS, LabelRange
 from fedldp.deployment.acceptance import accept, payable
 from fedldp.deployment.agreement import Agreement
-from fedldp.deployment.checks import check_people_of
+from fedldp.deployment.checks import check_data
 from fedldp.deployment.messages import Answered, read_by_server
 from fedldp.deployment.parties import DemoEnvironment
 from fedldp.deployment.restored import charge_lost
@@ -138,12 +138,12 @@ def test_people_all_of_whose_rows_a_round_leaves_out_are_not_counted(tmp_path: P
     with np.load(place / "data.npz") as data:
         own = {name: np.array(data[name]) for name in data.files}
     stated = len(np.unique(own["groups"]))
-    policy = write_policy(place, **PERSONS, people=stated)
-    check_people_of(policy, env.agreement)
+    policy = write_policy(place, **PERSONS, people=stated, leave_out_at_most=1.0)
+    check_data(policy, env.agreement)
     own["labels"][own["groups"] == own["groups"][0]] = 99  # above the agreed classes
     np.savez(place / "data.npz", **own)
     with pytest.raises(ConfigError, match=f"come from {stated - 1} people"):
-        check_people_of(policy, env.agreement)
+        check_data(policy, env.agreement)
 
 
 STAGED = (
@@ -290,7 +290,7 @@ def test_a_site_with_fewer_people_than_stated_learns_so_and_no_round_reveals_it(
     with pytest.raises(
         ConfigError, match="come from 2 people; state no more than that, rounded down"
     ):
-        check_people_of(policy, env.agreement)
+        check_data(policy, env.agreement)
     policies = [write_policy(place, **PERSONS), *env.policies[1:]]
     accept(policies[0], env.agreement)
     pipe = replace(env, policies=policies).pipe()

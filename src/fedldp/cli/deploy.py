@@ -461,7 +461,7 @@ def accept(
     terms.check(found)
     acceptance.Acceptances(terms).check_new(found, new=new)
     place = own_place(found, public_of(read_private(terms.key)))
-    data = digest_of_data(terms.data, terms.label_column, terms.person_column)
+    data = digest_of_data(*terms.source)
     left_out = check_data(terms, found)
     changed = check_replaced(terms, found, data)
     can_pay = acceptance.payable(terms, found)

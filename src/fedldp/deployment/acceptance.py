@@ -316,7 +316,7 @@ def accept(
     """
     policy = policy_for(policy, agreement, url)
     make_state(policy)
-    data = data or digest_of_data(policy.data, policy.label_column, policy.person_column)
+    data = data or digest_of_data(*policy.source)
     kept = SiteLedger(policy)
     database, digest = kept.ledger.database, agreement.digest
     with database.writing() as db:

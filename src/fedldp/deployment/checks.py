@@ -23,12 +23,7 @@ from fedldp.deployment.initial import agreed_initial, beside
 from fedldp.deployment.policy import SitePolicy, private_to_owner
 from fedldp.deployment.site import check_randomness, open_run
 from fedldp.deployment.site_ledger import SiteLedger
-from fedldp.deployment.source import (
-    SiteData,
-    check_rows_have_people,
-    is_about_people,
-    open_source,
-)
+from fedldp.deployment.source import SiteData, check_rows_have_people, open_source
 from fedldp.deployment.status import Process, cannot_pay
 from fedldp.ledgers.sqlite import in_list, renewals
 from fedldp.protocol.keys import SecretKeys
@@ -66,7 +61,7 @@ def check_site(policy: SitePolicy) -> list[Found]:
     """
     checks: list[Check] = [
         ("agent", lambda: _agent(policy), ""),
-        ("data", lambda: f"{policy.data}: {_source_of(policy)}", ""),
+        ("data", lambda: f"{policy.data}: {open_source(*policy.source)}", ""),
         ("ledger", lambda: _ledger(policy), ""),
         ("mark", lambda: _writable(policy.mark.parent), _WRITABLE),
         ("key", lambda: _key(policy.key), ""),
@@ -164,10 +159,6 @@ def _writable(folder: Path, *files: Path) -> str:
     return f"{folder}: the agent can write there"
 
 
-def _source_of(policy: SitePolicy) -> SiteData:
-    return open_source(policy.data, policy.label_column, policy.person_column)
-
-
 def _ledger(policy: SitePolicy) -> str:
     kept = SiteLedger.existing(policy)
     if kept is None:
@@ -225,32 +216,6 @@ def _belongs(certificate: Path, key: Path) -> str:
     return f"{key}: belongs to the certificate; readable by its owner only"
 
 
-def check_people_of(policy: SitePolicy, agreement: Agreement) -> None:
-    """Refuse data without the agreed person identifiers, or with too few people for the policy.
-
-    The operator is told the reason, which a round must not reveal.
-
-    Raises:
-        FedldpError: the agreement requires a person for each row, but the data do not name one; or
-            there are fewer people than the policy states.
-    """
-    if not is_about_people(agreement) and policy.people is None:
-        return
-    source = open_source(policy.data, policy.label_column, policy.person_column)
-    check_rows_have_people(agreement, source, policy.data)
-    if policy.people is not None:
-        problem = agreement.problem
-        found = source.examples(agreement.config.columns, problem.features)
-        found = found.taken(np.flatnonzero(found.labels < problem.end_of_labels))  # as a round does
-        count = len(found) if found.people is None else count_of(found.people)
-        if count < policy.people:
-            raise ConfigError(
-                f"people = {policy.people}: the data for run {agreement.run[:8]} come from "
-                f"{count} {'person' if count == 1 else 'people'}; state no more than that, "
-                "rounded down"
-            )
-
-
 def check_data(policy: SitePolicy, agreement: Agreement) -> str:
     """Refuse data that a run cannot use, or of which it would leave out too many rows.
 
@@ -260,20 +225,19 @@ def check_data(policy: SitePolicy, agreement: Agreement) -> str:
         How many rows are left out, which, and why; "" if none are.
 
     Raises:
-        FedldpError: the data do not fit; the message tells the operator what the site can change.
+        FedldpError: the data do not fit, do not name a person for each row although the run
+            requires it, or come from fewer people than the policy states; the message tells the
+            operator what the site can change.
     """
-    source = open_source(policy.data, policy.label_column, policy.person_column)
+    source = open_source(*policy.source)
     columns, problem = agreement.config.columns, agreement.problem
-    shape = source.examples(columns, problem.features).features.shape[1:]
-    if shape != problem.input_shape:
+    found = source.examples(columns, problem.features)
+    if (shape := found.features.shape[1:]) != problem.input_shape:
         raise ConfigError(
             f"data {policy.data}: an example has the shape {shape}, but the run takes "
             f"{problem.input_shape}; reshape the examples"
         )
     count, reasons = source.left_out(columns, problem.features, problem.end_of_labels)
-    if not count:
-        check_people_of(policy, agreement)
-        return ""
     why = "; ".join(f"{name}: {source.named(rows)}" for name, rows in reasons.items())
     said = f"{count:,} of {len(source):,} rows do not fit ({why})"
     if count > policy.leave_out_at_most * len(source):
@@ -282,8 +246,17 @@ def check_data(policy: SitePolicy, agreement: Agreement) -> str:
             f"{policy.leave_out_at_most:.3g} of them (leave_out_at_most); "
             f"{_first_misfit(source, agreement)}"
         )
-    check_people_of(policy, agreement)
-    return said
+    check_rows_have_people(agreement, source, policy.data)
+    if policy.people is not None:
+        found = found.taken(np.flatnonzero(found.labels < problem.end_of_labels))  # as a round does
+        people = len(found) if found.people is None else count_of(found.people)
+        if people < policy.people:
+            raise ConfigError(
+                f"people = {policy.people}: the data for run {agreement.run[:8]} come from "
+                f"{people} {'person' if people == 1 else 'people'}; state no more than that, "
+                "rounded down"
+            )
+    return said if count else ""
 
 
 def check_replaced(policy: SitePolicy, agreement: Agreement, data: str) -> bool:
@@ -302,7 +275,7 @@ def check_replaced(policy: SitePolicy, agreement: Agreement, data: str) -> bool:
     if before is None or before.data == data:
         return False
     ledger, key = SiteLedger(policy, look=True).ledger, read_private(policy.key)
-    source = open_source(policy.data, policy.label_column, policy.person_column)
+    source = open_source(*policy.source)
     open_run(policy, agreement, key, source, SecretKeys(ledger.secret, agreement.run), ledger)
     return True
 
@@ -327,7 +300,7 @@ def _accepted(policy: SitePolicy, accepted: Acceptance) -> str:
     key = read_private(policy.key)
     check_randomness(agreement)
     left_out = check_data(policy, agreement)
-    source = open_source(policy.data, policy.label_column, policy.person_column)
+    source = open_source(*policy.source)
     accepted.check_data(policy, source.digest)
     ledger = SiteLedger(policy, look=True).ledger
     keys = SecretKeys(ledger.secret, agreement.run)

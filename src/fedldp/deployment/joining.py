@@ -483,7 +483,7 @@ def _study(invite: Invite, terms: Terms, policy: SitePolicy) -> StudyTable:
     """Return the label column and the own budget for the run of another invite."""
     config, label, own = invite.config, terms.label_column, policy.own
     if label is None:
-        found = open_source(policy.data, policy.label_column, policy.person_column).found
+        found = open_source(*policy.source).found
         named = not isinstance(found, Examples) and config.label_column in found.names
         label = config.label_column if named else policy.label_column
     may_differ = stay_at_sites(config) or "epsilon" in config.per_client

@@ -234,6 +234,11 @@ class SitePolicy(FrozenConfig):
         return each_of(found if own is None else [*found, Budget(own.kind, own.limit, own.unit)])
 
     @property
+    def source(self) -> tuple[Path, str, str | None]:
+        """The site's examples: their file, and its label and person columns if it is a table."""
+        return self.data, self.label_column, self.person_column
+
+    @property
     def ledger(self) -> Path:
         """The site's one file of state: its ledger, its secrets, and what it accepted."""
         return self.state / "site.db"
@@ -519,17 +524,17 @@ def needed_for(document: RunDocument) -> dict[str, list[str]]:
         "systems": [config.name()],
         "models": [config.model, *(name for name in own if name is not None)],
     }
-
-
-def own_place(agreement: Agreement, public: str) -> int:
-    """Return a site's number in the roster.
-
     # Not the attributes, because some systems without such a setting have a method of that name.
     for setting, listed in (("mechanism", "mechanisms"), ("features", "features")):
         value = settings.get(setting)
         if value is not None and (setting, value) != ("features", "none"):
             needed[listed] = [value]
     return needed
+
+
+def own_place(agreement: Agreement, public: str) -> int:
+    """Return a site's number in the roster.
+
     Raises:
         ConfigError: its key is not in the roster.
     """

@@ -159,7 +159,7 @@ class Agent:
         # Not with the ledger's connection: a wait for its lock would reveal when a training ended.
         self._accepted = Acceptances(policy)
         self._receipts = Receipts(self._key, EarlierKeys.of(policy).opens)
-        self._source = open_source(policy.data, policy.label_column, policy.person_column)
+        self._source = open_source(*policy.source)
         self._runs: dict[bytes, ServedRun] = {}
         self._refused: dict[bytes, Acceptance] = {}
         self._left: dict[bytes, bytes] = {}  # the receipt of each agreement's latest answer

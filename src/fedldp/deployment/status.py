@@ -254,8 +254,7 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
         warnings.append(UNREACHABLE(why=str(known.get("amiss")), since=last_seen))
     warnings += of_authority(policy)
     own = _read(warnings, "key", lambda: public_of(read_private(policy.key)))
-    columns = policy.label_column, policy.person_column
-    data = _read(warnings, "data", lambda: digest_of_data(policy.data, *columns))
+    data = _read(warnings, "data", lambda: digest_of_data(*policy.source))
     found, names = list[dict[str, Any]](), list[str]()
     all_accepted: list[Acceptance] | None = None
     if policy.ledger.exists() or not policy.mark.exists():
@@ -277,10 +276,9 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
             continue
         try:
             own_policy = accepted.policy(policy)
-            of_run = own_policy.label_column, own_policy.person_column
             if data is not None:
-                same = of_run == columns
-                accepted.check_data(policy, data if same else digest_of_data(policy.data, *of_run))
+                same = own_policy.source == policy.source
+                accepted.check_data(policy, data if same else digest_of_data(*own_policy.source))
         except FedldpError as error:
             warnings.append(NOT_SERVED(run=agreement.run, why=str(error)))
             continue
