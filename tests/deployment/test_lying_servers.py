@@ -14,6 +14,7 @@ from environments import (
     HOST,
     Environment,
     acceptance_of,
+    ask,
     ask_bytes,
     content,
     make_environment,
@@ -56,10 +57,10 @@ def runs(tmp_path: Path) -> list[Environment]:
     return [one, other]
 
 
-def end_of(env: Environment, tls: Path | None = None, **changes: Any) -> bytes:
+def end_of(env: Environment, tls: Path | None = None, after: int = 1, **changes: Any) -> bytes:
     """Return the end of a run, as its server signs it, with fields changed afterwards."""
     folder = tls or env.folder / "tls"
-    end = End(env.agreement.digest, 1)
+    end = End(env.agreement.digest, after)
     signature, chain = ServerTls(folder / "server.pem", folder / "server.key").sign(end.signed)
     return pack(replace(end, **{"signature": signature, "chain": chain, **changes}))
 
@@ -88,6 +89,19 @@ def test_a_session_answers_for_its_own_run_only(runs: list[Environment]) -> None
     assert paid(one) == Counter()
     assert not is_stranger(agent.answer_in(other.agreement.digest, body))
     assert paid(one) == {(other.agreement.run, 1, 0): 1}
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_site_says_that_it_answered_more_than_its_server_counts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, after: int
+) -> None:
+    """As if the server was restored from an older copy and ended without asking anybody."""
+    env = make_environment(tmp_path, sites=1)
+    agent = env.agent(0)
+    for round in (1, 2):
+        ask(agent, env, request_of(env, round))
+    agent.answer_in(env.agreement.digest, end_of(env, after=after))
+    assert ("answered 2 rounds, and the server's statement covers fewer" in caplog.text) != after
 
 
 def test_only_the_runs_own_server_ends_it(runs: list[Environment], tmp_path: Path) -> None:

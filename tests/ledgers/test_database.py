@@ -235,6 +235,9 @@ def test_a_file_of_another_format_is_refused_by_name(path: Path) -> None:
             db.execute(f"PRAGMA {change}")
         with pytest.raises(LedgerUnusable, match=words):
             SqliteLedger(path)
+    path.write_bytes(b"")
+    with pytest.raises(LedgerUnusable, match="it is empty; check the path, or put the newest copy"):
+        SqliteLedger(path)
 
 
 # Races

@@ -561,8 +561,9 @@ def _answer(file: Path, network: str | None) -> Joining:
         return Joining.read(file)
     found = Vouched.read(file)
     if found.key != network:
+        known = "" if network is None else f", not {network[:16]},"
         raise ConfigError(
-            f"join file {file}: a network with the key {found.key[:16]} signed it; give its "
+            f"join file {file}: a network with the key {found.key[:16]}{known} signed it; give its "
             "public key (--signed-by) if you know that network, or ask the site for its own file"
         )
     return found.joining

@@ -403,7 +403,15 @@ class Agent:
             return
         with run.answering:
             self._accepted.finish(end.digest)
-        log.info("run %s is over after %d rounds", run.agreement.run[:8], end.rounds)
+        name = run.agreement.run
+        log.info("run %s is over after %d rounds", name[:8], end.rounds)
+        answered = rounds_answered([each for each in self.shown or () if each.run == name])
+        if len(answered) > end.rounds + 1:  # it may have answered one that was not completed
+            log.warning(
+                "run %s: this site answered %d rounds, and the server's statement covers fewer, as "
+                "if the server was restored from an older copy; tell its operator",
+                *(name[:8], len(answered)),
+            )
 
     def _answered(
         self, run: ServedRun, message: Ask

@@ -262,7 +262,10 @@ class Database:
         (application,) = db.execute("PRAGMA application_id").fetchone()
         (version,) = db.execute("PRAGMA user_version").fetchone()
         if application != _APPLICATION:
-            raise self.damaged("it is a file of another program, or of another version of fedldp")
+            what = "it is a file of another program, or of another version of fedldp"
+            if not self.path.stat().st_size:
+                what = "it is empty"
+            raise self.damaged(f"{what}; check the path, or {_PUT_BACK}")
         if version != VERSION:
             raise self.damaged(
                 f"its format is version {version}, and this fedldp reads version {VERSION}; "
@@ -297,10 +300,11 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 # SQLite's errors, each with a suggested fix
 
+_PUT_BACK = "put the newest copy back and run fedldp deploy restored"
 _WORDS = {
     "SQLITE_NOTADB": "this is not a ledger; check the path",
     "SQLITE_ERROR": "this is not a ledger, or an incomplete one; check the path",
-    "SQLITE_CORRUPT": "it is damaged; put the newest copy back and run fedldp deploy restored",
+    "SQLITE_CORRUPT": f"it is damaged; {_PUT_BACK}",
     "SQLITE_BUSY": "another process is using it; try again once that process has ended",
     "SQLITE_CANTOPEN": "it cannot be opened; check the path and the file's permissions",
     "SQLITE_READONLY": "it cannot be written; check the permissions of the file and its folder",

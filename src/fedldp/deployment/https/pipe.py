@@ -121,8 +121,10 @@ class RunPipe:
     @property
     def absent(self) -> str:
         """The message to log while no site is connected; it names a certificate that expired."""
-        told, expired = "no site is connected; the round waits", self.expired()
-        return told if expired is None else f"{told}; {expired}"
+        near = any(self.near(site.key) for site in self.sites)
+        who = "no site that has accepted the agreement" if near else "no site"
+        expired = self.expired()
+        return f"{who} is connected; the round waits" + ("" if expired is None else f"; {expired}")
 
     @property
     def connected(self) -> bool:
