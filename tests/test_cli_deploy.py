@@ -48,9 +48,7 @@ pytestmark = pytest.mark.usefixtures("folder_of_its_own")
 def agreed(fedldp_command: Any) -> Any:
     """Return a function that invites three sites and writes run.agreement with their keys."""
 
-    def agree(
-        *more: str, channel: str = "sum", recipe: str = "quickstart", json: bool = False
-    ) -> Any:
+    def agree(*more: str, channel: str = "sum", recipe: str = "quickstart") -> Any:
         Path("run.invite").unlink(missing_ok=True)
         planned = ("--channel", channel, "--set", "num_clients=3", "--set", "rounds=2")
         invite = ("deploy", "invite", recipe, "-o", "run.invite", "--url", "https://127.0.0.1:9")
@@ -68,8 +66,7 @@ def agreed(fedldp_command: Any) -> Any:
             joining = Joining.signed(read_private(key), name=name, **answers)
             Path(f"{name}.join").write_bytes(joining.to_bytes())
         files = [f"{name}.join" for name in SITES]
-        options = ["--yes", *(["--json"] if json else [])]
-        return fedldp_command("deploy", "admit", "run.invite", *files, *options)
+        return fedldp_command("deploy", "admit", "run.invite", *files, "--yes")
 
     return agree
 
@@ -145,14 +142,6 @@ def test_the_contents_of_a_private_table_are_not_agreed_on(agreed: Any) -> None:
     declared = ("--set", 'classes=["0", "1", "2", "3"]')
     assert agreed(*settings, *declared, *counted, channel="named").status == 0
     assert document(Path("run.agreement").read_text())["problem"]["num_classes"] == 4
-
-
-def test_admit_with_json_prints_one_document(agreed: Any) -> None:
-    outcome = agreed(channel="named", json=True)
-    assert outcome.status == 0
-    found = document(outcome.out)
-    assert (len(found.pop("digest")), len(found.pop("words").split())) == (64, 10)
-    assert found == document(Path("run.agreement").read_text())
 
 
 def test_a_site_sees_statement_and_cost_before_it_accepts(

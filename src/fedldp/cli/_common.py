@@ -48,15 +48,9 @@ def verify(how: Runs, found: Callable[[Path, Path | None], KeptExperiment[Any]])
         raise typer.Exit(1 if lines else 0)
 
 
-def confirmed(yes: bool, question: str, *, err: bool = False) -> None:
-    """Ask the user, unless ``yes``; end the command with status 1 if the answer is no.
-
-    Args:
-        yes: whether the user confirmed it before.
-        question: what to ask.
-        err: whether to ask on stderr.
-    """
-    if not yes and not typer.confirm(question, err=err):
+def confirmed(yes: bool, question: str) -> None:
+    """Ask the user, unless ``yes``; end the command with status 1 if the answer is no."""
+    if not yes and not typer.confirm(question):
         raise typer.Exit(1)
 
 

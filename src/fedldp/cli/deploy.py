@@ -48,109 +48,6 @@ Check = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Planned:
-    """The plan of a run; each field is a command-line option.
-
-    Help:
-        recipe: a recipe's name or a .toml file
-        channel: the channel of reports: named or sum
-        quorum: number of sites that must take part in a round [default: the smallest number that
-            the sum and its noise allow]
-        deadline: how long to wait at most in each phase of a round, in seconds
-        input_shape: the shape of one example, such as 1x8x8; for tables, the names of their
-            features in order, such as age,sex=f,sex=m [default: those of the data set]
-        classes: number of classes; labels are 0 to CLASSES - 1
-        examples: approximate total number of examples across all sites; public
-        people: approximate total number of people across all sites, needed if a person may have
-            several rows; public
-        initial: start from public weights: a run folder, or the model.safetensors in one
-    """
-
-    recipe: Annotated[str, typer.Argument()]
-    channel: str
-    quorum: int | None = None
-    deadline: float = 600.0
-    input_shape: str | None = None
-    classes: int | None = None
-    examples: int | None = None
-    people: int | None = None
-    initial: Path | None = None
-    set_: Settings = None
-    data_dir: DataDir = None
-
-    def resolved(self) -> tuple[RunConfig, Problem]:
-        """Return the configuration, and the public facts about the data."""
-        config = _resolved(self.recipe, _channel(self.channel), self.set_ or [])
-        return config, self._problem(config)
-
-    def _problem(self, config: RunConfig) -> Problem:
-        """Return the facts about the data, from the options or from the recipe's data set.
-
-        All parties learn these facts, so facts that only a private table's rows reveal must be
-        given as options.
-        """
-        from fedldp.algorithms.problem import Problem
-        from fedldp.data import is_own_file
-        from fedldp.deployment.agreeing import input_of
-        from fedldp.simulation.plan import problem_of
-
-        people, examples, data_dir = self.people, self.examples, self.data_dir
-        if people is None and (config.person_column or config.rows_per_person) is not None:
-            raise ConfigError(
-                "person_column, rows_per_person: an agreement goes to all parties, and the exact "
-                "number of people is private; give --people NUMBER, the approximate, public total "
-                "across all sites"
-            )
-        if people is not None and people < 1:
-            raise ConfigError(f"people = {people}: give 1 or more")
-        numbers = config.label_range is not None
-        if numbers and self.classes is not None:
-            raise ConfigError(
-                f"classes = {self.classes} and label_range: labels are either classes or numbers; "
-                "leave one of the two out"
-            )
-        classes = 1 if numbers else self.classes
-        shape, features = (None, None) if self.input_shape is None else input_of(self.input_shape)
-        if shape is not None and classes is not None and examples is not None:
-            if (classes < 2 and not numbers) or examples < 1:
-                raise ConfigError(
-                    f"classes = {classes}, examples = {examples}: give at least 2 classes and at "
-                    "least 1 example"
-                )
-            return Problem(shape, classes, examples, data_dir, features=features, people=people)
-        if is_own_file(config.dataset):
-            _check_public(config, classes, examples)
-        known = problem_of(config, data_dir)
-        return Problem(
-            known.input_shape if shape is None else shape,
-            known.num_classes if classes is None else classes,
-            known.num_examples if examples is None else examples,
-            data_dir,
-            features=known.features if shape is None else features,
-            people=people,
-        )
-
-    def terms(self, config: RunConfig, problem: Problem) -> dict[str, Any]:
-        """Return the other terms that the parties agree on."""
-        from fedldp.deployment.initial import digest_of_file
-
-        start = self.initial
-        return {
-            "channel": _channel(self.channel),
-            "quorum": self.quorum,
-            "deadline_seconds": self.deadline,
-            "initial": None if start is None else digest_of_file(start, config.layout(problem)),
-        }
-
-    def keep_initial(self, out: Path) -> None:
-        """Save the run's initial weights next to its invite."""
-        from fedldp.deployment.initial import write_initial
-
-        if self.initial is not None:
-            write_initial(self.initial, out)
-
-
 @deploy_app.command()
 def keys(
     folder: Path,
@@ -208,13 +105,41 @@ def keys(
 
 
 @deploy_app.command()
-def invite(*, out: Path, url: str, planned: _Planned) -> None:
+def invite(
+    recipe: str,
+    *,
+    out: Path,
+    url: str,
+    channel: str,
+    quorum: int | None = None,
+    deadline: float = 600.0,
+    input_shape: str | None = None,
+    classes: int | None = None,
+    examples: int | None = None,
+    people: int | None = None,
+    initial: Path | None = None,
+    set_: Settings = None,
+    data_dir: DataDir = None,
+) -> None:
     """Write a file that invites sites to a run, and the server's keys if it has none.
+        recipe: a recipe's name or a .toml file
 
     Help:
+        channel: the channel of reports: named or sum
+        quorum: number of sites that must take part in a round [default: the smallest number that
+            the sum and its noise allow]
+        deadline: how long to wait at most in each phase of a round, in seconds
+        input_shape: the shape of one example, such as 1x8x8; for tables, the names of their
+            features in order, such as age,sex=f,sex=m [default: those of the data set]
+        classes: number of classes; labels are 0 to CLASSES - 1
+        examples: approximate total number of examples across all sites; public
+        people: approximate total number of people across all sites, needed if a person may have
+            several rows; public
+        initial: start from public weights: a run folder, or the model.safetensors in one
         out (-o --out): the invite to write; the server's keys go into the same folder
         url (https://HOST:PORT): the server's address for sites
     """
+    from fedldp.deployment.initial import digest_of_file, write_initial
     from fedldp.deployment.certificates import check_host, write_server_keys
     from fedldp.deployment.identity import new_file
     from fedldp.deployment.joining import Invite, host_of
@@ -222,8 +147,17 @@ def invite(*, out: Path, url: str, planned: _Planned) -> None:
     host, folder = host_of(url), out.parent
     if out.exists():
         raise ConfigError(f"{out} already exists; remove it, or choose another file")
-    config, problem = planned.resolved()
-    found = Invite.new(config, problem, url, **planned.terms(config, problem))
+    config = _resolved(recipe, _channel(channel), set_ or [])
+    problem = _public_facts(config, input_shape, classes, examples, people, data_dir)
+    found = Invite.new(
+        config,
+        problem,
+        url,
+        channel=_channel(channel),
+        quorum=quorum,
+        deadline_seconds=deadline,
+        initial=None if initial is None else digest_of_file(initial, config.layout(problem)),
+    )
     expected = found.expected()  # refuse now rather than after all sites have joined
     if (folder / "server.pem").exists():
         check_host(folder / "server.pem", host)
@@ -233,10 +167,61 @@ def invite(*, out: Path, url: str, planned: _Planned) -> None:
             f"wrote      ca.pem, server.pem and their keys to {folder}; server.pem is valid for "
             f"{_DAYS} days; move ca.key off this machine"
         )
-    planned.keep_initial(out)
+    if initial is not None:
+        write_initial(initial, out)
     new_file(out, found.vouched(folder / "ca.pem").to_bytes(), 0o644)
     _show(table_console(), expected, found)
     typer.echo(f"wrote      {out}; send it to each site, which answers with: fedldp deploy join")
+def _public_facts(
+    config: RunConfig,
+    input_shape: str | None,
+    classes: int | None,
+    examples: int | None,
+    people: int | None,
+    data_dir: Path | None,
+) -> Problem:
+    """Return the facts about the data, from the options or from the recipe's data set.
+
+    All parties learn these facts, so facts that only a private table's rows reveal must be given as
+    options.
+    """
+    from fedldp.algorithms.problem import Problem
+    from fedldp.data import is_own_file
+    from fedldp.deployment.agreeing import input_of
+    from fedldp.simulation.plan import problem_of
+
+    if people is None and (config.person_column or config.rows_per_person) is not None:
+        raise ConfigError(
+            "person_column, rows_per_person: an agreement goes to all parties, and the exact "
+            "number of people is private; give --people NUMBER, the approximate, public total "
+            "across all sites"
+        )
+    if people is not None and people < 1:
+        raise ConfigError(f"people = {people}: give 1 or more")
+    numbers = config.label_range is not None
+    if numbers and classes is not None:
+        raise ConfigError(
+            f"classes = {classes} and label_range: labels are either classes or numbers; leave one "
+            "of the two out"
+        )
+    classes = 1 if numbers else classes
+    shape, features = (None, None) if input_shape is None else input_of(input_shape)
+    if shape is None or classes is None or examples is None:
+        if is_own_file(config.dataset):
+            _check_public(config, classes, examples)
+        known = problem_of(config, data_dir)
+        features = known.features if shape is None else features
+        shape = known.input_shape if shape is None else shape
+        classes = known.num_classes if classes is None else classes
+        examples = known.num_examples if examples is None else examples
+    elif (classes < 2 and not numbers) or examples < 1:
+        raise ConfigError(
+            f"classes = {classes}, examples = {examples}: give at least 2 classes and at least 1 "
+            "example"
+        )
+    return Problem(shape, classes, examples, data_dir, features=features, people=people)
+
+
 
 
 @deploy_app.command()
@@ -323,7 +308,6 @@ def admit(
     *,
     signed_by: Path | None = None,
     yes: Yes = False,
-    as_json: Json = False,
 ) -> None:
     """Admit the sites that answered an invite, and write the agreement next to it.
 
@@ -355,19 +339,15 @@ def admit(
     joinings = admitted(invited, answers, network)
     for each in joinings:
         known = words_of(each.digest) if network is None else f"key {each.key[:16]}, signed"
-        typer.echo(f"{each.name:<10} {known}", err=as_json)
+        typer.echo(f"{each.name:<10} {known}")
     for file, keys_of in changed.items():
-        typer.echo(f"{file.name:<10} {words_of(keys_of.digest)}", err=as_json)
+        typer.echo(f"{file.name:<10} {words_of(keys_of.digest)}")
     heard = yes or (network is not None and not changed)
-    told = "Did each site's operator read these words to you by telephone?"
-    confirmed(heard, told, err=as_json)
+    confirmed(heard, "Did each site's operator read these words to you by telephone?")
     for keys_of in changed.values():
         take_over(invite.parent, keys_of)
         last = keys_of.changes[-1]
-        typer.echo(
-            f"changed    the key {last.old[:16]} to {last.key[:16]}: the old key is refused",
-            err=as_json,
-        )
+        typer.echo(f"changed    the key {last.old[:16]} to {last.key[:16]}: the old key is refused")
     if not joinings:
         return
     check_current(invite.parent, {each.name: each.key for each in joinings})
@@ -376,14 +356,10 @@ def admit(
     if agreement.initial is not None:
         agreed_initial(agreement, beside(out))
     new_file(out, agreement.to_bytes(), 0o644)
-    words = words_of(agreement.digest)
-    if as_json:
-        print_json({"digest": agreement.digest.hex(), "words": words, **agreement.document})
-        return
     _show(table_console(), agreement)
     typer.echo(
         f"wrote      {out}; start `fedldp deploy server` and read the words to each site, which "
-        f"accepts the agreement with: fedldp deploy accept {words}"
+        f"accepts the agreement with: fedldp deploy accept {words_of(agreement.digest)}"
     )
 
 
@@ -877,6 +853,7 @@ def _show_own(console: Console, agreement: Agreement, policy: SitePolicy, place:
     from fedldp.reporting.text import print_statement, say
 
     told = "which all sites are told" if agreement.budgets else "which nobody else is told"
+    """Show what so many rounds of a run cost a site under each of its budgets."""
 
     most = f"for this site only, in at most {agreement.rounds_of(place)} rounds:"
     say(console, "own budget", f"{policy.own}, {told}; {most}")

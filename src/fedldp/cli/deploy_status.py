@@ -200,7 +200,7 @@ def stop(home: Path, run: str) -> None:
     typer.echo("stopped    the run; nothing is lost: queue it again to continue it")
 
 
-def list_(home: Path, *, as_json: Json = False) -> None:
+def list_(home: Path) -> None:
     """List the runs of a server of several runs, in the order in which they were queued.
 
     Help:
@@ -208,16 +208,7 @@ def list_(home: Path, *, as_json: Json = False) -> None:
     """
     from fedldp.deployment.runs import Queue
 
-    found = Queue(home).all()
-    if as_json:
-        print_json(
-            [
-                {"run": each.run, "state": each.state, "rounds": each.rounds(), "why": each.why}
-                for each in found
-            ]
-        )
-        return
-    for each in found:
+    for each in Queue(home).all():
         rounds = each.rounds()
         done = "" if rounds is None else f"  {rounds[0]} of {rounds[1]} rounds"
         why = "" if each.why is None else f"  {each.why}"
