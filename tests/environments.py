@@ -40,10 +40,11 @@ from fedldp.deployment.messages import (
 from fedldp.deployment.own_budgets import SignedBudget, stay_at_sites
 from fedldp.deployment.parties import _write_examples, own_budgets_of
 from fedldp.deployment.policy import SitePolicy, read_policy
-from fedldp.deployment.server import Served, Server
+from fedldp.deployment.server import Server
 from fedldp.deployment.site import Agent
 from fedldp.deployment.watch import Presence
 from fedldp.ledgers.sqlite import SqliteLedger
+from fedldp.protocol.server_loop import Round
 from fedldp.protocol.wire import (
     Broadcast,
     Report,
@@ -191,9 +192,16 @@ class Environment:
         file, test = self.agreement.to_bytes(), self.inputs.dataset.test
         return Server(self.folder / "server", file, test, weights)
 
-    def serve(self, pipe: FakePipe | None = None) -> Served:
+    def serve(
+        self,
+        pipe: FakePipe | None = None,
+        after: Callable[[Round], None] = lambda record: None,
+        tries: int | None = 1,
+    ) -> Server:
         """Run a new server on the folder to its end."""
-        return self.server().serve(self.pipe() if pipe is None else pipe, lambda record: None)
+        server = self.server()
+        server.serve(self.pipe() if pipe is None else pipe, after, tries)
+        return server
 
     def releases(self, index: int) -> list[tuple[int, int]]:
         """Return the round and the phase of all that a site released in the run."""

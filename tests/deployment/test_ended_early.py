@@ -25,7 +25,7 @@ from test_people_of_sites import AGAINST, STAGED, environment_of
 from fedldp.accounting.accountants import releases_nothing
 from fedldp.accounting.statement import Statement
 from fedldp.core.errors import ConfigError, EndedForGood
-from fedldp.core.kinds import COVERS_ALL_ROUNDS, ENDED, ENDED_EARLY, NOT_FINISHED
+from fedldp.core.kinds import COVERS_ALL_ROUNDS, ENDED, ENDED_EARLY, FORESEEN, NOT_FINISHED, STAGE
 from fedldp.deployment.initial import digest_of_file
 from fedldp.deployment.runs import ask_to_finish
 from fedldp.deployment.status import status_of_server, status_of_site
@@ -196,7 +196,7 @@ def test_a_run_that_its_operator_ends_states_what_was_released_and_tells_the_sit
 ) -> None:
     env = environment(tmp_path, channel=channel)
     pipe = env.pipe()
-    served = env.server().serve(pipe, finish_after(env, 2), None)
+    served = env.serve(pipe, finish_after(env, 2), None)
     assert [record.round for record in served.rounds] == [1, 2]
     assert pipe.ended == 2
     assert [paid_rounds(env, site) for site in range(3)] == [2, 2, 2]
@@ -230,7 +230,7 @@ def test_a_run_without_a_quorum_is_ended_at_once(tmp_path: Path) -> None:
             pipe.agents[1] = None
             threading.Timer(1.0, lambda: ask_to_finish(env.folder / "server", now=False)).start()
 
-    served = env.server().serve(pipe, after, None)
+    served = env.serve(pipe, after, None)
     assert len(served.rounds) == 2
     # Two sites may have answered the round that was begun, whose question was sent.
     whole = client_runs(env.agreement.planned)[0]
@@ -281,12 +281,14 @@ def test_what_is_paid_and_due_after_training_is_run_unless_it_ends_now(
     """Rounds: 1 measures, 2 to 5 train, 6 to 8 train the intercept, 9 and 10 evaluate."""
     shares = (*STAGED, "evaluation_share=0.05", "rounds=10")
     env = environment_of(tmp_path, *shares, channel=channel)
-    server = env.server()
-    served = server.serve(env.pipe(), finish_after(env, 3, now=now), None)
+    served = env.serve(env.pipe(), finish_after(env, 3, now=now), None)
     made = [1, 2, 3] if now else [1, 2, 3, 6, 7, 8, 9, 10]
     assert [record.round for record in served.rounds] == made
     assert {round for round, _ in env.releases(0)} == set(made)
-    assert server.watch.document()["rounds"] == {"done": len(made), "of": 10}
+    assert served.watch.document()["rounds"] == {"done": len(made), "of": 10}
+    said = [each.values["sums"] for each in served.privacy.warnings if each.kind == STAGE.name]
+    assert said == ["measure", "train", *([] if now else ["intercept", "look", "question"])]
+    assert (FORESEEN.name in {each.kind for each in served.privacy.warnings}) != now
     spent = env.ledger(0).spent()
     _, whole = env.policies[0].costs(env.agreement)
     assert spent < whole
@@ -322,7 +324,7 @@ def test_what_is_due_and_not_paid_is_left_out_and_the_sites_are_told(tmp_path: P
         env.server().serve(env.pipe(), lambda record: None, None)
     ask_to_finish(env.folder / "server", now=False)
     pipe = env.pipe()
-    served = env.server().serve(pipe, lambda record: None, None)
+    served = env.serve(pipe, lambda record: None, None)
     assert [record.round for record in served.rounds] == list(range(1, 8))
     assert pipe.ended == 7
     assert env.ledger(0).spent() == pytest.approx(sum(prices[:7]))

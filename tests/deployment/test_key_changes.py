@@ -119,7 +119,7 @@ def test_a_current_run_no_longer_asks_the_old_key(tmp_path: Path) -> None:
         if record.round == 1:
             take_over(env.folder, changed)
 
-    served = env.server().serve(pipe, told)
+    served = env.serve(pipe, told)
     assert [record.clients for record in served.rounds] == [3, 2]
     again = [node for node, asked, _ in pipe.seen if node == 0]
     assert again

@@ -33,7 +33,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[Environment, Serve
     """A run and its server, which has just ended."""
     env = make_environment(tmp_path_factory.mktemp("served"), seeded=False)
     server = env.server()
-    server.watch.certificate = env.folder / "tls" / "server.pem"
+    server.watch.certified_by(env.folder / "tls" / "server.pem")
     server.serve(env.pipe(), lambda record: None)
     return env, server
 

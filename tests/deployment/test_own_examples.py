@@ -362,7 +362,7 @@ def test_names_of_features_are_agreed_on_and_kept_with_the_model(tmp_path: Path)
 @pytest.mark.slow
 def test_a_deployed_run_has_a_card_and_its_sites_have_none(tmp_path: Path) -> None:
     served = make_environment(tmp_path, seeded=False).serve()
-    _, document = write_card(read_run(served.run_dir))
+    _, document = write_card(read_run(served.folder.path))
     jsonschema.validate(document, schema(), cls=jsonschema.Draft202012Validator)
     assert document["run"]["simulated"] is False
     shown = Statement.from_json(document)
@@ -372,7 +372,7 @@ def test_a_deployed_run_has_a_card_and_its_sites_have_none(tmp_path: Path) -> No
     assert {first, *others} == set(served.privacy.guarantees)
     assert "/registry/deployment_model/data_source_type" in document["to_be_filled"]["fields"]
     assert "only reports leave" in document["hazards"]["data_collection_exposure"]["finding"]
-    assert "A simulation" not in (served.run_dir / "card" / "README.md").read_text()
+    assert "A simulation" not in (served.folder.path / "card" / "README.md").read_text()
     with pytest.raises(RunError, match="not a run folder"):
         write_card(read_run(tmp_path / "site-0"))
 

@@ -16,7 +16,7 @@ from fedldp.accounting.statement import Statement, spent_by_unit
 from fedldp.core.errors import RunError
 from fedldp.core.kinds import HONEST_SUMMANDS, SIMULATED
 from fedldp.deployment.messages import Answered, pack, read_by_server, read_by_site
-from fedldp.deployment.server import Served, Server
+from fedldp.deployment.server import Server
 from fedldp.protocol.wire import Report, pack_reply, read_reply, read_request
 from fedldp.reporting.runs import read_statement
 from fedldp.simulation.engine import simulate
@@ -27,7 +27,7 @@ PHASES = {"named": [0], "sum": [0, 1, 2, 3]}
 @pytest.fixture(scope="module", params=["named", "sum"])
 def seeded(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Environment, Served]:
+) -> tuple[Environment, Server]:
     env = make_environment(tmp_path_factory.mktemp(request.param), channel=request.param)
     return env, env.serve()
 
@@ -66,7 +66,7 @@ def summing(privacy: Statement) -> list[Guarantee]:
 
 @pytest.mark.slow
 def test_with_keys_from_the_seed_a_run_equals_its_simulation_bit_for_bit(
-    seeded: tuple[Environment, Served], expected: dict[str, bytes]
+    seeded: tuple[Environment, Server], expected: dict[str, bytes]
 ) -> None:
     assert bits(seeded[1]) == expected
 
@@ -89,7 +89,7 @@ def test_a_server_steps_and_averages_as_a_simulation_does(tmp_path: Path, channe
 
 
 @pytest.mark.slow
-def test_ledgers_hold_exactly_the_rounds_taken_part_in(seeded: tuple[Environment, Served]) -> None:
+def test_ledgers_hold_exactly_the_rounds_taken_part_in(seeded: tuple[Environment, Server]) -> None:
     env, _served = seeded
     for index in range(3):
         phases = PHASES[env.agreement.channel]
@@ -101,7 +101,7 @@ def test_ledgers_hold_exactly_the_rounds_taken_part_in(seeded: tuple[Environment
 
 
 def test_a_seeded_run_says_that_it_protects_nothing(
-    seeded: tuple[Environment, Served],
+    seeded: tuple[Environment, Server],
 ) -> None:
     env, served = seeded
     assert SIMULATED in served.privacy.warnings
@@ -109,9 +109,9 @@ def test_a_seeded_run_says_that_it_protects_nothing(
 
 
 def test_the_folder_holds_the_run_but_no_report_of_a_complete_round(
-    seeded: tuple[Environment, Served],
+    seeded: tuple[Environment, Server],
 ) -> None:
-    folder = seeded[1].run_dir
+    folder = seeded[1].folder.path
     assert len((folder / "journal").read_bytes()) < 20
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2
     kept = json.loads((folder / "privacy.json").read_text())
@@ -119,8 +119,8 @@ def test_the_folder_holds_the_run_but_no_report_of_a_complete_round(
     assert Statement.from_json(kept) == seeded[1].privacy
 
 
-def test_each_round_records_what_was_spent_by_then(seeded: tuple[Environment, Served]) -> None:
-    lines = (seeded[1].run_dir / "metrics.jsonl").read_text().splitlines()
+def test_each_round_records_what_was_spent_by_then(seeded: tuple[Environment, Server]) -> None:
+    lines = (seeded[1].folder.path / "metrics.jsonl").read_text().splitlines()
     rounds = [json.loads(line)["spent"] for line in lines]
     released, planned = seeded[1].privacy, seeded[0].agreement.planned
     assert rounds[-1] == spent_by_unit(released.guarantees, planned.guarantees)
@@ -192,7 +192,7 @@ def test_a_site_that_sent_a_masked_report_is_counted_as_having_sent_one(tmp_path
     assert set(counted.crowds()[event].values()) == {3}
 
 
-def test_a_finished_run_is_shown_again_and_asks_no_site(seeded: tuple[Environment, Served]) -> None:
+def test_a_finished_run_is_shown_again_and_asks_no_site(seeded: tuple[Environment, Server]) -> None:
     env, served = seeded
     again = env.serve(FakePipe({}))
     assert bits(again) == bits(served)
@@ -200,7 +200,7 @@ def test_a_finished_run_is_shown_again_and_asks_no_site(seeded: tuple[Environmen
 
 
 def test_a_folder_of_another_agreement_is_refused(
-    seeded: tuple[Environment, Served], tmp_path: Path
+    seeded: tuple[Environment, Server], tmp_path: Path
 ) -> None:
     env, _served = seeded
     other = make_environment(tmp_path / "other")

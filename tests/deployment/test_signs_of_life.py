@@ -21,7 +21,7 @@ from fedldp.deployment import sites, watch
 from fedldp.deployment.https import pipe as pipe_module
 from fedldp.deployment.https import server, site
 from fedldp.deployment.https.server import Listener
-from fedldp.deployment.watch import SiteWatch, Watch, beating
+from fedldp.deployment.watch import ServerWatch, SiteWatch, beating
 from fedldp.protocol.server_loop import Round
 from fedldp.protocol.wire import Reason
 from fedldp.reporting import words
@@ -160,7 +160,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_a_round_that_takes_three_times_the_last_is_logged_once(
     tmp_path: Path, clock: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
-    known = Watch(tmp_path, "0" * 32, ["near"], 9, None)
+    known = ServerWatch(tmp_path, "0" * 32, ["near"], 9, None)
 
     def lines() -> list[str]:
         return [each.getMessage() for each in caplog.records]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from environments import (
 )
 from https_ends import Ends, eventually
 
-from fedldp.core.errors import FedldpError, WireError
+from fedldp.core.errors import WireError
 from fedldp.core.facts import Status
 from fedldp.core.kinds import CANNOT_BE_READ, CANNOT_PAY, NOT_RUNNING
 from fedldp.core.locks import alone
@@ -287,22 +286,3 @@ def test_a_hello_has_the_version_of_a_site(
             eventually(lambda: pipe.present()[1].there)
         assert [each.version for each in pipe.present()] == ["0.1.99", "7.2.0"]
         assert "site far has fedldp 7.2.0" in caplog.text
-
-
-# Logs
-
-
-def test_every_line_of_a_json_log_is_one_object_with_the_same_keys() -> None:
-    form, log = JsonLines(), logging.getLogger("fedldp.server")
-    for message, given in (("two\nlines %s", ("é\x1b[2J",)), ("plain", ()), ("100%", ())):
-        try:
-            raise FedldpError("why")
-        except FedldpError:
-            error: Any = None if given else __import__("sys").exc_info()
-        record = log.makeRecord(log.name, logging.WARNING, "", 0, message, given, error)
-        line = form.format(record)
-        assert line.isascii()
-        assert "\n" not in line
-        found = json.loads(line)
-        assert list(found) == ["time", "level", "logger", "message"]
-        assert (found["level"], found["logger"]) == ("warning", "fedldp.server")

@@ -13,11 +13,9 @@ import typer
 
 from fedldp.cli._common import confirmed, one_place, print_json, table_console
 from fedldp.cli.deploy_status import (
-    Log,
     Metrics,
     finish,
     list_,
-    logged,
     queue,
     restored,
     retire,
@@ -30,9 +28,9 @@ from fedldp.core.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedldp.deployment.acceptance import Payable
     from fedldp.algorithms.config import RunConfig
     from fedldp.algorithms.problem import Problem
+    from fedldp.deployment.acceptance import Payable
     from fedldp.deployment.agreement import Agreement
     from fedldp.deployment.joining import Invite
     from fedldp.deployment.policy import SitePolicy
@@ -122,9 +120,11 @@ def invite(
     data_dir: DataDir = None,
 ) -> None:
     """Write a file that invites sites to a run, and the server's keys if it has none.
-        recipe: a recipe's name or a .toml file
 
     Help:
+        recipe: a recipe's name or a .toml file
+        out (-o --out): the invite to write; the server's keys go into the same folder
+        url (https://HOST:PORT): the server's address for sites
         channel: the channel of reports: named or sum
         quorum: number of sites that must take part in a round [default: the smallest number that
             the sum and its noise allow]
@@ -136,12 +136,10 @@ def invite(
         people: approximate total number of people across all sites, needed if a person may have
             several rows; public
         initial: start from public weights: a run folder, or the model.safetensors in one
-        out (-o --out): the invite to write; the server's keys go into the same folder
-        url (https://HOST:PORT): the server's address for sites
     """
-    from fedldp.deployment.initial import digest_of_file, write_initial
     from fedldp.deployment.certificates import check_host, write_server_keys
     from fedldp.deployment.identity import new_file
+    from fedldp.deployment.initial import digest_of_file, write_initial
     from fedldp.deployment.joining import Invite, host_of
 
     host, folder = host_of(url), out.parent
@@ -172,6 +170,8 @@ def invite(
     new_file(out, found.vouched(folder / "ca.pem").to_bytes(), 0o644)
     _show(table_console(), expected, found)
     typer.echo(f"wrote      {out}; send it to each site, which answers with: fedldp deploy join")
+
+
 def _public_facts(
     config: RunConfig,
     input_shape: str | None,
@@ -220,8 +220,6 @@ def _public_facts(
             "example"
         )
     return Problem(shape, classes, examples, data_dir, features=features, people=people)
-
-
 
 
 @deploy_app.command()
@@ -479,7 +477,6 @@ def site(
     *,
     check: Check = False,
     metrics: Metrics = None,
-    log: Log = "text",
     test_keys: Annotated[bool, typer.Option("--test-keys", hidden=True)] = False,
 ) -> None:
     """Run the site agent, which answers only what accepted agreements allow.
@@ -497,8 +494,7 @@ def site(
         return
     from fedldp.deployment.running import run_site
 
-    with logged(log) as as_json:
-        run_site(terms, test_keys=test_keys, metrics=metrics, json_log=as_json, file=policy)
+    run_site(terms, test_keys=test_keys, metrics=metrics, file=policy)
 
 
 deploy_app.command()(queue)
@@ -523,7 +519,6 @@ def server(
     tries: Annotated[int | None, typer.Option(min=1)] = None,
     runs: Annotated[int, typer.Option(min=1)] = 8,
     metrics: Metrics = None,
-    log: Log = "text",
     check: Check = False,
     as_json: Json = False,
 ) -> None:
@@ -552,8 +547,7 @@ def server(
                 "check, json, test, tries: these options are for one run; give its agreement"
             )
         reached = OverHttps(listen, *_tls_files(folder / "any", certificate, key))
-        with logged(log) as json_log:
-            run_servers(folder, reached, runs, data_dir, metrics, json_log)
+        run_servers(folder, reached, runs, data_dir, metrics)
         return
     if check:
         from fedldp.deployment.checks import check_server
@@ -570,15 +564,12 @@ def server(
     from fedldp.reporting import text
 
     reached = OverHttps(listen, *_tls_files(agreement, certificate, key))
-    with logged(log) as json_log:
-        console = Console(stderr=True, quiet=json_log)
-        served = run_server(
-            folder, agreement, reached, test, data_dir, console, tries, metrics, json_log
-        )
+    console = Console(stderr=True)
+    served = run_server(folder, agreement, reached, test, data_dir, console, tries, metrics)
     if as_json:
         print_json(served.summary())
     else:
-        stated = not json_log and one_place() and served.privacy == served.agreement.planned
+        stated = one_place() and served.privacy == served.agreement.planned
         text.print_result(
             table_console(),
             served.summary(),
@@ -853,7 +844,6 @@ def _show_own(console: Console, agreement: Agreement, policy: SitePolicy, place:
     from fedldp.reporting.text import print_statement, say
 
     told = "which all sites are told" if agreement.budgets else "which nobody else is told"
-    """Show what so many rounds of a run cost a site under each of its budgets."""
 
     most = f"for this site only, in at most {agreement.rounds_of(place)} rounds:"
     say(console, "own budget", f"{policy.own}, {told}; {most}")
@@ -863,6 +853,7 @@ def _show_own(console: Console, agreement: Agreement, policy: SitePolicy, place:
 def _show_cost(
     console: Console, agreement: Agreement, policy: SitePolicy, can_pay: Payable, rounds: int
 ) -> None:
+    """Show what so many rounds of a run cost a site under each of its budgets."""
     from fedldp.core.formatting import number
     from fedldp.reporting.text import say
 

@@ -1,10 +1,9 @@
-"""The command line: fedldp deploy status, retire and restored; logs and metrics."""
+"""The command line: fedldp deploy status, retire, restored, finish and queue."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ import typer
 
 from fedldp.cli._common import confirmed, print_json
 from fedldp.cli.options import Json, Yes
-from fedldp.core.errors import ConfigError, FedldpError
+from fedldp.core.errors import ConfigError
 
 Metrics = Annotated[
     str | None,
@@ -22,23 +21,6 @@ Metrics = Annotated[
         "machine can reach them",
     ),
 ]
-Log = Annotated[str, typer.Option(help="text, or json for one JSON object per line")]
-
-
-@contextmanager
-def logged(form: str) -> Iterator[bool]:
-    """Yield whether the log is JSON; then an error that ends the command is logged as JSON too."""
-    if form not in ("text", "json"):
-        raise ConfigError(f"log = {form}: choose text or json")
-    try:
-        yield form == "json"
-    except FedldpError as error:
-        if form == "text":
-            raise
-        import logging
-
-        logging.getLogger("fedldp").error("%s", error)
-        raise typer.Exit(error.exit_status) from error
 
 
 def status(place: Path, *, as_json: Json = False) -> None:

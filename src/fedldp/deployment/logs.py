@@ -1,12 +1,10 @@
-"""Forms of a log: JSON lines for programs, and lines at most once a minute."""
+"""A log's lines that any sender could trigger, each at most once a minute."""
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
-from datetime import UTC, datetime
 
 _SECONDS = 60.0
 _MOST = 1000
@@ -38,22 +36,3 @@ class RateLimitedLog:
                 self._told.clear()
             self._told[kind] = now, 0
         self._log.log(level, "%s%s", what, f" ({count} times before)" if count else "")
-
-
-class JsonLines(logging.Formatter):
-    """Writes one JSON object per line, always with the keys time, level, logger and message."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record."""
-        message = record.getMessage()
-        if record.exc_info and record.exc_info[0] is not None:
-            message = f"{message}: {record.exc_info[0].__name__}: {record.exc_info[1]}"
-        at = datetime.fromtimestamp(record.created, UTC)
-        return json.dumps(
-            {
-                "time": at.isoformat(timespec="milliseconds"),
-                "level": record.levelname.lower(),
-                "logger": record.name,
-                "message": " ".join(message.split()),
-            }
-        )

@@ -53,8 +53,8 @@ def _run(server: Server) -> dict[str, Any]:
             [
                 each["name"],
                 "unknown" if each["state"] is None else _state(each),
-                "unknown" if each["last_seen"] is None else each["last_seen"],
-                "unknown" if each["rounds"] is None else str(each["rounds"]),
+                each["last_seen"] or "unknown",
+                str(each["rounds"]),
                 ", ".join(f"{count} {reason}" for reason, count in each["refusals"].items()),
                 f"{each['sent_bytes']:,}",
                 f"{each['received_bytes']:,}",

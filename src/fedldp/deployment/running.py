@@ -29,7 +29,7 @@ from fedldp.deployment.initial import beside
 from fedldp.deployment.key_changes import is_replaced
 from fedldp.deployment.policy import ServerTable, SitePolicy
 from fedldp.deployment.runs import Queue, QueuedRun, asked_to_finish
-from fedldp.deployment.server import Served, Server
+from fedldp.deployment.server import Server
 from fedldp.deployment.site import Agent, largest_message
 from fedldp.deployment.sites import Stopped
 from fedldp.deployment.watch import SiteWatch, beating
@@ -62,7 +62,6 @@ def run_site(
     *,
     test_keys: bool,
     metrics: str | None = None,
-    json_log: bool = False,
     file: Path | None = None,
 ) -> None:
     """Run a site's agent until SIGTERM or Ctrl-C stops it.
@@ -71,7 +70,6 @@ def run_site(
         policy: the policy of the site.
         test_keys: see ``Agent``.
         metrics: see ``metrics.serving``.
-        json_log: whether the log has one JSON object per line.
         file: see ``Agent``.
 
     Raises:
@@ -79,7 +77,7 @@ def run_site(
             been released.
         FedldpError: the agent cannot start.
     """
-    _begin("a site's agent", json_log)
+    _begin("a site's agent")
     with alone(policy.state / "lock", "agent"):
         watch = SiteWatch(policy.state)
         with beating(watch):
@@ -184,10 +182,9 @@ def run_server(
     console: Console,
     tries: int | None = None,
     metrics: str | None = None,
-    json_log: bool = False,
-) -> Served:
-    """Run a server's rounds, and return what they produced; see ``Server.serve``."""
-    _begin("a server of real sites", json_log)
+) -> Server:
+    """Run a server's rounds; return the server once its run is over; see ``Server.serve``."""
+    _begin("a server of real sites")
     from fedldp.deployment.metrics import of_server, serving
     from fedldp.deployment.pages import page_of_servers
 
@@ -200,21 +197,19 @@ def run_server(
         whole = server.agreement.planned
         text.print_statement(console, whole, found.epsilon_in_words())
         progress = RunProgress(found.config.rounds, console)
-
-        def after_round(record: Round) -> None:
-            progress.show(record)
-            if json_log:
-                _log_round(record, found.config.rounds)
-
         with (
-            _ending_at_sigterm(),
+            _until_told() as stop,
             beating(server.watch),
             serving(metrics, lambda: of_server([server]), lambda: page_of_servers([server])),
             listener.opened(),
             listener.serving(pipe_of(server.agreement)) as pipe,
             progress,
         ):
-            return server.serve(pipe, after_round, tries)
+            try:
+                server.serve(pipe, progress.show, tries, stop.is_set)
+            except Stopped as error:
+                raise SystemExit from error  # with status 0
+        return server
 
 
 def run_servers(
@@ -223,7 +218,6 @@ def run_servers(
     most: int,
     data_dir: Path | None,
     metrics: str | None = None,
-    json_log: bool = False,
 ) -> None:
     """Serve the runs that are queued in a server's home until SIGTERM or Ctrl-C.
 
@@ -235,12 +229,11 @@ def run_servers(
         most: how many runs are served at once; the others wait.
         data_dir: the data folder.
         metrics: see ``metrics.serving``.
-        json_log: whether the log has one JSON object per line.
 
     Raises:
         FedldpError: the server cannot start.
     """
-    _begin("a server of real sites", json_log)
+    _begin("a server of real sites")
     from fedldp.deployment.metrics import of_server, serving
     from fedldp.deployment.pages import page_of_servers
 
@@ -387,7 +380,7 @@ def _server(
     if test is not None:
         examples = _test(test, Agreement.parse(content, own=None), data_dir)
     server = Server(folder, content, examples, beside(file))
-    server.watch.certificate = listener.certificate
+    server.watch.certified_by(listener.certificate)
     return server
 
 
@@ -398,13 +391,12 @@ def _test(name: str, agreement: Agreement, data_dir: Path | None) -> Examples:
     return load_dataset(name, data_dir=data_dir).test
 
 
-def _begin(what: str, json_log: bool) -> None:
+def _begin(what: str) -> None:
     """Prepare this process: its log goes to stderr, and only its user can read what it creates."""
     check_extra("deploy", what)
     os.umask(0o077)
     handler = logging.StreamHandler(sys.stderr)
-    plain = logging.Formatter("%(asctime)s %(name)s %(message)s")
-    handler.setFormatter(JsonLines() if json_log else plain)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
     root = logging.getLogger()
     # Some libraries configure logging in their own format when they are imported.
     for other in [each for each in root.handlers if type(each) is logging.StreamHandler]:
@@ -415,26 +407,8 @@ def _begin(what: str, json_log: bool) -> None:
 
 
 @contextmanager
-def _ending_at_sigterm() -> Iterator[None]:
-    """End a server at SIGTERM with exit status 0: started again, it goes on where it was."""
-
-    def told(number: int, frame: FrameType | None) -> None:
-        raise SystemExit
-
-    before = signal.signal(signal.SIGTERM, told)
-    try:
-        yield
-    except SystemExit:
-        log = logging.getLogger("fedldp.server")
-        log.info("told to stop; started again, it goes on after the last complete round")
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
 def _until_told() -> Iterator[threading.Event]:
-    """Yield an event that SIGTERM and Ctrl-C set, so that a pending answer can be finished."""
+    """Yield an event that SIGTERM and Ctrl-C set, so that what is under way can be finished."""
     stop = threading.Event()
 
     def told(number: int, frame: FrameType | None) -> None:
@@ -447,4 +421,4 @@ def _until_told() -> Iterator[threading.Event]:
         for each, handler in before.items():
             signal.signal(each, handler)
         if stop.is_set():
-            logging.getLogger("fedldp").info("told to stop")
+            logging.getLogger("fedldp").info("told to stop; started again, it goes on where it was")

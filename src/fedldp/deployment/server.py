@@ -28,7 +28,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +51,8 @@ from fedldp.deployment.journal import Journal
 from fedldp.deployment.messages import KeptReceipts
 from fedldp.deployment.runs import asked_to_finish
 from fedldp.deployment.sites import BudgetsSpent, Finishes, Pipe, QuorumMissed, Sites, Stopped
-from fedldp.deployment.statement import stated
-from fedldp.deployment.watch import Watch
+from fedldp.deployment.statement import stated, without_left_out
+from fedldp.deployment.watch import ServerWatch
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Place
 from fedldp.protocol.keys import draws_of_secret, draws_of_seed, read_secret
@@ -89,51 +89,6 @@ _LINES_TOGETHER = 16
 """How many lines of the metrics are synced together."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0
 """The first and the longest pause, in seconds, before retrying a round with too few answers."""
-
-
-@dataclass(frozen=True)
-class Served:
-    """The result of a deployed run.
-
-    Attributes:
-        agreement: the agreement of the run.
-        rounds: one record for each round.
-        weights: the final model's parameters by name: the trained ones, float32, and the frozen
-            ones.
-        privacy: the statement about what was actually released.
-        run_dir: the server's folder.
-        most_frequent: the share of the most frequent class among the server's own test examples, 0
-            to 1; None without a test set.
-        confusion: the confusion matrix of the final model on these examples; see
-            ``simulation.result.Result``. None without a test set, or if the server was restarted
-            after the last test.
-        doubts: reasons to doubt the model's metrics.
-    """
-
-    agreement: Agreement
-    rounds: list[Round]
-    weights: dict[str, NDArray[Any]]
-    privacy: Statement
-    run_dir: Path
-    most_frequent: float | None = None
-    confusion: NDArray[np.int64] | None = None
-    doubts: Sequence[Doubt] = ()
-
-    def summary(self) -> dict[str, Any]:
-        """Return the document that ``fedldp deploy server --json`` prints."""
-        return result_document(
-            self.agreement.config,
-            self.rounds,
-            self.privacy,
-            recipe=None,
-            seed=self.agreement.test_seed,
-            run_dir=self.run_dir,
-            tested_on=TESTED_BY_SERVER,
-            most_frequent=self.most_frequent,
-            confusion=self.confusion,
-            doubts=self.doubts,
-            noise=noise_of(self.agreement.config, self.agreement.problem),
-        )
 
 
 class Server:
@@ -181,7 +136,8 @@ class Server:
         self._state, self.rounds, self._ledger = saved
         names, rounds = [site.name for site in self.agreement.sites], self.agreement.config.rounds
         done = len(self.rounds) if begun else None
-        self.watch = Watch(folder, run, names, rounds, done)
+        answered = [sum(self._ledger.history(run, site).values()) for site in range(len(names))]
+        self.watch = ServerWatch(folder, run, names, rounds, done, answered)
         self.released: Statement | None = None
         self._figures: dict[tuple[str, str], Figure] = {}
         for record in self.rounds:
@@ -189,12 +145,43 @@ class Server:
 
     @property
     def privacy(self) -> Statement:
-        """The statement about what may have been released; before round 1, the agreed statement."""
+        """The statement about what may have been released; before round 1, the agreed statement.
+
+        If the run is over and rounds were left out, the statement says so.
+        """
         if self._journal.begun(self._state.round):
             return self._of_round_under_way(self._asked(self._state.round))
         if not self.rounds:
             return self.agreement.computed_statement()
-        return self._stated(self._ledger, self._in_sum)
+        found, of = self._stated(self._ledger, self._in_sum), self.agreement.config.rounds
+        if self._state.round <= of or len(self.rounds) == of:
+            return found
+        made = without_left_out(found, self._ledger.releases(self.agreement.run), of)
+        return made.warning(ENDED_EARLY(done=len(self.rounds), of=of))
+
+    @property
+    def weights(self) -> dict[str, NDArray[Any]]:
+        """The model's parameters by name: the trained ones, float32, and the frozen ones."""
+        agreement = self.agreement
+        trained = agreement.layout.split(self._role.result(self._state))
+        frozen = agreement.config.algorithm(agreement.problem).frozen()
+        return {**{name: each.copy() for name, each in trained.items()}, **frozen}
+
+    def summary(self) -> dict[str, Any]:
+        """Return the document of a run that is over, which ``deploy server --json`` prints."""
+        return result_document(
+            self.agreement.config,
+            self.rounds,
+            self.privacy,
+            recipe=None,
+            seed=self.agreement.test_seed,
+            run_dir=self.folder.path,
+            tested_on=TESTED_BY_SERVER,
+            most_frequent=self._test.most_frequent,
+            confusion=self._test.confusion,
+            doubts=self._test.doubts(self.rounds[-1]),
+            noise=noise_of(self.agreement.config, self.agreement.problem),
+        )
 
     @property
     def figures(self) -> list[Figure]:
@@ -238,8 +225,8 @@ class Server:
         after_round: Callable[[Round], None],
         tries: int | None = 1,
         stopped: Callable[[], bool] = lambda: False,
-    ) -> Served:
-        """Run the remaining rounds.
+    ) -> None:
+        """Run the remaining rounds, and write the result into the folder.
 
         Args:
             pipe: the pipe to the sites' nodes.
@@ -248,7 +235,6 @@ class Server:
                 request, so a site that answered before gives the same bytes and pays nothing. None:
                 until enough sites answer; the deadline then runs only while the quorum is present
                 and has accepted the agreement.
-
             stopped: returns whether to stop where the run is.
 
         Raises:
@@ -272,7 +258,7 @@ class Server:
 
         def interrupt(unasked: bool) -> None:
             if stopped():
-                raise Stopped("the server is stopped, and continues when it is started again")
+                raise Stopped("it was told to stop, and continues when it is started again")
             if self._finishes(unasked):
                 raise Finishes("the operator ends the run")
 
@@ -316,23 +302,22 @@ class Server:
 
         try:
             self._go(loop, keep, interrupt, tries)
-            served = self._finished()
+            self._finish()
             pipe.end(len(self.rounds))
             left_out = len(self.rounds) < config.rounds
-            self.watch.ends(f"ended {self._done}" if left_out else "the run is complete")
+            self.watch.is_over(f"ended {self._done}" if left_out else "the run is complete")
         except EndedForGood as error:
             if not self.rounds and asked_to_finish(self.folder.path) is not None:
                 pipe.end(0)  # so that the sites do not keep a budget for it
             ended = self._ended_early(error, sites)
-            self.watch.ends(f"ended: {ended}", ENDED(why=str(ended)))
+            self.watch.is_over(f"ended: {ended}", ENDED(why=str(ended)))
             raise ended from error
         except BaseException as error:
             if self.released is not None and not is_finished(self.folder.path):
                 with suppress(FedldpError):  # the folder has the statement of all rounds
                     self._write_privacy(self.released)
-            self.watch.ends("stopped", STOPPED(why=str(error)) if str(error) else None)
+            self.watch.is_over("stopped", STOPPED(why=str(error)) if str(error) else None)
             raise
-        return served
 
     def _go(
         self,
@@ -350,9 +335,10 @@ class Server:
                 return
             except Finishes:
                 self._skip(self._due())
-            except BudgetsSpent as error:  # what is still due is made only if sites can pay for it
+            except (BudgetsSpent, Diverged) as error:  # trying again would give the same
+                # Under the operator's end, what is still due is made only if it can be.
                 if not self.rounds or asked_to_finish(self.folder.path) is None:
-                    raise
+                    raise EndedForGood(str(error)) from error
                 log.warning("the rounds that were still due are not made: %s", error)
                 self._skip(loop.rounds + 1)
             except QuorumMissed as error:
@@ -371,8 +357,6 @@ class Server:
                         interrupt(True)
                         time.sleep(min(pause, 1.0))
                 self._skip(self._due())
-            except Diverged as error:  # trying again would give the same answers and weights
-                raise EndedForGood(str(error)) from error
 
     def _due(self) -> int:
         """Return the first round that is not left out; 1 unless the operator ends the run."""
@@ -487,32 +471,14 @@ class Server:
             log.warning("the report was not written: %s", amiss)
         return EndedForGood(f"{error}; the model {self._done} is in {self.folder.path}")
 
-    def _final_privacy(self) -> Statement:
-        """Return the statement about what was released, which says if rounds were left out."""
-        done, of = len(self.rounds), self.agreement.config.rounds
-        return self.privacy if done == of else self.privacy.warning(ENDED_EARLY(done=done, of=of))
-
-    def _finished(self) -> Served:
-        agreement = self.agreement
-        trained = agreement.layout.split(self._role.result(self._state))
-        frozen = agreement.config.algorithm(agreement.problem).frozen()
-        served = Served(
-            agreement=self.agreement,
-            rounds=self.rounds,
-            weights={**{name: w.copy() for name, w in trained.items()}, **frozen},
-            privacy=self._final_privacy(),
-            run_dir=self.folder.path,
-            most_frequent=self._test.most_frequent,
-            confusion=self._test.confusion,
-            doubts=self._test.doubts(self.rounds[-1]),
-        )
-        summary = served.summary()
+    def _finish(self) -> None:
+        """Write what a run that is over leaves in its folder."""
         self.folder.write_metrics(self.rounds)
-        self.folder.write_model(served.weights)
-        self._write_privacy(served.privacy)
-        self.folder.write_json("summary.json", summary)
+        self.folder.write_model(self.weights)
+        self.released = self.privacy
+        self._write_privacy(self.released)
+        self.folder.write_json("summary.json", self.summary())
         write_report(self.folder.path)
-        return served
 
 
 def _folder(path: Path, agreement: Agreement, content: bytes) -> RunFolder:

@@ -38,7 +38,7 @@ from fedldp.deployment.messages import (
     pack,
     read_by_server,
 )
-from fedldp.deployment.watch import TAKES_PART, Presence, Watch
+from fedldp.deployment.watch import TAKES_PART, Presence, ServerWatch
 from fedldp.protocol.server_loop import Content, Delivery
 from fedldp.protocol.wire import (
     Reason,
@@ -56,13 +56,11 @@ log = logging.getLogger("fedldp.server")
 _PAUSE = 2.0
 """Seconds before a site whose answer cannot be used is asked again."""
 _SEE = 1.0
-"""Seconds between checks of which sites are present. With very many sites a check takes long, so
-``_SEE_SHARE`` makes the pause a multiple of the check's duration."""
+"""Seconds between checks of which sites are present, and of what the operator asks. With very many
+sites a check takes long, so ``_SEE_SHARE`` makes the pause a multiple of the check's duration."""
 _SEE_SHARE = 20
 _NAMED = 20
 """The largest number of sites that one log line names."""
-_TELL = 0.25
-"""Seconds between two updates of what a phase waits for."""
 _TIMES, _LEAST = 10.0, 60.0
 """How long to wait for sites that have answered before: so many times as long as they took then, at
 least so many seconds, and no longer than agreed."""
@@ -165,7 +163,6 @@ class _Waiting:
     answers: dict[int, bytes] = field(default_factory=dict)
     reported: set[int] = field(default_factory=set)
     refused: dict[int, Refusal] = field(default_factory=dict)
-    strangers: set[int] = field(default_factory=set)
     unused: set[int] = field(default_factory=set)
     numbers: dict[int, int] = field(default_factory=dict)
     """Which site each message was sent to, by the message's number."""
@@ -173,8 +170,6 @@ class _Waiting:
     """When to ask a site again whose answer could not be used; infinity: not again."""
     next_due: float = -math.inf
     """When to ask the next site that is present."""
-    told: float = -math.inf
-    """When the log last said what the phase is waiting for."""
     deadline: float = math.inf
     """How long to wait for answers, in seconds."""
     asked: dict[int, float] = field(default_factory=dict)
@@ -204,7 +199,7 @@ class Sites:
         journal: Journal,
         receipts: KeptReceipts,
         check: Callable[[RoundRequest, Report, int], None],
-        watch: Watch,
+        watch: ServerWatch,
         interrupt: Callable[[bool], None] = lambda unasked: None,
         *,
         patient: bool = False,
@@ -297,7 +292,8 @@ class Sites:
         while waiting.open and left > 0 and not self._waits_in_vain(waiting):
             now = time.monotonic()
             self.waited += self._gathers * (now - last)
-            self._look_at_sites(now)
+            if looks := now >= self._see_again:
+                self._look_at_sites(now)
             if self._pipe.connected:
                 if not (self._gathers and self._patient):
                     left -= now - last  # time without a connection does not count against the sites
@@ -308,8 +304,7 @@ class Sites:
             else:
                 self._rate_limited(self._pipe.absent)
             last = now
-            if now - waiting.told >= _TELL:
-                waiting.told = now
+            if looks:
                 self._watch.goes_on(self._waits_for(waiting))
                 self._watch.write()
                 self._interrupt(self._gathers)
@@ -340,8 +335,6 @@ class Sites:
 
     def _look_at_sites(self, now: float) -> None:
         """Note which sites are present, and their versions."""
-        if now < self._see_again:
-            return
         for client, found in enumerate(self._pipe.present()):
             if client not in self._changed and (found.session or found.near):
                 self._look_at(client, found)
@@ -468,7 +461,6 @@ class Sites:
             waiting.unused.add(client)
             self._rate_limited(f"site {name}: its answer was not used: {error}", f"unused {name}")
             return None
-        waiting.strangers.add(client)
         self._left.add(client)
         self._there.discard(client)
         self._watch.is_now(client, "not-accepted")
@@ -521,7 +513,7 @@ class Sites:
         why = [f"{names[c]} refused: {r.reason.value}" for c, r in sorted(waiting.refused.items())]
         for client in sorted(waiting.open):
             what = "did not answer"
-            if client in waiting.strangers | self._left:
+            if client in self._left:
                 what = "no longer accepts the agreement"
             elif client in waiting.unused:
                 what = "gave no usable answer"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from fedldp.accounting.guarantees import Unit
 from fedldp.accounting.releases import ReleaseHistory
@@ -11,7 +13,7 @@ from fedldp.algorithms import systems
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.facts import Caveat
-from fedldp.core.kinds import SIMULATED
+from fedldp.core.kinds import COUNT_NOISE, FORESEEN, SIMULATED, STAGE
 
 
 def stated(
@@ -44,6 +46,31 @@ def stated(
     warnings = [each for each in found.warnings if simulated or each != SIMULATED]
     warnings += [*systems.notes(config, problem), timed]
     return replace(found, guarantees=lines, warnings=tuple(warnings))
+
+
+def without_left_out(statement: Statement, releases: ReleaseHistory, rounds: int) -> Statement:
+    """Return a run's statement without caveats about rounds in which nothing was released.
+
+    Args:
+        statement: the statement of a run of which rounds were left out.
+        releases: who released what in which round.
+        rounds: the number of rounds of the run.
+    """
+
+    def was_made(caveat: Caveat) -> bool:
+        values: Mapping[str, Any] = caveat.values
+        match caveat.kind:
+            case STAGE.name:
+                first, last = values["first"], values["last"]
+            case COUNT_NOISE.name:
+                first = last = values["round"]
+            case FORESEEN.name:  # of what people are asked last
+                first = last = rounds
+            case _:
+                return True
+        return releases.before(first) != releases.before(last + 1)
+
+    return replace(statement, warnings=tuple(filter(was_made, statement.warnings)))
 
 
 def _asked(config: RunConfig, problem: Problem | None) -> Unit | None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedldp.accounting.accountants import sent_of_nothing
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.facts import Status
 from fedldp.core.kinds import (
@@ -39,7 +38,7 @@ from fedldp.deployment.site_ledger import NO_RELEASE, SiteLedger
 from fedldp.deployment.source import digest_of_data
 from fedldp.deployment.watch import FILE, read_status, silent_since, written_before
 from fedldp.ledgers.budget import total_of
-from fedldp.ledgers.sqlite import LOST, Account, Release, SqliteLedger, renewals
+from fedldp.ledgers.sqlite import Account, Release, SqliteLedger, renewals
 from fedldp.reporting import words
 from fedldp.simulation.recorded import is_finished
 
@@ -233,20 +232,8 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
     """
     process = Process.of_agent(policy)
     known, warnings = process.known or {}, list(process.warnings())
-    last_seen, last = known.get("last_seen"), None
-    budgets: list[dict[str, Any]] | None = None
-    entries: list[Release] | None = None
-    ledger: SqliteLedger | None = None
-    try:
-        if (kept := SiteLedger.existing(policy)) is not None:
-            entries, ledger = kept.look(), kept.ledger
-            last = kept.last_words(entries)
-            budgets = budgets_of(ledger, entries)
-        else:
-            entries, last = [], NO_RELEASE
-            budgets = _left(Account(each, 0.0, 0.0, each.limit) for each in policy.budgets)
-    except FedldpError as error:
-        warnings.append(_unread("ledger", error))
+    last_seen = known.get("last_seen")
+    kept, entries, last, budgets = _read(warnings, "ledger", lambda: _kept(policy)) or (None,) * 4
     if process.runs and known.get("refuses"):
         warnings.append(REFUSES(why=str(known["refuses"])))
     connected = bool(known["connected"]) if process.runs and "connected" in known else None
@@ -282,9 +269,9 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
         except FedldpError as error:
             warnings.append(NOT_SERVED(run=agreement.run, why=str(error)))
             continue
-        if ledger is not None and entries is not None and places:
+        if kept is not None and entries is not None and places:
             here = own_policy.as_here(agreement)
-            warnings += cannot_pay(ledger, accepted, here, places[0], entries)
+            warnings += cannot_pay(kept.ledger, accepted, here, places[0], entries)
     for at, budget in enumerate(budgets or ()):
         budget["promised"] = None
         if all_accepted is not None and entries is not None:
@@ -312,6 +299,18 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
         "last_release": last,
         "servers": [server.url for server in policy.server],
     }
+
+
+def _kept(
+    policy: SitePolicy,
+) -> tuple[SiteLedger | None, list[Release], str, list[dict[str, Any]]]:
+    """Return a site's ledger, if one was begun, its entries, the last in words, and its budgets."""
+    kept = SiteLedger.existing(policy)
+    if kept is None:
+        unused = [Account(each, 0.0, 0.0, each.limit) for each in policy.budgets]
+        return None, [], NO_RELEASE, _left(unused)
+    entries = kept.look()
+    return kept, entries, kept.last_words(entries), budgets_of(kept.ledger, entries)
 
 
 def _total(counts: Iterable[int | None]) -> int | None:
@@ -404,14 +403,7 @@ def _run(
     """Return a run's state: retired, finished, answered, under-way, or None if unknown."""
     done, state = None, None
     if entries is not None:
-        answered = {
-            entry.round
-            for entry in entries
-            if entry.run == agreement.run
-            and entry.request != LOST.hex()
-            and sent_of_nothing(entry.event) is None
-        }
-        done = len(answered)
+        done = len(rounds_answered([entry for entry in entries if entry.run == agreement.run]))
         if of is not None:
             state = "answered" if done >= of else "under-way"
     return {

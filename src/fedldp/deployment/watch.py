@@ -14,11 +14,10 @@ import os
 import socket
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -82,45 +81,27 @@ class Presence:
     receipt: bytes
 
 
-@dataclass
-class WatchedSite:
-    """What is known about one site; a state or a number of rounds is None if it is unknown."""
-
-    name: str
-    state: State | None = "unseen"
-    detail: str | None = None
-    last_seen: datetime | None = None
-    rounds: int | None = 0
-    sent_bytes: int = 0
-    received_bytes: int = 0
-    refusals: Counter[str] = field(default_factory=Counter)
-    """How often it refused, by reason, since this server began."""
-
-
-class _Watch(ABC):
-    """Collects what a process knows, and writes it to a file; thread-safe.
+class Watch:
+    """What a process knows, as JSON-ready values, and the file that says it; thread-safe.
 
     The file is not synced, and a failure to write it is ignored.
 
     Args:
         folder: the folder of the file.
+        known: what is known at first.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / FILE
+    def __init__(self, folder: Path, known: dict[str, Any]) -> None:
+        self._path, self._known = folder / FILE, known
         self._lock, self._writes = threading.RLock(), threading.Lock()
         self._written, self._took = -_IDLE_SECONDS, 0.0
         self._changed = True
-        self._ended = False
-
-    @abstractmethod
-    def collected(self) -> dict[str, Any]:
-        """Return what was collected, as JSON-ready values."""
+        self.write(now=True)
 
     def document(self) -> dict[str, Any]:
-        """Return what was collected, and when, as JSON-ready values."""
+        """Return what is known, and when, as JSON-ready values."""
         with self._lock:
-            return {**self.collected(), "ended": self._ended, "written": _iso(datetime.now(UTC))}
+            return {"ended": False, **self._known, "written": _iso(datetime.now(UTC))}
 
     def write(self, *, now: bool = False) -> None:
         """Update the file if ``now`` is true or an update is due."""
@@ -138,12 +119,18 @@ class _Watch(ABC):
 
     def ends(self) -> None:
         """Note that the process ends."""
-        self._ended = True
+        self._known["ended"] = True
         self.write(now=True)
 
+    def _note(self, **known: Any) -> None:
+        """Replace some of what is known; if it differs, the file is updated soon."""
+        with self._lock:
+            self._changed |= any(self._known.get(name) != value for name, value in known.items())
+            self._known |= known
 
-class Watch(_Watch):
-    """Collects what a server knows about its sites; thread-safe.
+
+class ServerWatch(Watch):
+    """What a server knows about its run and its sites; thread-safe.
 
     Args:
         folder: the run's folder; an earlier status file in it is read, then replaced.
@@ -151,83 +138,100 @@ class Watch(_Watch):
         sites: the sites' names, in the order of the roster.
         rounds: the number of rounds in the run.
         done: how many of them are complete; None if this is a new run.
+        answered: how many rounds each site answered; empty: none did.
 
     Attributes:
-        certificate: the file of the server's certificate; None without one.
         waits_since: since when the run waits for enough sites, by the monotonic clock; None while a
             round is at work.
     """
 
     def __init__(
-        self, folder: Path, run: str, sites: Sequence[str], rounds: int, done: int | None = None
+        self,
+        folder: Path,
+        run: str,
+        sites: Sequence[str],
+        rounds: int,
+        done: int | None = None,
+        answered: Sequence[int] = (),
     ) -> None:
-        super().__init__(folder)
-        self._run = run
-        self._sites = [WatchedSite(name) for name in sites]
-        self._of, self._done, self._missed, self._missed_ever = rounds, done or 0, 0, 0
-        self.certificate: Path | None = None
         self.waits_since: float | None = time.monotonic()
-        self._over: Status | None = None
-        self._seconds: float | None = None
         self._began: float | None = None
         self._told_slow = False
-        self._next = "begins"
         self._rate_limited = RateLimitedLog(log)
-        if done is not None:
-            self._remember(read_status(folder) or {})
-        self.write(now=True)
+        before = {} if done is None else _before(folder)
+        self._sites: list[dict[str, Any]] = [
+            {
+                "name": name,
+                "state": "unseen" if done is None else None,
+                "detail": None,
+                "last_seen": None,
+                **before.get(name, {}),
+                "rounds": count,
+                "sent_bytes": 0,
+                "received_bytes": 0,
+                "refusals": {},  # how often it refused, by reason, since this server began
+            }
+            for name, count in zip(sites, answered or [0] * len(sites), strict=True)
+        ]
+        super().__init__(
+            folder,
+            {
+                "run": run,
+                "rounds": {"done": done or 0, "of": rounds},
+                "sites": self._sites,
+                "next": "begins",
+                "missed": 0,
+                "missed_ever": 0,
+                "seconds": None,
+                "certificate": None,
+                "over": None,
+            },
+        )
 
-    def _remember(self, before: dict[str, Any]) -> None:
-        """Take over what an earlier server in this folder knew; the rest is unknown."""
-        for site in self._sites:
-            site.state, site.rounds = None, None
-        for site, known in zip(self._sites, before.get("sites", []), strict=False):
-            with suppress(KeyError, TypeError, ValueError):
-                if known["name"] == site.name:
-                    seen = known["last_seen"]
-                    site.last_seen = None if seen is None else datetime.fromisoformat(seen)
-                    site.rounds = int(known["rounds"])
-                    if known["state"] is not None:
-                        site.state = "unseen" if seen is None else "away"
+    def document(self) -> dict[str, Any]:
+        """Return what is known, with copies of what changes, and the seconds of a round at work."""
+        with self._lock:
+            sites = [{**each} for each in self._sites]
+            return {**super().document(), "sites": sites, "at_work": self._at_work()}
 
-    # Events
+    def certified_by(self, certificate: Path) -> None:
+        """Note the file of the server's certificate."""
+        self._note(certificate=str(certificate))
 
     def heard(self, site: int, seconds_ago: float = 0.0) -> None:
         """Note when a site was last heard from."""
-        at = datetime.now(UTC) - timedelta(seconds=seconds_ago)
+        at = _iso(datetime.now(UTC) - timedelta(seconds=seconds_ago))
         with self._lock:
-            known = self._sites[site].last_seen
-            self._sites[site].last_seen = at if known is None else max(at, known)
+            self._sites[site]["last_seen"] = max(at, self._sites[site]["last_seen"] or at)
 
     def is_now(self, site: int, state: State, detail: str | None = None) -> None:
         """Note a site's state; log a change, except if the site takes part before and after it."""
         with self._lock:
             known = self._sites[site]
-            before, known.state = (known.state, known.detail), state
-            known.detail = detail
-            self._changed |= before != (state, detail)
-            if state == "refused" and before != (state, detail):
-                known.refusals[str(detail)] += 1
-        was = before[0]
+            was, changed = known["state"], (known["state"], known["detail"]) != (state, detail)
+            known |= {"state": state, "detail": detail}
+            self._changed |= changed
+            if state == "refused" and changed:
+                count = known["refusals"].get(str(detail), 0)
+                known["refusals"] = {**known["refusals"], str(detail): count + 1}
         if was != state and (state not in TAKES_PART or was not in TAKES_PART):
             more = f" ({detail})" if detail else ""
-            self._rate_limited(f"site {known.name} {_IN_WORDS[state]}{more}", level=logging.INFO)
+            self._rate_limited(f"site {known['name']} {_IN_WORDS[state]}{more}", level=logging.INFO)
 
     def state_of(self, site: int) -> State | None:
         """Return a site's state; None if it is unknown."""
-        return self._sites[site].state
+        found: State | None = self._sites[site]["state"]
+        return found
 
     def passed(self, site: int, *, sent: int = 0, received: int = 0) -> None:
         """Count bytes to and from a site."""
         with self._lock:
-            self._sites[site].sent_bytes += sent
-            self._sites[site].received_bytes += received
+            self._sites[site]["sent_bytes"] += sent
+            self._sites[site]["received_bytes"] += received
 
     def goes_on(self, what: str) -> None:
         """Note what the server does next or waits for."""
-        with self._lock:
-            self._changed |= self._next != what
-            self._next = what
+        self._note(next=what)
 
     def works(self) -> None:
         """Note that a round is at work: enough sites are there, and are asked."""
@@ -239,43 +243,23 @@ class Watch(_Watch):
     def complete(self, done: int, seconds: float | None = None, sites: Sequence[int] = ()) -> None:
         """Note how many rounds are complete, and who took part in the last."""
         with self._lock:
-            self._done, self._missed, self._changed = done, 0, True
-            self._seconds, self._began = seconds, None
+            rounds = {**self._known["rounds"], "done": done}
+            self._note(rounds=rounds, missed=0, seconds=seconds)
+            self._began = None
             for site in sites:
-                before = self._sites[site].rounds
-                self._sites[site].rounds = None if before is None else before + 1
+                self._sites[site]["rounds"] += 1
 
     def missed(self) -> None:
         """Note that too few sites took part in the current round."""
         with self._lock:
-            self._missed += 1
-            self._missed_ever += 1
-            self.waits_since = time.monotonic()
-            self._began, self._changed = None, True
+            missed, ever = self._known["missed"] + 1, self._known["missed_ever"] + 1
+            self._note(missed=missed, missed_ever=ever)
+            self.waits_since, self._began = time.monotonic(), None
 
-    def ends(self, next: str | None = None, over: Status | None = None) -> None:
+    def is_over(self, next: str, over: Status | None = None) -> None:
         """Note that the server ends; what is next, and why it ends if the run is not complete."""
-        if next is not None:
-            with self._lock:
-                self._next, self._over = next, over
-        super().ends()
-
-    # The collected state
-
-    def collected(self) -> dict[str, Any]:
-        """Return what was collected, as JSON-ready values."""
-        return {
-            "run": self._run,
-            "rounds": {"done": self._done, "of": self._of},
-            "sites": [_site(each) for each in self._sites],
-            "next": self._next,
-            "missed": self._missed,
-            "missed_ever": self._missed_ever,
-            "seconds": self._seconds,
-            "at_work": self._at_work(),
-            "certificate": None if self.certificate is None else str(self.certificate),
-            "over": None if self._over is None else self._over.to_json(),
-        }
+        self._note(next=next, over=None if over is None else over.to_json())
+        self.ends()
 
     def _at_work(self) -> float:
         return 0.0 if self._began is None else time.monotonic() - self._began
@@ -283,21 +267,28 @@ class Watch(_Watch):
     def write(self, *, now: bool = False) -> None:
         """Update the file if ``now`` is true or an update is due; log once that a round is slow."""
         with self._lock:
-            took = self._at_work()
-            slow = took > max(_SLOW_TIMES * (self._seconds or math.inf), _SLOW_SECONDS)
+            took, last = self._at_work(), self._known["seconds"]
+            slow = took > max(_SLOW_TIMES * (last or math.inf), _SLOW_SECONDS)
             tell, self._told_slow = slow and not self._told_slow, slow
         if tell:
-            log.warning(
-                "%s, already for %.0f s; the last round took %.0f s",
-                self._next,
-                took,
-                self._seconds,
-            )
+            about = self._known["next"], took, last
+            log.warning("%s, already for %.0f s; the last round took %.0f s", *about)
         super().write(now=now)
 
 
-class SiteWatch(_Watch):
-    """Collects what a site's agent knows about its link; thread-safe.
+def _before(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return what an earlier server in a folder knew about each site, by the site's name."""
+    found = dict[str, dict[str, Any]]()
+    for site in (read_status(folder) or {}).get("sites", ()):
+        with suppress(KeyError, TypeError, ValueError):
+            name, state, seen = site["name"], site["state"], site["last_seen"]
+            was = None if state is None else "unseen" if seen is None else "away"
+            found[name] = {"state": was, "last_seen": seen and _iso(datetime.fromisoformat(seen))}
+    return found
+
+
+class SiteWatch(Watch):
+    """What a site's agent knows about its link; thread-safe.
 
     Args:
         folder: the site's state folder.
@@ -307,15 +298,27 @@ class SiteWatch(_Watch):
     """
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        known = (read_status(folder) or {}).get("last_seen")
-        self._last_seen = known if isinstance(known, str) else None
+        seen = (read_status(folder) or {}).get("last_seen")
         self._amiss: dict[str, str] = {"": "has not reached its server yet"}
         self.needed: Collection[str] | None = None
-        self._refuses: str | None = None
-        self._sent = self._received = 0
         self._refusals = Counter[tuple[str, str]]()
-        self.write(now=True)
+        super().__init__(
+            folder,
+            {
+                "last_seen": seen if isinstance(seen, str) else None,
+                "refuses": None,
+                "sent_bytes": 0,
+                "received_bytes": 0,
+            },
+        )
+
+    def document(self) -> dict[str, Any]:
+        """Return what is known, and whether the servers that are needed can be reached."""
+        with self._lock:
+            needed = self._amiss if self.needed is None else ("", *self.needed)
+            amiss = [why for server, why in self._amiss.items() if server in needed]
+            why = "; ".join(amiss) or None
+            return {**super().document(), "connected": why is None, "amiss": why}
 
     def heard(self, server: str, amiss: str | None = None) -> None:
         """Note that a server was heard from, or why it could not be reached."""
@@ -324,15 +327,15 @@ class SiteWatch(_Watch):
             self._amiss.pop("", None)
             self._amiss.pop(server, None)
             if amiss is None:
-                self._last_seen = _iso(datetime.now(UTC))
+                self._known["last_seen"] = _iso(datetime.now(UTC))
             else:
                 self._amiss[server] = amiss
         self.write(now=before != self._amiss)
 
     def refuses(self, why: str | None) -> None:
         """Note why the agent refuses all requests; None if it does not."""
-        with self._lock:
-            changed, self._refuses = why != self._refuses, why
+        changed = why != self._known["refuses"]
+        self._note(refuses=why)
         self.write(now=changed)
 
     def refused(self, run: str, reason: str) -> None:
@@ -349,25 +352,12 @@ class SiteWatch(_Watch):
     def passed(self, *, sent: int, received: int) -> None:
         """Count bytes of answers and requests."""
         with self._lock:
-            self._sent += sent
-            self._received += received
-
-    def collected(self) -> dict[str, Any]:
-        """Return what was collected, as JSON-ready values."""
-        needed = self._amiss if self.needed is None else ("", *self.needed)
-        amiss = [why for server, why in self._amiss.items() if server in needed]
-        return {
-            "last_seen": self._last_seen,
-            "connected": not amiss,
-            "amiss": "; ".join(amiss) or None,
-            "refuses": self._refuses,
-            "sent_bytes": self._sent,
-            "received_bytes": self._received,
-        }
+            self._known["sent_bytes"] += sent
+            self._known["received_bytes"] += received
 
 
 @contextmanager
-def beating(watch: Watch | SiteWatch | None) -> Iterator[None]:
+def beating(watch: Watch | None) -> Iterator[None]:
     """Update a status file while the context lasts, and note the end of the process in it.
 
     So the age of the file tells whether a process is frozen. systemd, if it started the process, is
@@ -431,11 +421,6 @@ def silent_since(known: dict[str, Any] | None) -> str | None:
         return None
     age = (datetime.now(UTC) - datetime.fromisoformat(known["written"])).total_seconds()
     return str(known["written"]) if age > SILENT_SECONDS else None
-
-
-def _site(site: WatchedSite) -> dict[str, Any]:
-    seen = site.last_seen
-    return {**vars(site), "last_seen": None if seen is None else _iso(seen)}
 
 
 def _iso(at: datetime) -> str:
