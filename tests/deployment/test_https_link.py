@@ -258,6 +258,7 @@ def test_a_session_is_of_a_run_and_other_runs_are_not_named(ends: Ends, pipe: Ru
         assert said("/v1/hello", far, other)[0] == 404
         assert said("/v1/hello", near, b"x" * 32)[0] == 404
         assert [(each.there, each.near) for each in pipe.present()] == [(False, True)] * 2
+        assert pipe.absent.startswith("no site that has accepted the agreement is connected; ")
         with ends.client() as client:
             hello = ends.hello(client, near, digest=other)
             token = client.post("/v1/hello", content=hello.pack()).content.hex()

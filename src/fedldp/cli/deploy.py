@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -24,6 +24,9 @@ from fedldp.cli.deploy_status import (
 )
 from fedldp.cli.options import DataDir, Group, Json, Settings, Yes
 from fedldp.core.errors import ConfigError
+from fedldp.core.formatting import number
+from fedldp.core.locks import alone
+from fedldp.deployment.words import WORDS, unknown_words, words_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -257,7 +260,6 @@ def join(
     from fedldp.deployment.acceptance import payable
     from fedldp.deployment.joining import POLICY, Terms, invite_for
     from fedldp.deployment.joining import join as join_run
-    from fedldp.deployment.words import words_of
 
     def confirm(added: Sequence[str]) -> None:
         for each in added:
@@ -324,7 +326,6 @@ def admit(
     from fedldp.deployment.joining import Invite
     from fedldp.deployment.joining import admit as admitted
     from fedldp.deployment.key_changes import ChangedKey, check_current, take_over
-    from fedldp.deployment.words import words_of
 
     invited = Invite.read(invite, own=None)
     files = _in_folders(files)
@@ -421,11 +422,11 @@ def accept(
     from fedldp.ledgers.database import Database
 
     terms = read_policy(policy)
-    known = _Known.by(agreement)
-    if known is None:
+    meant = _read_out(agreement)
+    if meant is None:
         found = Agreement.read(Path(agreement[0]), terms.data_dir, own=terms.own_code)
     else:
-        found, server = fetched_agreement(terms, known.check)
+        found, server = fetched_agreement(terms, partial(_check_meant, meant))
     if found.test_seed is not None:
         raise ConfigError(
             f"agreement {' '.join(agreement)}: all its random numbers come from a seed, so it "
@@ -569,7 +570,7 @@ def server(
     if as_json:
         print_json(served.summary())
     else:
-        stated = one_place() and served.privacy == served.agreement.planned
+        stated = one_place() and served.released == served.agreement.planned
         text.print_result(
             table_console(),
             served.summary(),
@@ -636,7 +637,6 @@ def demo(
         rounds: number of rounds
         kill: kill processes during the run
     """
-    from fedldp.core.formatting import number
     from fedldp.deployment.demo import ROUNDING, run_demo
     from fedldp.reporting.text import print_statement, say, score_lines
 
@@ -681,11 +681,9 @@ def _in_folders(paths: Sequence[Path]) -> list[Path]:
 
 def _change_key(folder: Path, yes: bool) -> None:
     """Give a new key to the site in a folder."""
-    from fedldp.core.locks import alone
     from fedldp.deployment.joining import POLICY
     from fedldp.deployment.key_changes import change_key, runs_of
     from fedldp.deployment.policy import read_policy
-    from fedldp.deployment.words import words_of
 
     terms = read_policy(folder / POLICY)
     with alone(terms.state / "lock", "agent"):
@@ -712,45 +710,35 @@ def _tls_files(agreement: Path, certificate: Path | None, key: Path | None) -> t
     )
 
 
-@dataclass(frozen=True)
-class _Known:
-    """What an operator was told about an agreement by telephone: its ten words or its digest."""
+def _read_out(typed: Sequence[str]) -> str | None:
+    """Return the words or the digest typed in place of an agreement's file; None for a file."""
+    text = " ".join(typed).lower()
+    if len(typed) == 1 and " " not in text:
+        return text if re.fullmatch(r"[0-9a-f]{64}", text) else None
+    words = text.split()
+    unknown = unknown_words(words)
+    if len(words) == WORDS and not unknown:
+        return text
+    amiss = ""
+    if len(unknown) < len(words):  # the user meant words, not a file or a digest
+        wrong = f", of which {', '.join(unknown)} cannot be right" if unknown else ""
+        amiss = f"{len(words)} words{wrong:.100}; "
+    raise ConfigError(
+        f"agreement {text:.200}: {amiss}give its file, the 64 digits of its digest, or its "
+        f"{WORDS} words as they were read out to you"
+    )
 
-    text: str
 
-    @classmethod
-    def by(cls, typed: Sequence[str]) -> _Known | None:
-        """Parse words or a digest typed instead of a file; return None for a file."""
-        from fedldp.deployment.words import WORDS, unknown_words
-
-        text = " ".join(typed).lower()
-        if len(typed) == 1 and " " not in text:
-            return cls(text) if re.fullmatch(r"[0-9a-f]{64}", text) else None
-        words = text.split()
-        unknown = unknown_words(words)
-        if len(words) == WORDS and not unknown:
-            return cls(text)
-        amiss = ""
-        if len(unknown) < len(words):  # the user meant words, not a file or a digest
-            wrong = f", of which {', '.join(unknown)} cannot be right" if unknown else ""
-            amiss = f"{len(words)} words{wrong:.100}; "
+def _check_meant(text: str, digest: bytes) -> None:
+    """Refuse an agreement whose words or digest were not the ones that were read out."""
+    if text not in (words_of(digest), digest.hex()):
+        # The message leaves out the server's words, because nobody should type those instead of the
+        # words that were read out to them.
         raise ConfigError(
-            f"agreement {text:.200}: {amiss}give its file, the 64 digits of its digest, or its "
-            f"{WORDS} words as they were read out to you"
+            f"agreement {text}: the server has another agreement; check that you typed the words "
+            "as they were read out to you; if you did, accept nothing, and call the server's "
+            "operator"
         )
-
-    def check(self, digest: bytes) -> None:
-        """Refuse an agreement other than the one described."""
-        from fedldp.deployment.words import words_of
-
-        if self.text not in (words_of(digest), digest.hex()):
-            # The message leaves out the server's words, because nobody should type those instead of
-            # the words that were read out to them.
-            raise ConfigError(
-                f"agreement {self.text}: the server has another agreement; check that you typed "
-                "the words as they were read out to you; if you did, accept nothing, and call "
-                "the server's operator"
-            )
 
 
 def _resolved(recipe: str, channel: str, settings: list[str]) -> RunConfig:
@@ -797,7 +785,6 @@ def _check_public(config: RunConfig, classes: int | None, examples: int | None) 
 
 def _show(console: Console, agreement: Agreement, invite: Invite | None = None) -> None:
     """Print an agreement, or the one that is expected of an invite."""
-    from fedldp.deployment.words import words_of
     from fedldp.reporting.text import print_statement, say
 
     config, after = agreement.config, list[tuple[str, str]]()
@@ -854,7 +841,6 @@ def _show_cost(
     console: Console, agreement: Agreement, policy: SitePolicy, can_pay: Payable, rounds: int
 ) -> None:
     """Show what so many rounds of a run cost a site under each of its budgets."""
-    from fedldp.core.formatting import number
     from fedldp.reporting.text import say
 
     what = "the run" if rounds == can_pay.of else f"{rounds} of its {can_pay.of} rounds"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ import typer
 from fedldp.cli._common import confirmed, print_json
 from fedldp.cli.options import Json, Yes
 from fedldp.core.errors import ConfigError
+from fedldp.core.formatting import number
+from fedldp.core.locks import alone
 
 Metrics = Annotated[
     str | None,
@@ -90,9 +93,6 @@ def _site_lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _budget(budget: dict[str, Any]) -> str:
-    import math
-
-    from fedldp.core.formatting import number
     from fedldp.ledgers.budget import Budget
     from fedldp.ledgers.sqlite import times
 
@@ -221,7 +221,6 @@ def restored(
         moved (HASH): the site was moved and lost nothing; HASH is the hash of its last release, as
             noted before the move, or none if nothing was released
     """
-    from fedldp.core.locks import alone
     from fedldp.deployment.agreement import Agreement
     from fedldp.deployment.policy import read_policy
     from fedldp.deployment.restored import charge_lost, moved_to

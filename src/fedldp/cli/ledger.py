@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ import typer
 from fedldp.cli._common import print_json, table_console
 from fedldp.cli.options import Group, Json, Yes
 from fedldp.core.errors import ConfigError, LedgerUnusable
+from fedldp.core.formatting import number
 
 if TYPE_CHECKING:
     from fedldp.ledgers.budget import Budget
@@ -28,7 +31,6 @@ def show(path: Path, *, as_json: Json = False) -> None:
         path: the ledger's file
     """
     from fedldp.accounting.accountants import UNITS
-    from fedldp.core.formatting import number
     from fedldp.ledgers.sqlite import SqliteLedger, renewals
     from fedldp.reporting.text import print_table, say
 
@@ -127,9 +129,6 @@ def export(path: Path, *, as_json: Json = False) -> None:
     Help:
         path: the ledger's file
     """
-    import csv
-    import sys
-
     from fedldp.ledgers.budget import total_of
     from fedldp.ledgers.sqlite import SqliteLedger
 

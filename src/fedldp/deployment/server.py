@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -50,7 +50,7 @@ from fedldp.deployment.initial import agreed_initial
 from fedldp.deployment.journal import Journal
 from fedldp.deployment.messages import KeptReceipts
 from fedldp.deployment.runs import asked_to_finish
-from fedldp.deployment.sites import BudgetsSpent, Finishes, Pipe, QuorumMissed, Sites, Stopped
+from fedldp.deployment.sites import BudgetsSpent, Finishes, QuorumMissed, Sites, Stopped
 from fedldp.deployment.statement import stated, without_left_out
 from fedldp.deployment.watch import ServerWatch
 from fedldp.ledgers.columns import MemoryLedger
@@ -80,6 +80,9 @@ from fedldp.simulation.recorded import TESTED_BY_SERVER, is_finished, write_repo
 from fedldp.simulation.result import config_document, result_document
 from fedldp.training.local_sgd import PIECE, evaluate
 from fedldp.training.tensors import load_weights, one_thread
+
+if TYPE_CHECKING:
+    from fedldp.deployment.https.pipe import RunPipe
 
 log = logging.getLogger("fedldp.server")
 
@@ -172,7 +175,7 @@ class Server:
         return result_document(
             self.agreement.config,
             self.rounds,
-            self.privacy,
+            self.released or self.privacy,
             recipe=None,
             seed=self.agreement.test_seed,
             run_dir=self.folder.path,
@@ -221,7 +224,7 @@ class Server:
 
     def serve(
         self,
-        pipe: Pipe,
+        pipe: RunPipe,
         after_round: Callable[[Round], None],
         tries: int | None = 1,
         stopped: Callable[[], bool] = lambda: False,

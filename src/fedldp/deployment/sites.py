@@ -23,7 +23,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from fedldp.core.errors import EndedForGood, RunError, WireError
 from fedldp.core.kinds import SITE_AMISS
@@ -50,6 +50,9 @@ from fedldp.protocol.wire import (
     read_reply_to,
 )
 from fedldp.reporting import words
+
+if TYPE_CHECKING:
+    from fedldp.deployment.https.pipe import RunPipe
 
 log = logging.getLogger("fedldp.server")
 
@@ -116,40 +119,6 @@ class Stopped(RunError):
     """The operator stops the server, which may continue the run later."""
 
 
-class Pipe(Protocol):
-    """Carries bytes to the sites of a run and back; see ``https.pipe.RunPipe``."""
-
-    @property
-    def connected(self) -> bool:
-        """Whether any site is connected."""
-        ...
-
-    @property
-    def absent(self) -> str:
-        """The message to log while no site is connected."""
-        ...
-
-    def present(self) -> Sequence[Presence]:
-        """Return what is known about each site, by its number."""
-        ...
-
-    def ask(self, site: int, body: bytes) -> int:
-        """Send a message to a site, which gets it as often as it has to; return its number."""
-        ...
-
-    def take(self, timeout: float) -> list[tuple[int, bytes]]:
-        """Return the answers that arrived, each with the number of its message."""
-        ...
-
-    def withdraw(self) -> None:
-        """Send no message any more that waits for its site."""
-        ...
-
-    def end(self, rounds: int) -> None:
-        """Tell the sites that the run is over, after this many rounds."""
-        ...
-
-
 @dataclass
 class _Waiting:
     """The state of one phase while the phase is under way."""
@@ -195,7 +164,7 @@ class Sites:
     def __init__(
         self,
         agreement: Agreement,
-        pipe: Pipe,
+        pipe: RunPipe,
         journal: Journal,
         receipts: KeptReceipts,
         check: Callable[[RoundRequest, Report, int], None],
