@@ -62,6 +62,7 @@ from fedldp.algorithms.server_update import (
 from fedldp.algorithms.settings import Offer, PrivacyTarget
 from fedldp.algorithms.stages import (
     SHARES,
+    STAGES,
     ClassShares,
     Stage,
     intercept_step,
@@ -139,6 +140,9 @@ COUNTED = Offer(
     "the noise, they follow from class_shares, or else are equal",
     0,
 )
+
+OFFERS = (SAMPLED, SCORED, COUNTED, *STAGES)
+"""The settings of sums over people."""
 
 _OF_CLASSES = ("class_shares", "class_count_rounds", "held_out_people")
 _STARTS = ("class_shares", "label_typical")

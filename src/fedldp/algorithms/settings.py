@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from fedldp.accounting.accountants import BudgetKind, Part
-from fedldp.accounting.guarantees import Adversary
+from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.releases import ClientIndices
 from fedldp.core.errors import ConfigError
 from fedldp.core.frozen_config import FrozenConfig
@@ -50,14 +50,10 @@ WeightsFile = Annotated[str, Field(pattern=rf"\{WEIGHTS}$")]
 LARGEST_BATCH = 1_000_000_000
 
 
-TargetUnit = Literal["weight", "record", "person", "client-round", "client-run"]
-"""The units for which the statement of at least one system has lines."""
-
-
 class PrivacyTarget(FrozenConfig):
     """A guarantee to meet: the run's budget is chosen so that the statement meets it."""
 
-    unit: TargetUnit = Field(description="what to protect")
+    unit: Unit = Field(description="what to protect")
     epsilon: Positive = Field(description="the largest epsilon that the guarantee may have")
     delta: float = Field(1e-5, ge=0, lt=1, description="its delta")
     adversary: Adversary = Field("server", description="against whom")

@@ -15,9 +15,10 @@ from typing import Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from fedldp.accounting.guarantees import Unit
 from fedldp.algorithms.calibration import PerRunInSums
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.settings import Delta, Positive, TargetUnit, is_own
+from fedldp.algorithms.settings import Delta, Positive, is_own
 from fedldp.core.errors import ConfigError
 from fedldp.core.frozen_config import FrozenConfig
 from fedldp.deployment.documents import SignedDocument
@@ -34,7 +35,7 @@ class OwnBudget(FrozenConfig):
     """
 
     epsilon: Positive
-    unit: TargetUnit = "client-run"
+    unit: Unit = "client-run"
     delta: Delta = 1e-5
 
     def __str__(self) -> str:
@@ -82,7 +83,7 @@ class SignedBudget(SignedDocument):
     what = "budget"
 
     epsilon: Positive
-    unit: TargetUnit
+    unit: Unit
     delta: Delta
 
     @property

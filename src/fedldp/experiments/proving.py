@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedldp.accounting.guarantees import Adversary
+from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.proven import Proven
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.settings import PrivacyTarget, TargetUnit
+from fedldp.algorithms.settings import PrivacyTarget
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.reporting import words
 from fedldp.simulation.plan import plan
@@ -28,7 +28,7 @@ class GuaranteeKind:
         delta: the largest delta.
     """
 
-    unit: TargetUnit
+    unit: Unit
     adversary: Adversary
     delta: float
 

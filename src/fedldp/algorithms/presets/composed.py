@@ -66,7 +66,7 @@ from fedldp.algorithms.local_updates import (
 )
 from fedldp.algorithms.matrix import WITHIN_ONE
 from fedldp.algorithms.participation import PARTICIPATION, All, Participation, participation_of
-from fedldp.algorithms.people import COUNTED, SAMPLED, SCORED, sums_over_people
+from fedldp.algorithms.people import OFFERS, sums_over_people
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.server_update import Estimate, OwnMean, WeightedMean
 from fedldp.algorithms.settings import (
@@ -80,7 +80,6 @@ from fedldp.algorithms.settings import (
     Positive,
     check_one_each,
 )
-from fedldp.algorithms.stages import STAGES
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import OWN_HEADS
 from fedldp.mechanisms import Mechanism, find_mechanism
@@ -160,10 +159,7 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
     ),
     WEIGHTING,
     MOMENTUM,
-    SAMPLED,
-    SCORED,
-    COUNTED,
-    *STAGES,
+    *OFFERS,
     Offer(
         "average",
         Annotated[float, Field(ge=0, le=1)] | None,
@@ -425,7 +421,7 @@ def bare(settings: Settings) -> Mechanism:
 def unused(settings: Settings, bound: Bound) -> dict[str, str]:
     """Return the settings that these parts do not use, with reasons."""
     found = dict.fromkeys(
-        (SAMPLED.name, SCORED.name, COUNTED.name, *(each.name for each in STAGES)),
+        (each.name for each in OFFERS),
         f"local_update = {settings.local_update} computes no gradients per person",
     )
     if settings.local_update not in _CLOSED_FORMS:

@@ -34,16 +34,9 @@ from typing import Annotated
 from pydantic import Field
 
 from fedldp.algorithms.composition import Composition
-from fedldp.algorithms.people import (
-    COUNTED,
-    SAMPLED,
-    SCORED,
-    PersonClip,
-    sums_over_people,
-)
+from fedldp.algorithms.people import OFFERS, PersonClip, sums_over_people
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.settings import CLIP, LearningRate, Offer
-from fedldp.algorithms.stages import STAGES
 
 Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
 
@@ -63,10 +56,7 @@ Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
         default=1.0,
     ),
     Offer("learning_rate", LearningRate, "the server's step size along the mean gradient"),
-    SAMPLED,
-    SCORED,
-    COUNTED,
-    *STAGES,
+    *OFFERS,
     Offer(
         "average",
         Annotated[float, Field(ge=0, le=1)] | None,

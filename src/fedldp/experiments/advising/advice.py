@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedldp.accounting.guarantees import Unit
 from fedldp.accounting.proven import Proven, Released, Together, together
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.settings import TargetUnit
 from fedldp.core.formatting import rows_named
 from fedldp.core.kinds import ALL_PRIVATE, CHOOSING, HELD_OUT, ROW_NOT_PERSON
 from fedldp.data import Dataset
@@ -186,7 +186,7 @@ class Advice:
         return judged(self.data)
 
     @property
-    def unit(self) -> TargetUnit:
+    def unit(self) -> Unit:
         """Who is protected."""
         return unit_of(self.data)
 

@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from fedldp.accounting.guarantees import Adversary
+from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.statement import delta_to_take
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.rule import PATHS, by_rule, difficulty, without_spread
-from fedldp.algorithms.settings import TargetUnit
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.randomness import numbered_generator
 from fedldp.data import Dataset, load_dataset
@@ -167,7 +166,7 @@ def judged(data: Dataset) -> Judged:
     return CLASSES if data.label_range is None else NUMBERS
 
 
-def unit_of(data: Dataset) -> TargetUnit:
+def unit_of(data: Dataset) -> Unit:
     """Return the protected unit; see the module's docstring."""
     if data.num_people is not None:
         return "person"
@@ -279,7 +278,7 @@ class AdviceRequest:
             found[epsilon] = difficulty(config.changed(target=target.model_dump()), problem)
         return lacking, {epsilon: n for epsilon, n in found.items() if n < ENOUGH}
 
-    def delta_for(self, unit: TargetUnit) -> float:
+    def delta_for(self, unit: Unit) -> float:
         """Return the delta of the guarantees.
 
         A delta that is not declared follows from the declared number of those whom the guarantees
@@ -290,7 +289,7 @@ class AdviceRequest:
         _, protected = self._declared(unit)
         return _DELTA if protected is None else delta_to_take(protected)
 
-    def _declared(self, unit: TargetUnit) -> tuple[str, int | None]:
+    def _declared(self, unit: Unit) -> tuple[str, int | None]:
         """Return what guarantees protect, and the declared number of these, if there is one."""
         return ("sites", self.sites) if unit == "client-run" else ("people", self.people)
 
@@ -299,7 +298,7 @@ class AdviceRequest:
         """Whether delta is declared, or a number from which it follows."""
         return (self.delta, self.people, self.sites) != (None, None, None)
 
-    def delta_in_words(self, unit: TargetUnit) -> str:
+    def delta_in_words(self, unit: Unit) -> str:
         """Return a sentence on the delta of the guarantees, and what it follows from."""
         what, protected = self._declared(unit)
         text = f"delta is {self.delta_for(unit):g}"
@@ -372,7 +371,7 @@ class AdviceRequest:
             if each.is_calibrated == (epsilon > 0) and (name != WHOLE or epsilon == last)
         ]
 
-    def _contestants(self, data: Dataset, unit: TargetUnit) -> Iterator[Contestant]:
+    def _contestants(self, data: Dataset, unit: Unit) -> Iterator[Contestant]:
         """Yield the references and what protects people, rows or clients, as the data have them."""
         problem, made = self.problem(data), partial(self._contestant, unit=unit)
         larger = made(LARGER, self._listed("larger"), TRIES["larger"])
@@ -397,7 +396,7 @@ class AdviceRequest:
         if of_classes:
             yield replace(site, guarantee=whole)
 
-    def _free(self, name: str, data: Dataset, unit: TargetUnit, **more: Any) -> Contestant:
+    def _free(self, name: str, data: Dataset, unit: Unit, **more: Any) -> Contestant:
         """Return a reference that trains the linear model without noise."""
         tries = TRIES["person" if data.label_range is None else "person-numbers"]
         return self._contestant(name, self._listed("person", **_NOISELESS, **more), tries, unit)
@@ -425,7 +424,7 @@ class AdviceRequest:
         name: str,
         configure: Configure,
         tries: Sequence[Try],
-        unit: TargetUnit,
+        unit: Unit,
         against: Adversary | None = None,
     ) -> Contestant:
         """Return a contestant, which is a reference if it protects against nobody."""
