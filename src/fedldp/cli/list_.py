@@ -52,16 +52,9 @@ def _recipe_rows(_: Path | None, left_out: list[str]) -> Rows:
         )
     found, why = installed_recipes()
     left_out += why
-    rows += [
-        {
-            "name": each.name,
-            "system": each.system,
-            "epsilon": None,
-            "description": f"{each.summary}{_of(each.package)}",
-            "same_as": each.same_as,
-        }
-        for each in found
-    ]
+    for each in found:
+        description = f"{each.pop('summary')}{_of(each.pop('package'))}"
+        rows.append({**each, "epsilon": None, "description": description})
     return sorted(rows, key=lambda row: row["system"])
 
 

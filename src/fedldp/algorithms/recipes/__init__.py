@@ -36,7 +36,6 @@ from fedldp.core.registry import installed_papers, paper_folders
 
 __all__ = [
     "Expected",
-    "InstalledRecipe",
     "Recipe",
     "Source",
     "find_recipe",
@@ -174,27 +173,13 @@ def recipe_names() -> list[str]:
     return [*own, *_installed_files(own)[0]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class InstalledRecipe:
-    """What is known of a recipe of an installed paper before its package is imported.
+def installed_recipes() -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the recipes of papers in other packages, and a line for each that is left out.
 
-    Attributes:
-        name: its name.
-        system: its system.
-        summary: its summary; settings that it leaves to its system stay in braces.
-        package: the package of the paper.
-        same_as: as in ``Recipe``.
+    No package is imported. Of each recipe, its ``name``, its ``system``, its ``summary`` (settings
+    that it leaves to its system stay in braces), the ``package`` of the paper, and ``same_as``, as
+    in ``Recipe``.
     """
-
-    name: str
-    system: str
-    summary: str
-    package: str
-    same_as: str | None
-
-
-def installed_recipes() -> tuple[list[InstalledRecipe], list[str]]:
-    """Return the recipes of papers in other packages, and a line for each that is left out."""
     files = _own_files()
     more, left_out = _installed_files(files)
     files |= {name: file for name, (file, _) in more.items()}
@@ -209,15 +194,9 @@ def installed_recipes() -> tuple[list[InstalledRecipe], list[str]]:
         for table in reversed(line):
             settings |= table.get("settings", {}) | table["set"]
         own = _tables(file)[name]
-        found.append(
-            InstalledRecipe(
-                name=name,
-                system=str(settings.get("system")),
-                summary=_filled(_with_texts(own["summary"], _texts(own)), settings),
-                package=package,
-                same_as=own.get("same_as"),
-            )
-        )
+        row = {"name": name, "system": str(settings.get("system")), "package": package}
+        row["summary"] = _filled(_with_texts(own["summary"], _texts(own)), settings)
+        found.append({**row, "same_as": own.get("same_as")})
     return found, left_out
 
 
