@@ -180,7 +180,6 @@ class SharesPerRun(Calibration):
         settings: the preset's settings.
         bound: the bound on what is sent.
         participation: who takes part in which round.
-        bits: the number of bits in the sum's modulus.
 
     Raises:
         ConfigError: delta is too small.
@@ -190,7 +189,6 @@ class SharesPerRun(Calibration):
     settings: Settings
     bound: Rotated
     participation: Participation
-    bits: int
     meaning: EpsilonMeaning = field(
         default=EpsilonMeaning("client-run", "proven", "summing-server")
     )
@@ -214,5 +212,5 @@ class SharesPerRun(Calibration):
             shares=settings.fewest_in_sum - settings.untrusted_clients,
             clients=settings.round_size,
             rounds=settings.rounds,
-            bits=self.bits,
+            bits=settings.code_bits,
         )

@@ -207,12 +207,7 @@ def composed(settings: Settings) -> Composition:
         participation = participation_of(settings, default="balanced")
         check_budget(settings, of_run=True)
         assert isinstance(bound, Rotated)
-        calibration = SharesPerRun(
-            settings=settings,
-            bound=bound,
-            participation=participation,
-            bits=settings.code_bits,
-        )
+        calibration = SharesPerRun(settings=settings, bound=bound, participation=participation)
     else:
         calibration = PerReport(settings=settings, bound=bound)
         if settings.weighting != "examples":

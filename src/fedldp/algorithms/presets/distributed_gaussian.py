@@ -82,12 +82,7 @@ def distributed_gaussian(settings: Settings) -> Composition:
     turns = participation_of(settings, default="balanced")
     return Composition(
         bound=bound,
-        calibration=SharesPerRun(
-            settings=settings,
-            bound=bound,
-            participation=turns,
-            bits=settings.code_bits,
-        ),
+        calibration=SharesPerRun(settings=settings, bound=bound, participation=turns),
         participation=turns,
         channel=Sum(),
     )
