@@ -196,6 +196,7 @@ def evaluate(
     *,
     data_dir: str | Path | None = None,
     threshold: float | None = None,
+    shift: float | None = None,
 ) -> dict[str, Any]:
     """Return the scores of a run's model: the document that ``fedldp evaluate --json`` prints.
 
@@ -212,9 +213,10 @@ def evaluate(
         data_dir: the data folder; see ``fedldp.data.resolve_data_dir``.
         threshold: for two classes, the smallest probability of class 1 at which class 1 is
             predicted.
+        shift: for two classes, what is added to the log odds of class 1, before the threshold.
 
     Raises:
-        FedldpError: the run or the data cannot be used, or the threshold is invalid.
+        FedldpError: the run or the data cannot be used, or the threshold or the shift is invalid.
 
     >>> evaluate(run("quickstart", rounds=1))["examples"]
     360
@@ -224,7 +226,9 @@ def evaluate(
     data = path_of("dataset", dataset) if isinstance(dataset, str | Path) else dataset
     given = path_of("run", run) if isinstance(run, str | Path) else run
     assert given is not None
-    return measure(given, data, path_of("data_dir", data_dir), _plain(threshold))
+    return measure(
+        given, data, path_of("data_dir", data_dir), _plain(threshold), shift=_plain(shift)
+    )
 
 
 def account(

@@ -126,6 +126,32 @@ def test_columns_that_are_not_asked_for_need_no_words(
         problem_of(bare.changed(ask=["evaluation"], rounds=2), None)
 
 
+def test_every_cell_of_a_column_that_is_asked_for_is_counted(tmp_path: Path) -> None:
+    """Numbers below, above, missing and infinite, and strings that nobody declared."""
+    ages = ["3", "30", "1e30", "", "nan", "inf", "-inf", "1e300"]
+    sexes = ["f", "m", "x", "?", "f", "f", "f", "f"]
+    rows = [f"{a},{s},{'ab'[n % 2]}" for n, (a, s) in enumerate(zip(ages, sexes, strict=True))]
+    (path := tmp_path / "odd.csv").write_text("\n".join(["age,sex,site", *rows * 500]))
+    text = 'ask = ["age", "sex"]\nclient_column = "site"\nchannel = "sum"\nepsilon = 50.0\n'
+    questions = written(tmp_path, text + 'edges.age = [20, 40]\ncategories.sex = ["f"]\n')
+    config = config_to_ask(questions, path, None, [])
+    assert config.num_clients == 2  # as the table has them
+    told = {e["question"]: e["value"] for e in answers_of(simulate(config).metrics)}
+    cells = ("age below 20", "age 20 to 40", "age from 40 on", "age=missing")
+    assert [told[cell] for cell in cells] == pytest.approx([1 / 8, 1 / 8, 1 / 8, 5 / 8], abs=0.01)
+    assert told["sex=none of these"] == pytest.approx(3 / 8, abs=0.01)
+    path.write_text(path.read_text().replace("30,m", "thirty,m", 1))
+    with pytest.raises(FedldpError, match=r"line 3: column 'age' holds 'thirty'.*not a number"):
+        problem_of(config, None)
+
+
+def test_one_value_of_a_table_of_settings_keeps_the_others(tmp_path: Path, table: Path) -> None:
+    changes = ["edges.crea=[0, 1]", "categories.ward=['a']", "edges.age=[50]"]
+    config = config_to_ask(written(tmp_path), table, None, changes)
+    assert config.model_dump()["edges"] == {"age": [50.0], "crea": [0.0, 1.0]}
+    assert config.categories == {"sex": ["f", "m", "other"], "ward": ["a"]}
+
+
 @pytest.mark.parametrize("label", ["label", "site", "days"])
 def test_columns_are_asked_for_without_any_label(tmp_path: Path, table: Path, label: str) -> None:
     """Whether the table has no such column, or one that holds no classes."""

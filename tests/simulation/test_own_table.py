@@ -14,13 +14,14 @@ import pytest
 
 import fedldp
 from fedldp.accounting.statement import Statement
-from fedldp.core.errors import RunError
+from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.formatting import rounded_count
 from fedldp.core.kinds import HELD_OUT
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting import words
 from fedldp.reporting.card import write_card
 from fedldp.simulation.engine import simulate
-from fedldp.simulation.evaluating import evaluate
+from fedldp.simulation.evaluating import evaluate, predict
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.recorded import read_run
 
@@ -112,11 +113,28 @@ def test_the_statement_says_that_scores_use_private_rows(place: Path) -> None:
         assert ("exact functions of private rows: see the warning" in page) is there
         assert (words.shown(HELD_OUT) in evaluate(place / f"run-{there}")["warnings"]) is there
         measured = evaluate(place / f"run-{there}")
-        assert measured["examples"] >= sum(map(sum, measured["confusion"])) > 0
+        exact = [sum(row) for row in result.confusion.tolist()]
+        assert [each["examples"] for each in measured["classes"]] == list(map(rounded_count, exact))
+        assert [sum(row) for row in measured["confusion"]] == pytest.approx([1, 1], abs=0.011)
+        matrix = page.partition("Confusion matrix")[2].partition("</table>")[0]
+        assert matrix.count(" %</td>") == 4
     assert "the exact number of rows of each class" in words.line(HELD_OUT)
     # Somebody who gives other rows knows whose they are.
     of_others = evaluate(place / "run-True", place / "later.csv")["warnings"]
     assert words.shown(HELD_OUT) not in of_others
+
+
+def test_a_shift_is_scored_as_it_is_predicted(place: Path) -> None:
+    trained = fedldp.run(own(), out=place / "run").trained()
+    labels = [int(line[-1]) for line in (place / "later.csv").read_text().splitlines()[1:]]
+    for shift in (-3.0, 0.4, 3.0):
+        rows = predict(trained, place / "later.csv", threshold=0.6, shift=shift)
+        right = [int(row["class"]) == label for row, label in zip(rows, labels, strict=True)]
+        found = fedldp.evaluate("run", "later.csv", threshold=0.6, shift=shift)
+        assert (found["accuracy"], found["shift"]) == (np.mean(right), shift)
+        assert found["answers"] == []  # which would be about the run's own people
+    with pytest.raises(ConfigError, match=r"^shift = 60: give a number above -50 and below 50$"):
+        fedldp.evaluate("run", shift=60)
 
 
 @pytest.mark.slow

@@ -77,7 +77,8 @@ class Asked:
         name: what is asked, as in ``ask``.
         table: the table.
         names: the name of each cell; without the last one, if every row is in another.
-        edges: for numbers, the edges of the cells; empty for categories.
+        edges: for numbers, the edges of the cells; empty for categories. Quartiles are told
+            between two edges at least.
     """
 
     name: str
@@ -96,7 +97,7 @@ class Asked:
             Answer.of(name, *mean_of(cell, counts, noise), seen=is_seen(counts[at : at + 1], noise))
             for at, (name, cell) in enumerate(zip(self.names, np.eye(counts.size), strict=False))
         ]
-        if self.edges:
+        if len(self.edges) > 1:
             found += _quartiles(self.name, np.array(self.edges), counts[:-1], noise)
         return found
 
@@ -179,7 +180,8 @@ def _column(name: str, settings: Any, problem: Problem) -> Asked:
         )
     if made and set(made) <= set(features):
         places = tuple(map(features.index, made))
-        rest = () if name in columns.others else (f"{name}=none of these",)
+        left = "missing" if name in columns.others else "none of these"
+        rest = () if left == "missing" and name in columns.filled else (f"{name}={left}",)
         return Asked(name, questions.categories(places), (*made, *rest))
     if name not in features:
         known = ", ".join(dict.fromkeys(each.split("=")[0] for each in features)) or "none"

@@ -27,6 +27,7 @@ def ask(
         model (RUN_DIR): the run whose model an evaluation is about
         account: say how wide the intervals will be, and ask nobody
     """
+    from fedldp.core.kinds import ASKED_ALONE
     from fedldp.reporting import text, words
     from fedldp.reporting.scores import answers_of
     from fedldp.simulation.asking import config_to_ask, lines_of, settings_from
@@ -47,6 +48,7 @@ def ask(
             "answers": answers_of(metrics),
             "settings": settings,
             "privacy": words.document(privacy),
+            "warnings": words.facts([ASKED_ALONE]),
         }
         print_json(found)
         return
@@ -58,3 +60,4 @@ def ask(
     price = config.epsilon_in_words(privacy.guarantees)
     text.say(console, "price", price or words.lead(config.model_dump(), privacy))
     text.print_statement(console, privacy)
+    text.say(console, "note", words.line(ASKED_ALONE))

@@ -27,6 +27,7 @@ def evaluate(
     *,
     data: Path | None = None,
     threshold: Threshold = None,
+    shift: float | None = None,
     data_dir: DataDir = None,
     as_json: Json = False,
 ) -> None:
@@ -35,10 +36,11 @@ def evaluate(
     Help:
         run_dir (RUN_DIR): the folder of a simulated or deployed run
         data (FILE): labelled examples (.npz, .csv or .parquet) [default: the run's test set]
+        shift (S): with two classes: a public number to add to the log odds of class 1
     """
     from fedldp.simulation.evaluating import evaluate as measure
 
-    found = measure(run_dir, data, data_dir, threshold)
+    found = measure(run_dir, data, data_dir, threshold, shift=shift)
     if as_json:
         print_json(found)
     else:
@@ -56,6 +58,8 @@ def _print(found: dict[str, Any]) -> None:
     if found.get("threshold") is not None:
         least = f"its probability is at least {found['threshold']}"
         say(console, "threshold", f"{found['classes'][1]['class']} is predicted if {least}")
+    if found.get("shift") is not None:
+        say(console, "shift", f"{found['shift']:g} is added to the log odds")
     for label, text in score_lines(found, found["data"]):
         say(console, label, text)
     if "classes" in found:

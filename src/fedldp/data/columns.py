@@ -149,8 +149,15 @@ class Columns:
         """Return the names of the features that a column becomes."""
         if column in self.categories:
             return [f"{column}={text}" for text in self.categories[column]]
-        more = {"missing": self.filled, "folded": self.folded}
-        return [column, *(f"{column}={kind}" for kind, of in more.items() if column in of)]
+        more = {"missing": self.marks_missing(column), "folded": column in self.folded}
+        return [column, *(f"{column}={kind}" for kind, there in more.items() if there)]
+
+    def marks_missing(self, column: str) -> bool:
+        """Return whether a column of numbers has a feature that marks missing values.
+
+        Those with a replacement have one, and so have all that people are asked for.
+        """
+        return column in self.filled or self.only is not None
 
     def place_in(self, column: str) -> Callable[[str], int]:
         """Return a function from a cell's text to the place of its category, or -1.

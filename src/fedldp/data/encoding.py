@@ -223,7 +223,9 @@ def _feature(
 
     The features have shape (n, k). The last value is a function that returns, for an invalid row,
     what is wrong with the cell and a suggested fix. If the columns are ``declared``, that is, can
-    no longer be changed, the fix changes only the table's cells.
+    no longer be changed, the fix changes only the table's cells. If people are asked for columns,
+    numbers that are missing or infinite have a cell of their own, and so have all strings that are
+    not declared: they are not invalid.
     """
     if name in columns.categories:
         values = columns.categories[name]
@@ -233,10 +235,12 @@ def _feature(
         def why(row: int) -> str:
             return _no_category(table.texts(name)[row], name, values, declared=declared)
 
-        return block, places < 0, why
-    found = table.numbers(name)
-    if name in columns.filled:
-        found = np.where(table.missing(name), float(columns.filled[name]), found)
+        return block, (places < 0) & (columns.only is None), why
+    found, gaps = table.numbers(name), table.missing(name)
+    if columns.only is not None:
+        gaps = gaps | (np.abs(found) > _LARGEST)
+    if columns.marks_missing(name):
+        found = np.where(gaps, float(columns.filled.get(name, 0)), found)
     bad = ~(np.abs(found) <= _LARGEST)
     if name in columns.scaled:
         low, high = columns.scaled[name]
@@ -246,8 +250,8 @@ def _feature(
         with np.errstate(over="ignore"):
             found = np.clip((np.where(bad, typical, found) - typical) / spread, -3.0, 3.0)
     block = np.where(bad, 0.0, found).astype(np.float32)[:, None]
-    if name in columns.filled:
-        block = np.concatenate([block, table.missing(name)[:, None].astype(np.float32)], axis=1)
+    if columns.marks_missing(name):
+        block = np.concatenate([block, gaps[:, None].astype(np.float32)], axis=1)
     if name in columns.folded:
         fold = np.where(bad, 0.0, FOLDED_WEIGHT * (np.abs(found) - FOLDED_AT))
         block = np.concatenate([block, fold.astype(np.float32)[:, None]], axis=1)

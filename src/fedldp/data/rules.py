@@ -37,6 +37,9 @@ Whole numbers that measure something repeat: of 30 ages spread over 70 years, tw
 of 500 tables. In a smaller table, they may all differ by chance.
 """
 
+_NEARLY = 0.95
+"""The least share of different values among whole numbers that are taken to name the rows."""
+
 _FIRST = 256
 """The number of rows that are read first: in most columns, they settle that rows are not
 numbered."""
@@ -161,6 +164,12 @@ def check_columns(
 def is_row_number(name: str) -> bool:
     """Return whether a column has the name that pandas or R gives to the numbers of rows."""
     return _OF_PANDAS.fullmatch(name) is not None
+
+
+def are_identifiers(values: NDArray[Any]) -> bool:
+    """Return whether nearly all of many values are different whole numbers, like case numbers."""
+    different = len(np.unique(values))
+    return len(values) >= _FEW and _are_whole(values) and different >= _NEARLY * len(values)
 
 
 def _numbers_rows(column: Column, owners: NDArray[np.int64] | None) -> bool:

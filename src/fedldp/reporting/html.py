@@ -56,7 +56,7 @@ def page(runs: Sequence[FinishedRun]) -> str:
                 "twin": next((j + 1 for j, one in enumerate(runs) if one is twins[i]), None),
                 "chart": charts.guarantees(f"privacy-{i + 1}", shown[i]) if drawn else None,
                 "calibrations": charts.calibrations(f"calibration-{i + 1}", run) if drawn else [],
-                "confusion": _shaded(run.summary["confusion"]),
+                "confusion": _shaded(run),
             }
             for i, run in enumerate(runs)
         ],
@@ -139,8 +139,13 @@ def _course(runs: Sequence[FinishedRun], key: str) -> str:
     return f"{words.names('metric')[key]} by round; {'; '.join(parts)}"
 
 
-def _shaded(matrix: list[list[int]] | None) -> list[list[tuple[int, int]]] | None:
-    """Return a confusion matrix as pairs: each count, and its share of the row in per cent."""
-    if matrix is None:
+def _shaded(run: FinishedRun) -> list[list[tuple[str, int]]] | None:
+    """Return a confusion matrix as pairs: what is told, and its share of the row in per cent."""
+    if run.summary["confusion"] is None:
         return None
-    return [[(n, round(100 * n / max(1, sum(row)))) for n in row] for row in matrix]
+    rounded, found = run.schema.rounded, []
+    for row in run.summary["confusion"]:
+        shares = [round(100 * count / max(1, sum(row))) for count in row]
+        told = [f"{share} %" for share in shares] if rounded else map(str, row)
+        found.append(list(zip(told, shares, strict=True)))
+    return found

@@ -258,7 +258,7 @@ class FinishedRun:
     def classes(self) -> list[dict[str, Any]]:
         """The figures of each class; see ``scores.by_class``."""
         matrix = self.summary["confusion"]
-        return [] if matrix is None else by_class(np.array(matrix))
+        return [] if matrix is None else by_class(np.array(matrix), self.schema.rounded)
 
     def to_record(self) -> dict[str, Any]:
         """Return the run for ``fedldp report --json``."""

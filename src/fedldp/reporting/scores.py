@@ -360,8 +360,8 @@ def scores(
     Args:
         labels: shape (n,), n of at least 1.
         probabilities: the probability of each class, shape (n, num_classes).
-        schema: the model's schema; if its counts are rounded, so is the number of examples, but
-            not those in the confusion matrix.
+        schema: the model's schema; if its counts are rounded, so are the numbers of examples, but
+            not those in the confusion matrix; see ``told_matrix``.
         threshold: for two classes, the smallest probability of class 1 at which class 1 is
             predicted; with None, the more probable class is predicted. AUC, average precision and
             the Brier score do not depend on it.
@@ -372,7 +372,9 @@ def scores(
     areas = [_ranked(labels == label, probabilities[:, label]) for label in range(count)]
     classes = [
         {"class": schema.class_name(label), **each, "auc": None if area is None else area[0]}
-        for label, (each, area) in enumerate(zip(by_class(confusion), areas, strict=True))
+        for label, (each, area) in enumerate(
+            zip(by_class(confusion, schema.rounded), areas, strict=True)
+        )
     ]
     return {
         **told_count(len(labels), schema.rounded),
@@ -413,24 +415,38 @@ def with_labels_like(
     return found
 
 
-def by_class(confusion: NDArray[np.int64]) -> list[dict[str, Any]]:
+def by_class(confusion: NDArray[np.int64], rounded: bool = False) -> list[dict[str, Any]]:
     """Return the number of examples, precision, recall and F1 of each class.
 
     Precision is None for a class that was never predicted, recall and F1 for one without examples.
 
     Args:
         confusion: the number of examples of each class (row) predicted as each class (column).
+        rounded: whether the numbers of examples are rounded up; see ``told_count``.
     """
     rows = zip(np.diagonal(confusion), confusion.sum(1), confusion.sum(0), strict=True)
     return [
         {
-            "examples": support,
+            "examples": rounded_count(support) if rounded else support,
             "precision": right / taken if taken else None,
             "recall": right / support if support else None,
             "f1": 2 * right / (support + taken) if support else None,
         }
         for right, support, taken in (map(int, row) for row in rows)
     ]
+
+
+def told_matrix(confusion: NDArray[np.int64], rounded: bool) -> list[list[Any]]:
+    """Return a confusion matrix as it is told: counts, or shares of each row to two digits.
+
+    Args:
+        confusion: the number of examples of each class (row) predicted as each class (column).
+        rounded: see ``told_count``.
+    """
+    if not rounded:
+        return confusion.tolist()  # type: ignore[no-any-return]
+    shares = confusion / np.maximum(confusion.sum(1, keepdims=True), 1)
+    return np.round(shares, 2).tolist()  # type: ignore[no-any-return]
 
 
 def told_count(examples: int, rounded: bool) -> dict[str, Any]:

@@ -78,7 +78,6 @@ _COMPUTED: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "not-of-client": lambda of: {"about": about(of["unit"], of["adversary"])},
     "class-count-rounds": lambda of: {"share": f"{100 * of['counted'] / of['of']:.2g} %"},
     "evaluation-foreseen": lambda of: {
-        "best": "" if of["declared"] else "at best ",
         "made_up": "of the declared class_shares or label_typical"
         if of["declared"]
         else "of equal classes, or of widely spread numbers, because none are declared",

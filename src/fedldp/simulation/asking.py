@@ -11,6 +11,8 @@ from fedldp.algorithms.asking import QUANTILES, SHARE_OF_CLASS, SHARES_OF_CLASSE
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.settings_docs import key_text, value_text
 from fedldp.core.errors import ConfigError
+from fedldp.data import is_table, read_table
+from fedldp.data.columns import identity
 from fedldp.reporting.record import RunFolder
 from fedldp.reporting.scores import answers_of
 from fedldp.simulation.settings import assignment, from_mapping, nested
@@ -50,14 +52,24 @@ def config_to_ask(
     found: dict[str, Any] = {**_UNUSED, **({} if model is None else _of_run(model)), **given}
     if table is not None:
         found["dataset"] = str(table)
-    found |= nested([assignment(text) for text in assignments])
+    found |= nested(map(assignment, assignments), found)
     asked = found.get("ask")
     if not isinstance(asked, list) or not asked or not all(isinstance(a, str) for a in asked):
         raise ConfigError(
             f'ask = {asked!r}: give what people are asked, such as ask = ["shares", "age"]; '
             "shares, evaluation, or names of columns"
         )
-    return from_mapping({"rounds": sum(rounds_to_ask(asked)), **found})
+    known = {"rounds": sum(rounds_to_ask(asked)), "num_clients": _sites(found)}
+    return from_mapping({**known, **found})
+
+
+def _sites(settings: Mapping[str, Any]) -> int:
+    """Return how many sites a table's column of clients names; 1 without such a column."""
+    place, column = str(settings.get("dataset")), settings.get("client_column")
+    if column is None or not is_table(place):
+        return 1
+    table = read_table(Path(place).expanduser())
+    return len({*map(identity, table.texts(column))}) if column in table.names else 1
 
 
 def _of_run(folder: Path) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from fedldp.reporting.scores import (
     of_numbers,
     scores,
     told_count,
+    told_matrix,
 )
 from fedldp.simulation.inputs import load
 from fedldp.simulation.recorded import load_trained
@@ -46,12 +47,15 @@ def evaluate(
     data: Dataset | Rows | Path | None = None,
     data_dir: Path | None = None,
     threshold: float | None = None,
+    *,
+    shift: float | None = None,
 ) -> dict[str, Any]:
     """Return the metrics of a run's model: what ``fedldp evaluate --json`` prints.
 
-    ``examples`` is ``rounded`` up if the run's test set is of the user's own rows; ``classes`` and
-    ``confusion`` have exact counts of them, which a warning names. ``answers`` are
-    the figures that people were asked for privately in the run; None if the folder
+    ``examples`` is ``rounded`` up if the run's test set is of the user's own rows, and so are the
+    numbers in ``classes``; then ``confusion`` has shares of each true class. ``answers`` are
+    the figures that people were asked for privately in the run, which say nothing about other
+    ``data``: then there are none. They are None if the folder
     has the model alone. ``answered_by`` says whose line of the run's statement covers them
     ("person" or "row"), and ``doubts_of_answers`` what makes them doubtful.
 
@@ -63,13 +67,15 @@ def evaluate(
         data_dir: the data folder.
         threshold: for a model with two classes, the lowest probability at which it predicts class
             1, above 0 and below 1; None predicts the more probable class.
+        shift: for a model with two classes, what is added to the log odds of class 1 before.
 
     Raises:
-        FedldpError: the run, the data or the threshold cannot be used.
+        FedldpError: the run, the data, the threshold or the shift cannot be used.
     """
     trained = run.trained() if isinstance(run, Result) else load_trained(run)
     _check_two(trained, "threshold", threshold, low=0, high=1)
-    asked = _asked(run, trained)
+    _check_two(trained, "shift", shift, low=-50, high=50)
+    asked = _asked(None if data is not None else run, trained)
     told, examples, is_private = _tested(trained, data, data_dir)
     if data is not None:  # which its user may count
         trained = replace(trained, schema=replace(trained.schema, rounded=False))
@@ -83,19 +89,22 @@ def evaluate(
             f"to {trained.schema.num_classes - 1}"
         )
     schema = trained.schema
-    shares = trained.probabilities(examples.features)
+    shares = _shifted(trained.probabilities(examples.features), shift)
     found = scores(examples.labels, shares, schema, threshold)
     confusion = np.array(found["confusion"])
     doubtful = doubts(found, confusion, confusion.sum(1), schema)
     on = TestSet.of(confusion.sum(1), is_private)
-    return _evaluation(trained, told, {"threshold": threshold, **found}, on, doubtful) | asked
+    found["confusion"] = told_matrix(confusion, schema.rounded)
+    found = {"threshold": threshold, "shift": shift, **found}
+    return _evaluation(trained, told, found, on, doubtful) | asked
 
 
-def _asked(run: Result | Path, trained: Trained) -> dict[str, Any]:
+def _asked(run: Result | Path | None, trained: Trained) -> dict[str, Any]:
     """Return what people were asked for privately in a run; see ``evaluate``."""
+    found: list[dict[str, Any]] | None = []
     if isinstance(run, Result):
-        found: list[dict[str, Any]] | None = answers_in(record.metrics for record in run.rounds)
-    else:
+        found = answers_in(record.metrics for record in run.rounds)
+    elif run is not None:
         found = read_answers(run)
     config = trained.config.model_dump()
     doubts = [TRAINED_ON] if found and not config.get("ask") else []

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fedldp.algorithms.config import RunConfig
@@ -15,6 +17,8 @@ from fedldp.algorithms.systems import find_system
 from fedldp.algorithms.validation import shown
 from fedldp.core.errors import ConfigError
 from fedldp.reporting.record import RunFolder
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def resolve(recipe: str, assignments: Sequence[str] = ()) -> RunConfig:
@@ -82,19 +86,21 @@ def named(recipe: str, left_out: Mapping[str, Any] | None = None) -> RunConfig:
     return find_recipe(recipe).config
 
 
-def nested(settings: Iterable[tuple[str, Any]], base: RunConfig | None = None) -> dict[str, Any]:
+def nested(
+    settings: Iterable[tuple[str, Any]], base: RunConfig | Mapping[str, Any] = _NOTHING
+) -> dict[str, Any]:
     """Return settings by name; a dotted name such as "target.epsilon" gives a nested mapping.
 
     Args:
         settings: the settings, by dotted name.
-        base: a configuration whose nested settings keep their unchanged values; None keeps nothing.
+        base: the settings so far, whose tables keep the values that are not changed.
     """
-    known = {} if base is None else base.model_dump()
+    known = base if isinstance(base, Mapping) else base.model_dump()
     changes: dict[str, Any] = {}
     for key, value in settings:
         table, _, below = key.partition(".")
         if below and isinstance(known.get(table), dict):
-            changes.setdefault(table, known[table])
+            changes.setdefault(table, deepcopy(known[table]))
         _put(changes, key, value)
     return changes
 

@@ -73,6 +73,26 @@ def test_tables_with_the_same_columns_and_kinds_give_the_same_file(
         assert value == OPEN or set(value.values()) == {OPEN}
 
 
+def test_whole_numbers_that_name_the_rows_are_ignored_and_those_that_measure_are_asked(
+    tmp_path: Path,
+) -> None:
+    count = 200
+    columns = {
+        "case no": [str(70_000 + 13 * row - (row == 5) * 13) for row in range(count)],  # one twice
+        "age": [str(20 + row % 70) for row in range(count)],
+        "mg": [f"{row / 8}" for row in range(count)],
+        "where": ["N", "S"] * (count // 2),
+    }
+    table = write(tmp_path / "t.csv", columns)
+    questions = tomllib.loads(draft(table, client="where").text)
+    assert questions["ignore_columns"] == ["case no"]
+    assert list(questions["scale_columns"]) == ["age", "mg"]
+    assert draft(table, person="case no").text.count("case no") == 1
+    few = {name: cells[:20] for name, cells in columns.items()}
+    questions = tomllib.loads(draft(write(tmp_path / "few.csv", few)).text)
+    assert not questions["ignore_columns"]
+
+
 @pytest.mark.parametrize("name", ["", "a b"])
 def test_messages_name_every_column_also_one_without_a_name(tmp_path: Path, name: str) -> None:
     table = write(tmp_path / "t.csv", {"x": ["1"], name: ["2"]})

@@ -73,9 +73,7 @@ def read_request(
                 f"set {key}: advice chooses all settings except the data's; give one of "
                 f"{', '.join(known)}"
             )
-    for key, value in nested(settings.items()).items():
-        by_column = isinstance(found.get(key), dict) and isinstance(value, dict)
-        found[key] = found[key] | value if by_column else value
+    found |= nested(settings.items(), found)
     if not in_memory and not is_table(str(found.get("dataset"))):
         raise ConfigError(
             f"dataset = {found.get('dataset')}: advice is about a .csv or .parquet file, or data "

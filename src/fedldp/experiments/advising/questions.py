@@ -22,14 +22,14 @@ import tomli_w
 
 from fedldp.core.errors import ConfigError, DataError, Noted, RunError
 from fedldp.data import is_table, read_table
-from fedldp.data.rules import is_row_number
+from fedldp.data.rules import are_identifiers, is_row_number
 from fedldp.data.tables import Table
 from fedldp.reporting.record import replace_file
 
 OPEN = "?"
 """The value of a question that is not answered yet."""
 
-Kind = Literal["numbers", "truths", "strings", "dates", "other"]
+Kind = Literal["numbers", "identifiers", "truths", "strings", "dates", "other"]
 
 _FILE = Path(__file__).with_name("questions.toml")
 _QUESTIONS = tomllib.loads(_FILE.read_text(encoding="utf-8"))
@@ -168,6 +168,8 @@ def _seen(table: Table, name: str, *, names_somebody: bool) -> SeenColumn:
         kind = "dates"
     elif np.isnan(table.numbers(name)[~gaps]).any() or any(map(_CODE.match, there)):
         kind = "strings"
+    elif are_identifiers(table.numbers(name)[~gaps]):
+        kind = "identifiers"
     strings = () if names_somebody or kind != "strings" else there
     return SeenColumn(name, kind, int(gaps.sum()), strings)
 
@@ -189,11 +191,12 @@ def _questions(dataset: str, columns: Mapping[str, Kind], given: Mapping[str, An
     taken = {given[role] for role in ROLES if given.get(role)}
     label = given.get("label_column")
     labels = columns.values() if label is None else [columns[label]]
-    asked = _QUESTIONS["table"] | (_QUESTIONS["numbers"] if "numbers" in labels else {})
+    may_be_numbers = not {"numbers", "identifiers"}.isdisjoint(labels)
+    asked = _QUESTIONS["table"] | (_QUESTIONS["numbers"] if may_be_numbers else {})
     unfit = [
         name
         for name, kind in columns.items()
-        if name not in taken and (kind in ("dates", "other") or is_row_number(name))
+        if name not in taken and (kind in ("identifiers", "dates", "other") or is_row_number(name))
     ]
     parts = [
         _comment(_QUESTIONS["head"].format(table=Path(dataset).name)),
