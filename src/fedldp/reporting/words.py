@@ -463,7 +463,7 @@ def by_rows(what: str, of: Mapping[str, Sequence[Fact]]) -> list[str]:
         ]:
             told.setdefault(name, {}).setdefault(at, []).append(text)
     return [
-        f"{what}{where}" + ";".join(f"{at}: {'; '.join(texts)}" for at, texts in each.items())
+        f"{what}{where}" + ";".join(f"{at}: {'; '.join(each[at])}" for at in sorted(each, key=bool))
         for where, each in sorted(told.items(), key=lambda each: each[0] != "")
     ]
 

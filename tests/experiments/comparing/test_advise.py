@@ -303,7 +303,7 @@ def advice(
             given = measured(name, epsilon, [given] * 3, tried=tried, judged=kind)
         figures[name, epsilon] = replace(given, name=name, epsilon=epsilon)
     tested = held_people(found, data)
-    told = Told(data.test, data.num_classes, tested.parts, data.label_range)
+    told = Told(data.test, data.num_classes, tested.parts, data.label_range, tested.sites)
     return Advice(found, data, comparison, figures, told, None, 1.0)
 
 
@@ -429,7 +429,7 @@ def test_the_mean_over_sites_says_how_many_it_is_over(tmp_path: Path) -> None:
 
 def test_each_site_has_a_verdict_of_its_own(tmp_path: Path) -> None:
     """The largest site may do better alone where the mean over sites gains."""
-    large, own = "site 1 alone, no protection", ("", "site 1")
+    large, own = "site 1 alone, no protection", ("", "s0")  # as the table names it
     free = measured(FREE, None, [0.9] * 3, at={own: 0.82})
     joint = measured(ANY, None, [0.88] * 3, at={own: 0.80})
     alone = measured(large, None, [0.70] * 3, at={own: 0.84})
@@ -437,17 +437,17 @@ def test_each_site_has_a_verdict_of_its_own(tmp_path: Path) -> None:
     assert found.state("none", 2.0) == "viable"
     lines = {(each.part[1], each.on): each for each in found.by_site("none", 2.0)}
     assert len(lines) == 2 * 3
-    assert (lines["site 1", "own"].state, lines["site 1", "own"].viable) == ("no gain", False)
-    assert lines["site 1", "own"].gain.value == pytest.approx(-0.04)
-    assert (lines["site 1", "all"].viable, lines["site 2", "own"].viable) == (True, True)
+    assert (lines["s0", "own"].state, lines["s0", "own"].viable) == ("no gain", False)
+    assert lines["s0", "own"].gain.value == pytest.approx(-0.04)
+    assert (lines["s0", "all"].viable, lines["s1", "own"].viable) == (True, True)
     (row,) = [each for each in found.rows if (each["trust"], each["epsilon"], each["metric"])
               == ("none", 2.0, "auc")]  # fmt: skip
     first = row["sites"][0]
     assert set(first) == {"name", "alone", "joint", "on", "viable"}
-    assert (first["name"], first["on"], first["viable"]) == ("site 1", "own", False)
+    assert (first["name"], first["on"], first["viable"]) == ("s0", "own", False)
     assert first["alone"]["value"] == pytest.approx(0.84)
     assert first["joint"]["value"] == pytest.approx(0.8)
-    assert "site 1 alone 0.840, jointly 0.800: does better alone" in " ".join(found.advice)
+    assert "s0 alone 0.840, jointly 0.800: does better alone" in " ".join(found.advice)
     assert "does better alone" not in " ".join(advice(tmp_path, {FREE: 0.9, ANY: 0.88}).advice)
 
 
@@ -704,7 +704,7 @@ def test_the_page_lists_private_data_that_no_guarantee_covers(tmp_path: Path) ->
         "The site as a whole is not hidden", "next.toml", "fedldp run next.toml",
     ):  # fmt: skip
         assert words in page or words.capitalize() in page, words
-    assert "s0" not in page  # no name of a site
+    assert page.count('<th scope="row">s0</th>') == 1  # a site by its name
     assert "<script" not in page
 
 

@@ -28,7 +28,6 @@ from fedldp.experiments.advising.intervals import (
     Estimate,
     HeldPeople,
     Part,
-    site_name,
     weighted,
 )
 from fedldp.experiments.advising.plan import (
@@ -466,7 +465,7 @@ class Advice:
         of, found = self.at(trust, epsilon), []
         nobody = Measured(name="", seeds=0)
         for site in range(self.sites):
-            name, own = site_name(site), self.alone.get(site, nobody)
+            name, own = self.tested.sites[site], self.alone.get(site, nobody)
             for on, part in (("own", ("", name)), ("all", EVERYBODY)):
                 if part in self.tested.parts:
                     state = self.state(trust, epsilon, part, [own]) if own.runs else "not measured"

@@ -124,6 +124,7 @@ class HeldPeople:
         num_classes: the number of classes.
         parts: which rows are in each part, shape (n,).
         label_range: the range of labels that are numbers.
+        sites: the sites' names, in order; a part ("", NAME) has a site's own people.
     """
 
     def __init__(
@@ -132,8 +133,9 @@ class HeldPeople:
         num_classes: int,
         parts: Mapping[Part, NDArray[np.bool_]],
         label_range: LabelRange | None = None,
+        sites: Sequence[str] = (),
     ) -> None:
-        self.labels, self.num_classes = test.labels, num_classes
+        self.labels, self.num_classes, self.sites = test.labels, num_classes, sites
         self._range = label_range
         self.parts = {EVERYBODY: np.ones(len(test), np.bool_), **parts}
         rows = np.arange(len(test)) if test.people is None else test.people
@@ -262,11 +264,6 @@ def _areas(
     return area
 
 
-def site_name(site: int) -> str:
-    """Return the name of a site, which hides the table's name for it."""
-    return f"site {site + 1}"
-
-
 def held_people(request: AdviceRequest, data: Dataset) -> HeldPeople:
     """Return the test set of a request, with a part for each site and each group.
 
@@ -281,13 +278,14 @@ def held_people(request: AdviceRequest, data: Dataset) -> HeldPeople:
     if client is None:
         if request.by_columns:
             raise ConfigError("by_columns: groups are read from a table; give one by its path")
-        return HeldPeople(data.test, data.num_classes, parts, data.label_range)
+        sites = [f"site {number + 1}" for number in range(len(data.clients or ()))]
+        return HeldPeople(data.test, data.num_classes, parts, data.label_range, sites)
     table = read_table(Path(file).expanduser())
+    whole = read_table(Path(config.dataset).expanduser()).texts(client)
+    sites = sorted({identity(text) or "" for text in whole})  # as clients are numbered
     if client in table.names:
-        whole = read_table(Path(config.dataset).expanduser()).texts(client)
         here = np.array(of_each(table.texts(client), identity))[rows]
-        for site, name in enumerate(sorted({identity(text) or "" for text in whole})):
-            parts["", site_name(site)] = here == name
+        parts |= {("", name): here == name for name in sites}
     for name in request.by_columns:
         if name not in table.names:
             raise ConfigError(
@@ -301,4 +299,4 @@ def held_people(request: AdviceRequest, data: Dataset) -> HeldPeople:
                 f"at most {MOST_GROUPS}, such as bands of age"
             )
         parts |= {(name, each): values == each for each in known}
-    return HeldPeople(data.test, data.num_classes, parts, data.label_range)
+    return HeldPeople(data.test, data.num_classes, parts, data.label_range, sites)

@@ -59,7 +59,8 @@ def page_of(advice: Advice) -> str:
 
 def _cell(figure: Figure, interval: bool = False) -> str:
     between = figure.interval if interval else None
-    return shown(figure.metric, figure.value, between) or "not known"
+    lacks = ", no interval" if interval and between is None and figure.value is not None else ""
+    return (shown(figure.metric, figure.value, between) or "not known") + lacks
 
 
 def _curves(advice: Advice, series: Sequence[Series]) -> str:
