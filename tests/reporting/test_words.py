@@ -386,6 +386,10 @@ def test_what_epsilons_of_a_row_do_not_share_is_told_in_one_sentence() -> None:
         f"{words.short(rounds[4.0])}",
         f"condition of b at epsilon 4: {words.short(late)}",
     ]
+    shared = {"a at epsilon 1": [late, SIMULATED], "a at epsilon 2": [SIMULATED], "b": []}
+    assert words.by_rows("condition", shared) == [
+        f"condition of a: {words.short(SIMULATED)}; at epsilon 1: {words.short(late)}"
+    ]
     rows["a"] = [late]
     assert f"condition of a, b at epsilon 4: {words.short(late)}" in words.by_rows(
         "condition", rows
