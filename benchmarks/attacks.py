@@ -28,7 +28,7 @@ from fedldp.audit.attacks.inversion import of_reports
 from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.audit.efforts import FULL, Effort
 from fedldp.audit.results import AttackResult
-from fedldp.papers.ldpfl.attacks import of_codes
+from fedldp.papers.ldpfl.attacks import attacks as of_codes
 
 RESULTS = Path(__file__).parent / "results" / "2026-11-22-attacks.jsonl"
 DIGITS = (
@@ -170,11 +170,7 @@ def pictures(folder: Path) -> None:
         )
         effort = replace(FULL, image_count=IMAGES, image_matched=IMAGES)
         codes = name.startswith("ldpfl")
-        (found,) = (
-            of_codes(scenario, IMAGES, effort.image_public)
-            if codes
-            else of_reports(scenario, effort)
-        )
+        (found,) = of_codes(scenario, effort) if codes else of_reports(scenario, effort)
         print(f"{title}: {found.attack}, error {found.measured}", flush=True)
         assert found.measured is not None
         label = f"{title}\nerror {found.measured.value:.2f}"
