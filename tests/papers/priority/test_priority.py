@@ -65,7 +65,7 @@ class Sent:
         assert isinstance(encoder, Encoder)
         assert isinstance(encoder.release, UnevenRelease)
         self.start = roles.broadcast
-        self.layer = encoder.release.noisier.first_layer
+        self.layer = encoder.release.first_layer
         self.weights = self.start.weights + change.astype(np.float32)
         self.importance = variance_importance(
             *map(self.layer.weights, (self.start.weights, self.weights))
@@ -233,7 +233,7 @@ def picked_in(config: priority_public, state: State) -> np.ndarray:
     """Return which features get more noise in the round that ``state`` begins."""
     release = config.algorithm(DIGITS).release(0)
     assert isinstance(release, UnevenRelease)
-    return release.noisier.picked_in(state.round, state.arrays["importance"])
+    return release.picked_in(state.round, state.arrays["importance"])
 
 
 def noise_in_round(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,7 +12,7 @@ from fedldp.algorithms.bounds import InNorm
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.papers.priority.importance import FirstLayer, NoisierFeatures
+from fedldp.papers.priority.importance import FirstLayer
 from fedldp.papers.priority.mechanism import UnevenGaussian, check_ratio
 from fedldp.papers.priority.parts import UnevenRelease
 from fedldp.protocol.wire import Layout
@@ -114,13 +112,12 @@ def test_nan_is_refused() -> None:
 
 
 def test_a_release_is_claimed_for_the_noise_that_is_drawn() -> None:
-    layer = FirstLayer(Layout(names=("a.weight",), shapes=((1, 13),)))
-    noisier = NoisierFeatures(
-        first_layer=layer, least=Gaussian(1.0, 2.0), ratio=3.0, which="least", share=0.5
-    )
-    right: dict[str, Any] = {
-        "bound": InNorm(clip=1.0), "size": 13, "noisier": noisier, "ranks": "public"
-    }  # fmt: skip
-    assert UnevenRelease(mechanism=noisier.least, **right).event() == noisier.least.event(13)
-    with pytest.raises(PrivacyError, match="least noise"):
-        UnevenRelease(mechanism=Gaussian(1.0, 200.0), **right)
+    layer, least = FirstLayer(Layout(names=("a.weight",), shapes=((1, 13),))), Gaussian(1.0, 2.0)
+    release = UnevenRelease(
+        bound=InNorm(clip=1.0), mechanism=least, size=13, first_layer=layer, ratio=3.0,
+        which="least", share=0.5, ranks="public",
+    )  # fmt: skip
+    assert release.event() == least.event(13)
+    drawn = release.uneven(release.picked_in(2, np.arange(13.0)))
+    assert (drawn.clip, drawn.sigma, drawn.noisier.sum()) == (least.clip, least.sigma, 6)
+    assert not release.picked_in(1, np.arange(13.0)).any()

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedldp.core.errors import ConfigError
-from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.papers.priority.mechanism import UnevenGaussian
 from fedldp.protocol.wire import Layout, Vector
 
 Noisier = Annotated[
@@ -78,44 +76,6 @@ def not_dense(name: str) -> ConfigError:
         "have no weights of their own; use mlp or logistic, or an nn.Sequential that begins with "
         "nn.Flatten() and nn.Linear"
     )
-
-
-@dataclass(frozen=True)
-class NoisierFeatures:
-    """A share of the features, whose weights get more noise than all others.
-
-    Attributes:
-        first_layer: the layer with the weights of features.
-        least: the mechanism for all other weights.
-        ratio: the standard deviation of the features' noise over that of ``least``, at least 1.
-        which: whether the least or the most important features get more noise.
-        share: the share of the features, 0 to 1.
-    """
-
-    first_layer: FirstLayer
-    least: Gaussian
-    ratio: float
-    which: Literal["least", "most"]
-    share: float
-
-    def picked(self, importance: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Return which features get more noise, shape (m,), from their importance, shape (m,)."""
-        return pick_features(importance, self.share, self.which)
-
-    def picked_in(self, round: int, importance: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Return which features get more noise in a round, from their public importance.
-
-        No feature gets more noise in the first round, because nothing is known about the features
-        yet.
-        """
-        if round == 1:
-            return np.zeros(importance.size, np.bool_)
-        return self.picked(importance)
-
-    def mechanism(self, picked: NDArray[np.bool_]) -> UnevenGaussian:
-        """Return the mechanism that adds more noise to the weights of ``picked`` features, (m,)."""
-        noisier = self.first_layer.coordinates(picked)
-        return UnevenGaussian(self.least.clip, self.least.sigma, noisier, self.ratio)
 
 
 def variance_importance(before: Vector, after: Vector) -> NDArray[np.float64]:

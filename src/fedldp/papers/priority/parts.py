@@ -23,13 +23,18 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.server_update import Estimated, FirstArrays, Sent, WeightedMean
 from fedldp.algorithms.settings import Offer
-from fedldp.core.errors import ConfigError, PrivacyError, UnfitEvent
+from fedldp.core.errors import ConfigError, UnfitEvent
 from fedldp.core.facts import Kind, Unprotected
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.papers.nbafl.parts import NbaflCalibration
-from fedldp.papers.priority.importance import FirstLayer, Noisier, NoisierFeatures, NoisierShare
-from fedldp.papers.priority.mechanism import check_ratio
+from fedldp.papers.priority.importance import (
+    FirstLayer,
+    Noisier,
+    NoisierShare,
+    pick_features,
+)
+from fedldp.papers.priority.mechanism import UnevenGaussian, check_ratio
 from fedldp.protocol.roles import Arrays, Draw, State, Update
 from fedldp.protocol.wire import Broadcast, Incoming
 
@@ -48,24 +53,36 @@ class UnevenRelease(Release):
     """A release with more noise on the weights of some input features than on all other weights.
 
     Attributes:
-        mechanism: the mechanism for all other weights: ``noisier.least``.
-        noisier: picks the features.
+        mechanism: the mechanism for all other weights.
+        first_layer: the layer with the weights of features.
+        ratio: the standard deviation of the features' noise over that of ``mechanism``, at least 1.
+        which: whether the least or the most important features get more noise.
+        share: the share of the features, 0 to 1.
         ranks: whose ranks decide which features get more noise. The broadcast's "importance" is
             public and costs nothing. A client's own ranks are its update's "importance", which is
             then released in the clear.
-
-    Raises:
-        PrivacyError: ``mechanism`` differs from ``noisier.least``.
     """
 
-    noisier: NoisierFeatures
+    mechanism: Gaussian
+    first_layer: FirstLayer
+    ratio: float
+    which: Literal["least", "most"]
+    share: float
     ranks: Literal["public", "own"]
 
-    def __post_init__(self) -> None:
-        if self.mechanism != self.noisier.least:  # the claim must be about the mechanism in use
-            raise PrivacyError(
-                "mechanism: this is not the mechanism for the features with the least noise"
-            )
+    def picked_in(self, round: int, importance: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Return which features get more noise in a round, from their public importance, (m,).
+
+        No feature gets more noise in the first round, because nothing is known about the features
+        yet.
+        """
+        share = 0.0 if round == 1 else self.share
+        return pick_features(importance, share, self.which)
+
+    def uneven(self, picked: NDArray[np.bool_]) -> UnevenGaussian:
+        """Return the mechanism that adds more noise to the weights of ``picked`` features, (m,)."""
+        noisier = self.first_layer.coordinates(picked)
+        return UnevenGaussian(self.mechanism.clip, self.mechanism.sigma, noisier, self.ratio)
 
     def category(self) -> Event:
         """Refuse, because a report from several mechanisms is not one category."""
@@ -85,18 +102,15 @@ class UnevenRelease(Release):
         streams: Sequence[Stream],
     ) -> NDArray[np.uint8]:
         """Return the reports for bounded values; see ``Release.randomise``."""
-        noisier = self.noisier
         if self.ranks == "public":
             told = broadcast.public["importance"]
-            mechanism = noisier.mechanism(noisier.picked_in(broadcast.round, told))
+            mechanism = self.uneven(self.picked_in(broadcast.round, told))
             return mechanism.encode_many(values, streams)
-        unknown = np.zeros((len(values), noisier.first_layer.num_features))
-        mechanisms = (
-            noisier.mechanism(noisier.picked(row)) for row in update.aux.get("importance", unknown)
-        )
+        unknown = np.zeros((len(values), self.first_layer.num_features))
+        importance = update.aux.get("importance", unknown)
         reports = [
-            mechanism.encode(row, stream)
-            for mechanism, row, stream in zip(mechanisms, values, streams, strict=True)
+            self.uneven(pick_features(own, self.share, self.which)).encode(row, stream)
+            for own, row, stream in zip(importance, values, streams, strict=True)
         ]
         return np.array([np.frombuffer(report, np.uint8) for report in reports])
 
@@ -140,18 +154,14 @@ class Uneven:
         settings, least = self.settings, release.mechanism
         assert isinstance(least, Gaussian)
         check_ratio(least, self.ratio, self.given)
-        noisier = NoisierFeatures(
-            first_layer=first_layer_of(settings, problem),
-            least=least,
-            ratio=self.ratio,
-            which=settings.noisier,
-            share=settings.noisier_share,
-        )
         return UnevenRelease(
             bound=release.bound,
             mechanism=least,
             size=release.size,
-            noisier=noisier,
+            first_layer=first_layer_of(settings, problem),
+            ratio=self.ratio,
+            which=settings.noisier,
+            share=settings.noisier_share,
             ranks=self.ranks,
         )
 
@@ -220,14 +230,13 @@ class RankFeatures(WeightedMean):
     setting: ClassVar[str] = "system = priority_public"
 
     @property
-    def _noisier(self) -> NoisierFeatures:
-        """What picks the features that get more noise."""
+    def _uneven(self) -> UnevenRelease:
         assert isinstance(self.release, UnevenRelease)
-        return self.release.noisier
+        return self.release
 
     def arrays(self, problem: Problem) -> FirstArrays:
         """Return what the server knows about features before the first round."""
-        nothing = np.zeros(self._noisier.first_layer.num_features)
+        nothing = np.zeros(self._uneven.first_layer.num_features)
         return lambda draw: {"importance": nothing, "precision": nothing}
 
     def told(self, state: State) -> Arrays:
@@ -238,12 +247,12 @@ class RankFeatures(WeightedMean):
         self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
     ) -> Estimated:
         """Return the mean change, and what is known about the importance after the round."""
-        noisier, found = self._noisier, super().__call__(state, reports, draw)
+        uneven, found = self._uneven, super().__call__(state, reports, draw)
         change = found.change(self.released.bound.send, state.weights)
         importance, precision = state.arrays["importance"], state.arrays["precision"]
-        ratio = np.where(noisier.picked_in(state.round, importance), noisier.ratio, 1.0)
-        noise_variance = (ratio * noisier.least.sigma) ** 2 / found.weight
-        square = np.square(noisier.first_layer.weights(change)).mean(axis=0) - noise_variance
+        ratio = np.where(uneven.picked_in(state.round, importance), uneven.ratio, 1.0)
+        noise_variance = (ratio * uneven.mechanism.sigma) ** 2 / found.weight
+        square = np.square(uneven.first_layer.weights(change)).mean(axis=0) - noise_variance
         precision = precision + ratio**-4
         importance = importance + (square - importance) * ratio**-4 / precision
         arrays = {"importance": importance, "precision": precision}
