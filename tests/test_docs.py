@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import doctest
 import functools
+import importlib
 import math
 import re
 import shlex
 import sys
 import tomllib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -205,6 +207,17 @@ def run_examples(page: Path) -> None:
     )
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_scripts_import_names_that_exist() -> None:
+    """Nobody runs most benchmarks until their numbers are made again."""
+    for path in [*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "examples").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] == "fedldp":
+                module = importlib.import_module(str(node.module))
+                for name in (alias.name for alias in node.names):
+                    found = hasattr(module, name) or find_spec(f"{module.__name__}.{name}")
+                    assert found, f"{page_id(path)} imports {name} from {module.__name__}"
 
 
 def test_the_package_has_no_other_files_of_the_guides_names() -> None:
