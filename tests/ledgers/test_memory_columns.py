@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ledger_helpers import ONE, One, asked, never
 
+from fedldp.accounting.accountants import drawn_once
 from fedldp.accounting.events import (
     BinaryRandomizedResponse,
     Event,
@@ -26,7 +27,7 @@ from fedldp.accounting.events import (
     NoRelease,
     PureReport,
 )
-from fedldp.accounting.prices import draws_once, price
+from fedldp.accounting.prices import price
 from fedldp.core.errors import (
     AskedOtherwise,
     ConfigError,
@@ -147,7 +148,7 @@ def slowly(ledger: MemoryLedger, step: Step, client: int) -> Any:
         done |= bits & ((1 << step.round) - 1)
     if step.max_rounds is not None and not again and done.bit_count() >= step.max_rounds:
         return OutOfTurn
-    if done and draws_once(step.event) and client in step.gone:
+    if done and drawn_once(step.event) and client in step.gone:
         return NoLongerKept
     if again:
         return None

@@ -21,6 +21,9 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.facts import KINDS, Fact, Unprotected
 from fedldp.core.kinds import OTHER_SENT
 
+Share = int
+"""A field of this type is the variance of a client's share of noise, in squared steps."""
+
 Weight = int
 """A field of this type may be as large as 2^64; a field of type int only as large as 2^53."""
 
@@ -94,7 +97,6 @@ class PureCoordinates(Event):
         ConfigError: ``groups`` is empty or malformed, or ``telling`` is not in (0, 1].
     """
 
-    wire: ClassVar[str] = "PureCoordinates"
     groups: tuple[tuple[float, int], ...]
     telling: float = 1.0
 
@@ -123,7 +125,6 @@ class PureReport(Event):
             sent.
     """
 
-    wire: ClassVar[str] = "PureReport"
     epsilon: float
     idealised: bool = False
 
@@ -146,7 +147,6 @@ class RenyiReport(Event):
         ConfigError: the curve is empty or malformed, or says that a report costs nothing.
     """
 
-    wire: ClassVar[str] = "RenyiReport"
     curve: tuple[tuple[float, float], ...]
     idealised: bool = False
 
@@ -173,7 +173,6 @@ class ProfileReport(Event):
         ConfigError: the profile is empty or malformed, or says that a report costs nothing.
     """
 
-    wire: ClassVar[str] = "ProfileReport"
     points: Points
     error: float = 0.0
     idealised: bool = False
@@ -197,7 +196,6 @@ class SubsetResponse(Event):
         ConfigError: the numbers do not describe such a report; see ``numerics.blanket.Subset``.
     """
 
-    wire: ClassVar[str] = "SubsetResponse"
     high: Weight
     low: Weight
     closest: int
@@ -225,7 +223,6 @@ class GaussianReport(Event):
         rho: the zCDP parameter of the discrete Gaussian.
     """
 
-    wire: ClassVar[str] = "GaussianReport"
     mu: float
     rho: float
 
@@ -246,13 +243,8 @@ class GaussianShare(Event):
         ConfigError: the variance is too small for the proof about sums.
     """
 
-    wire: ClassVar[str] = "GaussianShare"
     squared_distance: int
-    variance: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_share(self.variance)
+    variance: Share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,7 +262,6 @@ class SampledGaussian(Event):
         steps: the number of sums.
     """
 
-    wire: ClassVar[str] = "SampledGaussian"
     noise_multiplier: float
     sampling_rate: float
     steps: int
@@ -297,15 +288,13 @@ class SampledShare(Event):
         ConfigError: the variance is too small for the proof about sums, or the distance is 0.
     """
 
-    wire: ClassVar[str] = "SampledShare"
     squared_distance: int
-    variance: int
+    variance: Share
     sampling_rate: float
     steps: int
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_share(self.variance)
         if self.squared_distance < 1:
             raise ConfigError("squared_distance = 0: give an integer of at least 1")
 
@@ -326,7 +315,6 @@ class SampledClientsGaussian(Event):
             drawn; in that case, count only the other clients.
     """
 
-    wire: ClassVar[str] = "SampledClientsGaussian"
     noise_multiplier: float
     sample_size: int
     population: int
@@ -341,7 +329,6 @@ class InClear(Event):
             string is shown to the reader of a statement as it is.
     """
 
-    wire: ClassVar[str] = "InClear"
     what: tuple[Unprotected, ...] | str
 
     @property
@@ -375,7 +362,6 @@ class PerRecord(Event):
         ConfigError: one of them is itself a ``PerRecord`` or a ``PerPerson``.
     """
 
-    wire: ClassVar[str] = "PerRecord"
     level: ClassVar[int] = 3
     record: Event
     client: Event
@@ -396,7 +382,6 @@ class PerPerson(Event):
         ConfigError: one of them is itself a ``PerPerson`` or a ``PerRecord``.
     """
 
-    wire: ClassVar[str] = "PerPerson"
     level: ClassVar[int] = 3
     person: Event
     client: Event
@@ -469,12 +454,14 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _check_share(variance: int) -> None:
+def _share(name: str, value: object) -> int:
+    variance = numbers.strict_count(name, value)
     if variance < SMALLEST_SHARE:
         raise ConfigError(
-            f"variance = {variance}: give a share of at least {SMALLEST_SHARE} squared steps, "
+            f"{name} = {variance}: give a share of at least {SMALLEST_SHARE} squared steps, "
             "below which nothing is proven about a sum of shares"
         )
+    return variance
 
 
 _MOST_PAIRS = 1000
@@ -555,6 +542,7 @@ _CHECKS: dict[str, Callable[[str, object], object]] = {
     "float": numbers.strict_number,
     "float | None": _number_or_none,
     "int": numbers.strict_count,
+    "Share": _share,
     "Weight": numbers.strict_weight,
     "bool": numbers.strict_flag,
     "str": numbers.strict_text,

@@ -84,11 +84,7 @@ def price_of_run(
     return total
 
 
-def draws_once(event: Event) -> bool:
-    """Return whether a part of ``event`` is drawn once, so that prices depend on earlier draws."""
-    return bool(drawn_once(event))
-
-
+@lru_cache
 def cost(event: Event, kind: BudgetKind, side: Side = "client") -> float:
     """Return what one release of ``event`` costs under a budget of ``kind``, rounded up.
 
@@ -115,11 +111,6 @@ def cost(event: Event, kind: BudgetKind, side: Side = "client") -> float:
     >>> cost(BinaryRandomizedResponse(epsilon=0.5, coordinates=8), "zcdp")
     1.0
     """
-    return _known_cost(event, kind, side)
-
-
-@lru_cache
-def _known_cost(event: Event, kind: BudgetKind, side: Side) -> float:
     stated = sides_of(event)
     for each in stated.values():
         cost(each, kind, side)  # raises if the event is unknown

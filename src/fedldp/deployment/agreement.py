@@ -18,9 +18,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, ValidationInfo
 
-from fedldp.accounting.accountants import sent_in_clear
+from fedldp.accounting.accountants import drawn_once, sent_in_clear
 from fedldp.accounting.events import Event
-from fedldp.accounting.prices import draws_once
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import Statement, SumInPath
 from fedldp.algorithms.config import RunConfig
@@ -346,7 +345,7 @@ class Agreement(RunDocument):
     @property
     def draws_once(self) -> bool:
         """Whether anything that depends on the examples is randomised and charged only once."""
-        return any(map(draws_once, self.events_of(0)))
+        return any(map(drawn_once, self.events_of(0)))
 
     def rounds_of(self, site: int) -> int:
         """Return the largest number of rounds that a site can take part in."""

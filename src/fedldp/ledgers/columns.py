@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.accountants import from_record, releases_nothing
+from fedldp.accounting.accountants import drawn_once, from_record, releases_nothing
 from fedldp.accounting.events import Event, to_record
-from fedldp.accounting.prices import draws_once, price
+from fedldp.accounting.prices import price
 from fedldp.accounting.releases import (
     WORD,
     Cohort,
@@ -276,7 +276,7 @@ class MemoryLedger:
         done = known.rounds_before(rows, place.round)
         if max_rounds is not None:
             columns.append(np.where(done < max_rounds, 0, done))
-        if holds is not always and draws_once(event):
+        if holds is not always and drawn_once(event):
             pairs = zip(clients.tolist(), done.tolist(), strict=True)
             columns.append(np.array([rounds > 0 and not holds(client) for client, rounds in pairs]))
         first, groups = groups_of_equal(columns, rows.size)
@@ -317,7 +317,7 @@ class MemoryLedger:
         done = functools.reduce(operator.or_, kept.rounds(row), 0) & ((1 << round) - 1)
         if known != event:
             check_turn(done.bit_count(), max_rounds)
-        if done and draws_once(event) and not holds(client):
+        if done and drawn_once(event) and not holds(client):
             raise lost_draws(run)
         if known != event:
             before = [event for event, _ in kept.client_history(row).kinds]

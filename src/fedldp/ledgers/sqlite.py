@@ -17,9 +17,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedldp.accounting.accountants import from_record, real_arithmetic_only
+from fedldp.accounting.accountants import drawn_once, from_record, real_arithmetic_only
 from fedldp.accounting.events import Event, NoRelease, to_record
-from fedldp.accounting.prices import draws_once
 from fedldp.core.errors import (
     AskedOtherwise,
     ConfigError,
@@ -255,7 +254,7 @@ class SqliteLedger:
                     return [self._payload_of(db, known)]
                 before = rounds_before(past, place.run, place.round)
                 check_turn(before, max_rounds)
-                if before and draws_once(event) and not holds(client):
+                if before and drawn_once(event) and not holds(client):
                     raise lost_draws(place.run)
                 self._admit(db, place.run, event, past)
         except PrivacyError as error:
@@ -534,7 +533,7 @@ class SqliteLedger:
         entries = checked[:same]
         drawn: defaultdict[str, dict[Event, None]] = defaultdict(dict)  # by run
         for entry in entries:
-            if draws_once(entry.event):
+            if drawn_once(entry.event):
                 drawn[entry.run][entry.event] = None
         for row in rows[same:]:
             entries.append(self._checked(row, entries, drawn))
@@ -564,7 +563,7 @@ class SqliteLedger:
             raise self._damaged(
                 f"release {number} is charged {_words(costs)}, not {_words(expected)}"
             )
-        if draws_once(event):
+        if drawn_once(event):
             drawn[run][event] = None
         return Release(number, date, run, round, phase, request, event, costs, digest, stored)
 

@@ -28,9 +28,8 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from fedldp.accounting.accountants import real_arithmetic_only
+from fedldp.accounting.accountants import drawn_once, real_arithmetic_only
 from fedldp.accounting.events import Event
-from fedldp.accounting.prices import draws_once
 from fedldp.core.bounding import within_largest_weight
 from fedldp.core.errors import (
     AskedOtherwise,
@@ -519,7 +518,7 @@ class _Asked:
 
         def make() -> Rows:
             senders = runtime.members.senders(indices, self.broadcast.round, phase)
-            if draws_once(event):
+            if drawn_once(event):
                 for place in range(len(indices)):
                     senders.store(place).arrays(_DRAWN, _mark)
             reports = group.encoder(update, self.broadcast, senders)
