@@ -74,22 +74,21 @@ def keys(
     from fedldp.deployment import certificates
     from fedldp.deployment.identity import make_identity
 
+    if [site is not None, bool(server), renew, rotate].count(True) != 1:
+        raise ConfigError(
+            "give --site NAME for a site's keys, or --server HOST for a server's, or --renew or "
+            "--rotate for other keys of the one in this folder: one of them alone"
+        )
     if rotate:
-        if site is not None or server or renew:
-            raise ConfigError("--rotate keeps the site's name; leave out all other options")
         _change_key(folder, yes)
         return
     if renew:
-        if site is not None or server:
-            raise ConfigError("--renew keeps the certificate's names; leave out all other options")
         ends = certificates.renew_server_keys(folder, _DAYS)
         typer.echo(
             f"wrote server.pem and server.key to {folder}, valid until {ends:%Y-%m-%d}; a running "
             "server uses them within a few seconds; move ca.key off this machine"
         )
         return
-    if (site is None) == (not server):
-        raise ConfigError("give --site NAME for a site's keys, or --server HOST for a server's")
     if site is not None:
         make_identity(folder / f"{site}.key", folder / f"{site}.pub")
         typer.echo(
@@ -785,45 +784,34 @@ def _check_public(config: RunConfig, classes: int | None, examples: int | None) 
 
 def _show(console: Console, agreement: Agreement, invite: Invite | None = None) -> None:
     """Print an agreement, or the one that is expected of an invite."""
+    from fedldp.core.kinds import PUBLIC_BEGINNING
+    from fedldp.reporting import words
     from fedldp.reporting.text import print_statement, say
 
-    config, after = agreement.config, list[tuple[str, str]]()
+    config, tell = agreement.config, partial(say, console)
     what = f"{config.name()}, model {config.model}, {config.rounds} rounds"
-    of = "" if config.committee is None else f" in each of {config.committees.number} committees"
     if invite is not None:
-        before = [("server", invite.url), ("run", what)]
-        before.append(("sites", f"{config.num_clients} are expected"))
+        tell("server", invite.url)
+        tell("run", what)
+        tell("sites", f"{config.num_clients} are expected")
     else:
         sums = f", of which {agreement.quorum} must be in every sum" if agreement.summing else ""
         sites = ", ".join(f"{s.name} (key {s.key[:16]})" for s in agreement.sites)
-        before = [("run", f"{agreement.run}: {what}"), ("sites", sites + sums)]
-        digest = agreement.digest
-        after = [("digest", digest.hex()), ("words", words_of(digest))]
-    quorum = f"{agreement.quorum} sites a round{of}, {agreement.deadline_seconds:g} s to answer"
-    for name, value in (
-        *before,
-        ("channel", agreement.channel),
-        ("quorum", quorum),
-        *_beginning_in_words(agreement if invite is None else invite),
-        *after,
-    ):
-        say(console, name, value)
+        tell("run", f"{agreement.run}: {what}")
+        tell("sites", sites + sums)
+    tell("channel", agreement.channel)
+    of = "" if config.committee is None else f" in each of {config.committees.number} committees"
+    answer = f"{agreement.deadline_seconds:g} s to answer"
+    tell("quorum", f"{agreement.quorum} sites a round{of}, {answer}")
+    if agreement.initial is not None:
+        tell("begins", words.line(PUBLIC_BEGINNING(digest=agreement.initial)))
+    if agreement.frozen is not None:
+        frozen = f"digest {agreement.frozen[:16]}, public, and the same at every site"
+        tell("trains", f"{config.trainable}; frozen: {frozen}")
+    if invite is None:
+        tell("digest", agreement.digest.hex())
+        tell("words", words_of(agreement.digest))
     print_statement(console, agreement.planned, agreement.epsilon_in_words())
-
-
-def _beginning_in_words(document: Agreement | Invite) -> list[tuple[str, str]]:
-    """Return what an invite or agreement says about public weights."""
-    from fedldp.core.kinds import PUBLIC_BEGINNING
-    from fedldp.reporting import words
-
-    found = []
-    if document.initial is not None:
-        found.append(("begins", words.line(PUBLIC_BEGINNING(digest=document.initial))))
-    if document.frozen is not None:
-        what = "public, and the same at every site"
-        digest = document.frozen[:16]
-        found.append(("trains", f"{document.config.trainable}; frozen: digest {digest}, {what}"))
-    return found
 
 
 def _show_own(console: Console, agreement: Agreement, policy: SitePolicy, place: int) -> None:
