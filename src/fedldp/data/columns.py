@@ -81,25 +81,16 @@ class Columns:
 
     def __post_init__(self) -> None:
         taken: dict[str, str] = {}
-        if self.label is not None:
-            _take(taken, [self.label], "label_column")
-        if self.client is not None:
-            _take(taken, [self.client], "client_column")
-        if self.person is not None:
-            _take(taken, [self.person], "person_column")
-        _take(taken, self.ignored, "ignore_columns")
-        _take(dict(taken), self.only or (), "ask")
-        _take(taken, self.scaled, "scale_columns")
-        _take(taken, self.spreads, "spread_columns")
-        _take(taken, self.categories, "categories")
-        for name in self.filled:
-            if taken.get(name, "scale_columns") not in (
-                "scale_columns", "spread_columns", "categories"
-            ):  # fmt: skip
-                raise ConfigError(
-                    f"fill_columns: the column {name!r} is listed there and in {taken[name]}; "
-                    "leave it in one"
-                )
+        for setting, names in self._said:
+            for name in names:
+                if name in taken:
+                    raise _twice(setting, name, taken[name])
+                taken[name] = setting
+        features = ("scale_columns", "spread_columns", "categories")
+        for setting, names in (("ask", self.only or ()), ("fill_columns", self.filled)):
+            for name in names:
+                if taken.get(name, "categories") not in features:
+                    raise _twice(setting, name, taken[name])
         for name, (low, high) in self.scaled.items():
             if not (math.isfinite(low) and math.isfinite(high) and low < high):
                 raise ConfigError(
@@ -216,25 +207,27 @@ class Columns:
     @property
     def named(self) -> dict[str, str]:
         """The setting that names a column, by the column's name; without the label column."""
-        found: dict[str, str] = {} if self.client is None else {self.client: "client_column"}
-        if self.person is not None:
-            _take(found, [self.person], "person_column")
-        _take(found, self.ignored, "ignore_columns")
-        _take(found, self.scaled, "scale_columns")
-        _take(found, self.spreads, "spread_columns")
-        _take(found, self.categories, "categories")
+        said = {n: setting for setting, names in self._said for n in names if n != self.label}
         asked = dict.fromkeys(self.only or (), "ask")
-        return {**asked, **dict.fromkeys(self.filled, "fill_columns"), **found}
+        return {**asked, **dict.fromkeys(self.filled, "fill_columns"), **said}
+
+    @property
+    def _said(self) -> list[tuple[str, Iterable[str]]]:
+        """The settings of which only one may name a column, with the columns that they name."""
+        single = {"label": self.label, "client": self.client, "person": self.person}
+        return [
+            *((f"{role}_column", [name]) for role, name in single.items() if name is not None),
+            ("ignore_columns", self.ignored),
+            ("scale_columns", self.scaled),
+            ("spread_columns", self.spreads),
+            ("categories", self.categories),
+        ]
 
 
-def _take(taken: dict[str, str], names: Sequence[str] | Mapping[str, object], setting: str) -> None:
-    for name in names:
-        if name in taken:
-            raise ConfigError(
-                f"{setting}: the column {name!r} is listed there and in {taken[name]}; "
-                "leave it in one"
-            )
-        taken[name] = setting
+def _twice(setting: str, column: str, other: str) -> ConfigError:
+    return ConfigError(
+        f"{setting}: the column {column!r} is listed there and in {other}; leave it in one"
+    )
 
 
 def _check_spread(name: str, typical: float, spread: float, centres: Mapping[str, float]) -> None:

@@ -368,11 +368,29 @@ class Dataset:
         if not len(clients):
             raise DataError(f"data set {name!r}: there are no clients; give at least one")
         contexts = [f"data set {name!r}: client {i}:" for i in range(len(clients))]
-        return _of_owners(
-            clients,
+        every = list(map(_read, clients, contexts))
+        if test is not None:
+            contexts.append(f"data set {name!r}: test")
+            every.append(_read(test, contexts[-1]))
+        parts = list(map(checked, every, contexts))
+        trained = parts[: len(clients)]
+        lacking = [i for i, part in enumerate(trained) if part.people is None]
+        if 0 < len(lacking) < len(trained):
+            raise DataError(
+                f"data set {name!r}: client {lacking[0]} has no groups, but other clients have; "
+                "give groups for all clients or for none"
+            )
+        sizes = [0 if part.people is None else int(part.people.max()) + 1 for part in parts]
+        parts = [
+            part if part.people is None else replace(part, people=part.people + start)
+            for part, start in zip(parts, np.cumsum([0, *sizes[:-1]]), strict=True)
+        ]
+        return _whole(
+            every,
+            parts,
             contexts,
-            test,
-            clients=True,
+            test is not None,
+            np.repeat(np.arange(len(trained)), [len(part.labels) for part in trained]),
             classes=classes,
             label_range=label_range and LabelRange(*label_range),
             test_share=test_share,
@@ -386,11 +404,8 @@ def of_rows(
     held: Gathered | None,
     *,
     clients: ArrayLike | None = None,
-    classes: Sequence[Any] | None = None,
-    label_range: LabelRange | None = None,
-    test_share: float = 0.2,
-    seed: int = 0,
     name: str = "custom",
+    **how: Any,
 ) -> Dataset:
     """Return a data set of one owner's rows; see ``Dataset.from_arrays``.
 
@@ -398,11 +413,8 @@ def of_rows(
         read: the examples.
         held: a test set, in which the same group is the same person; None splits off some examples.
         clients: the client of each row.
-        classes: the names of all classes.
-        label_range: the public range of labels that are numbers.
-        test_share: the share to split off; 0 for no test set.
-        seed: the seed of the split.
         name: the name of the data set.
+        how: the classes or the range of labels, and how a test set is split off; see ``_whole``.
     """
     context = f"data set {name!r}:"
     every = [read] if held is None else [read, held]
@@ -421,57 +433,7 @@ def of_rows(
     owners = None
     if clients is not None:
         owners = numbers_of(clients, len(parts[0].labels), context, "clients", "client")
-    whole = _whole(every, parts, contexts, held is not None, owners, classes, label_range, name)
-    return _divided(whole, owners, test_share, seed) if held is None else _of_clients(whole, owners)
-
-
-def _of_owners(
-    rows: Sequence[Rows],
-    contexts: Sequence[str],
-    test: Rows | None,
-    *,
-    clients: bool,
-    classes: Sequence[Any] | None = None,
-    label_range: LabelRange | None = None,
-    test_share: float = 0.2,
-    seed: int = 0,
-    name: str = "custom",
-) -> Dataset:
-    """Return a data set of several owners' rows; the same group at two of them is two persons.
-
-    Args:
-        rows: the rows of each owner.
-        contexts: for each owner, the beginning of error messages.
-        test: a test set; its groups are other persons. None splits off some examples.
-        clients: whether each owner is a client.
-        classes: the names of all classes.
-        label_range: the public range of labels that are numbers.
-        test_share: the share to split off.
-        seed: the seed of the split.
-        name: the name of the data set.
-    """
-    if test is not None:
-        rows, contexts = [*rows, test], [*contexts, f"data set {name!r}: test"]
-    every = list(map(_read, rows, contexts))
-    parts = list(map(checked, every, contexts))
-    trained = parts if test is None else parts[:-1]
-    lacking = [i for i, part in enumerate(trained) if part.people is None]
-    if 0 < len(lacking) < len(trained):
-        raise DataError(
-            f"data set {name!r}: client {lacking[0]} has no groups, but other clients have; give "
-            "groups for all clients or for none"
-        )
-    sizes = [0 if part.people is None else int(part.people.max()) + 1 for part in parts]
-    starts = np.cumsum([0, *sizes[:-1]])
-    parts = [
-        part if part.people is None else replace(part, people=part.people + start)
-        for part, start in zip(parts, starts, strict=True)
-    ]
-    owners = None
-    if clients:
-        owners = np.repeat(np.arange(len(trained)), [len(part.labels) for part in trained])
-    whole = _whole(every, parts, contexts, test is not None, owners, classes, label_range, name)
-    return _divided(whole, owners, test_share, seed) if test is None else _of_clients(whole, owners)
+    return _whole(every, parts, contexts, held is not None, owners, name=name, **how)
 
 
 def _whole(
@@ -480,11 +442,14 @@ def _whole(
     contexts: Sequence[str],
     tested: bool,
     owners: NDArray[np.int64] | None,
-    classes: Sequence[Any] | None,
-    label_range: LabelRange | None,
+    *,
+    classes: Sequence[Any] | None = None,
+    label_range: LabelRange | None = None,
+    test_share: float = 0.2,
+    seed: int = 0,
     name: str,
 ) -> Dataset:
-    """Return the data set of all parts, before it is divided.
+    """Return the data set of all parts.
 
     Args:
         read: the parts as they were given.
@@ -494,6 +459,8 @@ def _whole(
         owners: the client of each training row, if there are clients.
         classes: the names of all classes; None for those that a table brings along.
         label_range: the public range of labels that are numbers.
+        test_share: the share to split off if no part is a test set; 0 for no test set.
+        seed: the seed of the split.
         name: the name of the data set.
     """
     context = f"data set {name!r}:"
@@ -523,7 +490,7 @@ def _whole(
                 f"{context} {both} {'person is' if both == 1 else 'persons are'} in the training "
                 "and in the test set; take their rows out of one"
             )
-    return Dataset(
+    whole = Dataset(
         name,
         train,
         test,
@@ -532,6 +499,9 @@ def _whole(
         features=read[0].names,
         label_range=label_range,
     )
+    if tested or test_share == 0:
+        return _of_clients(whole, owners)
+    return _divided(whole, owners, test_share, seed)
 
 
 def _check_alike(
@@ -579,11 +549,9 @@ def _divided(
     Args:
         whole: the data set, without a test set.
         owners: the client of each row; each client's rows are divided.
-        test_share: the share to split off; 0 for no test set.
+        test_share: the share to split off.
         seed: the seed of the split.
     """
-    if test_share == 0:
-        return _of_clients(whole, owners)
     if owners is None:
         kept, held = _parted(whole.train, test_share, seed, whole.name)
     else:
@@ -779,7 +747,8 @@ def _as_dataset(given: Any, test: Rows | None) -> Dataset:
     if is_clients(given):
         return Dataset.from_clients(given, test=test)
     if is_source(given) or (isinstance(given, tuple | list) and len(given) == 2):
-        return _of_owners([given], ["data set 'custom':"], test, clients=False)
+        held = None if test is None else _read(test, "data set 'custom': test")
+        return of_rows(_read(given, "data set 'custom':"), held)
     raise ConfigError(
         f"dataset: {type(given).__name__} is not data; give features and labels as a pair of "
         "arrays, a list of clients' pairs or DataLoaders, a fedldp.Dataset, a name or a path"
