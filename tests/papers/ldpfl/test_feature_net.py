@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
-from fedldp.papers.ldpfl.architecture import Architecture, Augmentation, EncoderTraining
+from fedldp.data.image_features import Augmentation
+from fedldp.papers.ldpfl.architecture import Architecture
 from fedldp.papers.ldpfl.encoding import PublicEncoder, check_is_public, from_public, to_public
 from fedldp.papers.ldpfl.networks import FeatureNet, build, restore, state_of, train
+from fedldp.papers.ldpfl.preset import ldpfl
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import Draw
 from fedldp.protocol.wire import Broadcast
@@ -24,7 +26,9 @@ from fedldp.training.augmentation import augmented
 
 CPU = torch.device("cpu")
 SMALL = Architecture((1, 8, 8), 10, (4, 6))
-ONE_EPOCH = EncoderTraining(epochs=1)
+ONE_EPOCH = ldpfl(
+    dataset="digits", num_clients=2, rounds=1, model="linear", learning_rate=0.1, encoder_epochs=1
+)
 
 
 def draw(purpose: str, seed: int = 0) -> Stream:
@@ -70,7 +74,7 @@ def test_a_batch_of_one_example_is_left_out_and_refuses_nothing(count: int) -> N
 
 def trained(seed: int = 0, **settings: Any) -> FeatureNet:
     net = build(SMALL, draw("weights"))
-    how = EncoderTraining(**{"epochs": 3, **settings})
+    how = ONE_EPOCH.changed(**{"encoder_epochs": 3, **settings})
     assert train(net, digits(), how, draw=lambda purpose: draw(purpose, seed), device=CPU)
     return net
 
@@ -87,7 +91,9 @@ def test_training_is_the_same_for_the_same_streams_and_learns() -> None:
     once, again, other = trained(), trained(), trained(seed=1)
     np.testing.assert_array_equal(once.features(images, CPU), again.features(images, CPU))
     assert not np.array_equal(once.features(images, CPU), other.features(images, CPU))
-    assert accuracy(trained(epochs=25)) > 0.5 > 0.3 > accuracy(build(SMALL, draw("weights")))
+    assert (
+        accuracy(trained(encoder_epochs=25)) > 0.5 > 0.3 > accuracy(build(SMALL, draw("weights")))
+    )
 
 
 @pytest.mark.parametrize("size", [0, 1, 499, 501])
@@ -189,7 +195,7 @@ def test_the_clients_own_data_set_is_not_public_and_another_is() -> None:
 
 @pytest.mark.parametrize(
     "setting",
-    [{"batch_size": 32}, {"augmentation": "rotate-shift"}],
+    [{"encoder_batch_size": 32}, {"encoder_augmentation": "rotate-shift"}],
     ids=str,
 )
 def test_every_setting_of_the_training_changes_the_network(setting: dict[str, Any]) -> None:

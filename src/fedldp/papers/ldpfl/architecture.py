@@ -1,4 +1,4 @@
-"""The architecture of a feature network, and how it is trained; neither needs torch."""
+"""The architecture of a feature network, which needs no torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedldp.core.errors import ConfigError
-from fedldp.data.image_features import Augmentation, check_images
+from fedldp.data.image_features import check_images
 
 Layers = Literal["deep", "mnist"]
 
@@ -77,20 +77,3 @@ class Architecture:
         for _ in self.channels:
             sides = tuple((side if self.padding else side - 4) // 2 for side in sides)
         return sides
-
-
-@dataclass(frozen=True, kw_only=True)
-class EncoderTraining:
-    """How a feature network is trained with RMSprop.
-
-    Attributes:
-        epochs: passes over the examples.
-        batch_size: examples in one step.
-        augmentation: how each image of a batch is changed; see ``training.augmentation``.
-        decay: step s has the size 0.001/(1 + decay s), like Keras's ``decay``.
-    """
-
-    epochs: int
-    batch_size: int = 64
-    augmentation: Augmentation = "none"
-    decay: float = 0.0

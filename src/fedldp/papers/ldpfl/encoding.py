@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.algorithms.preset import Settings
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.randomness import Source, Stream, declare
 from fedldp.data import load_dataset
 from fedldp.data.examples import Examples
 from fedldp.data.sources import SOURCES, PublishedDataset, find_source
 from fedldp.mechanisms.k_rr import KRR
-from fedldp.papers.ldpfl.architecture import Architecture, EncoderTraining
+from fedldp.papers.ldpfl.architecture import Architecture
 from fedldp.papers.ldpfl.bits import FixedPoint
 from fedldp.papers.ldpfl.mechanism_bits import RandomisedBits
 from fedldp.protocol.roles import Arrays, Client, Draw
@@ -75,7 +76,7 @@ class PublicEncoder:
         architecture: the network's architecture, for the clients' examples.
         dataset: the public data set for its training; None leaves the network random, and gives its
             batch norms the statistics of random pixels.
-        training: how it is trained on that data set.
+        training: the preset's settings, which say how it is trained on that data set.
         data_dir: the data folder.
 
     Raises:
@@ -84,7 +85,7 @@ class PublicEncoder:
 
     architecture: Architecture
     dataset: str | None
-    training: EncoderTraining
+    training: Settings
     data_dir: Path | None
 
     def __post_init__(self) -> None:
@@ -194,7 +195,8 @@ class Codes:
         code: how a feature becomes bits.
         mechanism: the randomiser of one example's bits.
         labels: the randomiser of labels, if there is one.
-        training: how a client trains its own encoder; None: it uses the encoder in the broadcast.
+        training: the preset's settings, which say how a client trains its own encoder; None: it
+            uses the encoder in the broadcast.
         test_share: the share of its examples on which a client does not train its encoder.
         takes_all: whether the bits for training come from these examples too.
         num_clients: the number of clients that divide the test set among them; None makes a client
@@ -206,7 +208,7 @@ class Codes:
     code: FixedPoint
     mechanism: RandomisedBits
     labels: KRR | None
-    training: EncoderTraining | None
+    training: Settings | None
     test_share: float
     takes_all: bool
     num_clients: int | None
@@ -279,7 +281,7 @@ class Codes:
         kept = self._trained(client, self.training).get(_OWN_RIGHT)
         return None if kept is None else int(kept[0])
 
-    def _trained(self, client: Client, how: EncoderTraining) -> Arrays:
+    def _trained(self, client: Client, how: Settings) -> Arrays:
         """Return the body of the client's own network, and the score of its head."""
         from fedldp.papers.ldpfl.networks import build, num_right, state_of, train
 

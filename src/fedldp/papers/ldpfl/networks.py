@@ -19,14 +19,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedldp.algorithms.preset import Settings
 from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream, torch_seeded
 from fedldp.data.examples import Examples
-from fedldp.papers.ldpfl.architecture import (
-    KERNEL,
-    Architecture,
-    EncoderTraining,
-)
+from fedldp.papers.ldpfl.architecture import KERNEL, Architecture
 from fedldp.training.augmentation import augmented
 from fedldp.training.local_sgd import batches, evaluate
 from fedldp.training.tensors import as_tensors, to_device
@@ -145,7 +142,7 @@ def num_right(net: FeatureNet, examples: Examples, device: torch.device) -> int:
 def train(
     net: FeatureNet,
     examples: Examples,
-    how: EncoderTraining,
+    how: Settings,
     *,
     draw: Callable[[str], Stream],
     device: torch.device,
@@ -155,7 +152,8 @@ def train(
     Args:
         net: its weights are changed.
         examples: the examples to train on; shape (n, channels, height, width).
-        how: the number of epochs, the batches, the steps and the augmentation.
+        how: the preset's settings, of which those of the encoder say how: step s has the size
+            0.001/(1 + decay s), like Keras's ``decay``.
         draw: gives the stream for a purpose.
         device: where to train.
 
@@ -176,19 +174,21 @@ def train(
     # refusal would reveal that there is only one.
     least = 2 if any(isinstance(layer, nn.BatchNorm1d) for layer in net.modules()) else 1
     net.train()
-    moves = None if how.augmentation == "none" else draw("encoder augmentation").generator()
-    order = batches(len(examples), how.epochs, how.batch_size, draw("encoder batches"))
+    moves = None if how.encoder_augmentation == "none" else draw("encoder augmentation").generator()
+    order = batches(
+        len(examples), how.encoder_epochs, how.encoder_batch_size, draw("encoder batches")
+    )
     with torch_seeded(draw("encoder dropout")):
         for step, indices in enumerate(order):
             if len(indices) < least:
                 continue
             images = features[indices]
             if moves is not None:
-                images = augmented(images, moves, how.augmentation)
+                images = augmented(images, moves, how.encoder_augmentation)
             batch = to_device(images, device)
-            if how.decay:
+            if how.encoder_decay:
                 for group in optimizer.param_groups:
-                    group["lr"] = _RATE / (1 + how.decay * step)
+                    group["lr"] = _RATE / (1 + how.encoder_decay * step)
             loss = functional.cross_entropy(net(batch), labels[indices].to(device))
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]

@@ -34,7 +34,7 @@ from fedldp.core.kinds import SCORES
 from fedldp.data.image_features import check_images
 from fedldp.mechanisms import Mechanism, MechanismSettings, mechanisms
 from fedldp.mechanisms.k_rr import KRR
-from fedldp.papers.ldpfl.architecture import Architecture, EncoderTraining
+from fedldp.papers.ldpfl.architecture import Architecture
 from fedldp.papers.ldpfl.bits import FixedPoint
 from fedldp.papers.ldpfl.encoding import Codes, from_public, num_trained
 from fedldp.papers.ldpfl.mechanism_bits import RandomisedBits
@@ -73,17 +73,6 @@ class Bits(Features):
             problem.num_classes,
             tuple(settings.encoder_channels),
             settings.encoder_layers,
-        )
-
-    @property
-    def training(self) -> EncoderTraining:
-        """How an encoder is trained."""
-        settings = self.settings
-        return EncoderTraining(
-            epochs=settings.encoder_epochs,
-            batch_size=settings.encoder_batch_size,
-            augmentation=settings.encoder_augmentation,
-            decay=settings.encoder_decay,
         )
 
     def num_bits(self, problem: Problem) -> int:
@@ -140,7 +129,7 @@ class OnBits(Local):
             code=self.bits.code,
             mechanism=self.mechanism,
             labels=self.labels(problem),
-            training=self.bits.training if settings.encoder == "own" else None,
+            training=settings if settings.encoder == "own" else None,
             test_share=settings.test_share,
             takes_all=settings.trains_on_held_out,
             num_clients=settings.num_clients if settings.evaluation == "common" else None,

@@ -224,8 +224,8 @@ class WithEncoder(WeightedMean):
 
     def arrays(self, problem: Problem) -> FirstArrays:
         """Return the encoder, made before the first round; see ``Estimate``."""
-        network, dataset = self.bits.architecture(problem), self.bits.settings.public_dataset
-        encoder = PublicEncoder(network, dataset, self.bits.training, problem.data_dir)
+        settings, network = self.bits.settings, self.bits.architecture(problem)
+        encoder = PublicEncoder(network, settings.public_dataset, settings, problem.data_dir)
         return lambda draw: to_public(encoder.build(draw))
 
     def told(self, state: State) -> Arrays:
