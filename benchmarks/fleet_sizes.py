@@ -5,7 +5,7 @@
 Each client draws six examples of MNIST's 60,000, so clients share examples. The settings are those
 that `fedldp advise --fleet n=CLIENTS,per=6` shows against any server with public features, of the
 largest epsilon that is not above. Each run adds a line to FILE: its accuracy, the statement's
-epsilon for all that a client sends, and CPU seconds with one process.
+epsilon and delta for all that a client sends, and CPU seconds with one process.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import fedldp
+from fedldp.accounting.proven import Proven
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.fleet import nearest
 from fedldp.reporting.record import environment
@@ -51,14 +52,10 @@ def main() -> None:
         config = configured(given.clients, given.epsilon, seed)
         began = time.process_time()
         result = fedldp.run(config, workers=1, evaluate_every=config.rounds)
-        lines = [
-            line.size
-            for line in result.privacy.guarantees
-            if (line.unit, line.adversary) == ("client-run", "server")
-        ]
+        proven = Proven.of(result.privacy, "client-run", "server")
         row = {
             "date": environment()["date"], "clients": given.clients, "epsilon": given.epsilon,
-            "seed": seed, "accuracy": result.accuracy, "proven": min(lines),
+            "seed": seed, "accuracy": result.accuracy, "proven": {"epsilon": proven.epsilon, "delta": proven.delta},
             "cpu_seconds": round(time.process_time() - began, 1),
             "settings": config.identity(),
         }  # fmt: skip
