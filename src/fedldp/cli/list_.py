@@ -180,8 +180,7 @@ def list_(
         kind: one of: recipes, systems, mechanisms, datasets, models
         words: list only entries that have all of these words in their name, system or description
     """
-    from rich.markup import escape
-    from rich.table import Column, Table
+    from fedldp.reporting.text import print_table
 
     if kind is not None and kind not in _KINDS:
         raise ConfigError(f"list {kind}: choose {', '.join(_KINDS)}")
@@ -203,13 +202,8 @@ def list_(
     if kind is None:
         _print_summary(found)
         return
-    for name, rows in found.items():
-        names = Column("name", no_wrap=True)  # users copy the names from here
-        table = Table(names, "", title=name, title_justify="left", show_header=False)
-        for group, members in groupby(rows, key=lambda row: row.get("system")):
-            if group is not None:
-                table.add_section()
-                table.add_row(f"[bold]{group}[/bold]", "")
-            for row in members:
-                table.add_row(row["name"], escape(row["description"]))
-        table_console().print(table)
+    for rows in found.values():
+        grouped = any("system" in row for row in rows)
+        heads = ["name", *(["system"] if grouped else []), "description"]
+        cells = [[str(row.get(head, "")) for head in heads] for row in rows]
+        print_table(table_console(), heads, cells)
