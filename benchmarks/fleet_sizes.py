@@ -55,7 +55,8 @@ def main() -> None:
         proven = Proven.of(result.privacy, "client-run", "server")
         row = {
             "date": environment()["date"], "clients": given.clients, "epsilon": given.epsilon,
-            "seed": seed, "accuracy": result.accuracy, "proven": {"epsilon": proven.epsilon, "delta": proven.delta},
+            "seed": seed, "accuracy": result.accuracy,
+            "proven": {"epsilon": proven.epsilon, "delta": proven.delta},
             "cpu_seconds": round(time.process_time() - began, 1),
             "settings": config.identity(),
         }  # fmt: skip

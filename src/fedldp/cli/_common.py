@@ -54,12 +54,13 @@ def confirmed(yes: bool, question: str) -> None:
         raise typer.Exit(1)
 
 
-def one_source(how: Runs, given: Mapping[str, object]) -> None:
+def one_source(how: Runs, given: Mapping[str, object], *, needed: str | None = None) -> None:
     """Refuse settings that both the command and a folder give, or neither.
 
     Args:
         how: the options of all commands that make many runs.
-        given: the command's own arguments by name; the first is needed without a folder.
+        given: the command's own arguments by name.
+        needed: the name of the one that is needed without a folder, if any is.
 
     Raises:
         ConfigError: they are given twice, or not at all.
@@ -70,8 +71,7 @@ def one_source(how: Runs, given: Mapping[str, object]) -> None:
             raise ConfigError(
                 f"{name} = {folder}: its folder has all settings; leave out {', '.join(twice)}"
             )
-    needed = next(iter(given))
-    if how.verify is None and how.resume is None and given[needed] is None:
+    if needed and how.verify is None and how.resume is None and given[needed] is None:
         raise ConfigError(f"{needed}: give it, or --resume FOLDER")
 
 

@@ -69,7 +69,7 @@ def advise(
             raise ConfigError(f"{wrong}: --fleet makes no runs and reads no table; leave it out")
         _show_fleet(fleet, how.as_json)
         return
-    one_source(how, chosen)
+    one_source(how, chosen, needed="TABLE")
     verify(how, lambda folder, data_dir: advice_in(folder, Means(data_dir=data_dir)))
     by_columns = [] if by is None else by.split(",")
     if draft is not None:

@@ -79,7 +79,7 @@ def compare(
             raise ConfigError(f"{wrong}: a mean is estimated without training; leave it out")
         _estimate(recipes or [], mean, frequencies, epsilon, delta, seeds, how.as_json)
         return
-    one_source(how, chosen)
+    one_source(how, chosen, needed="RECIPE")
     verify(how, comparison_in)
     with many_runs("compare", "compare", how, end=end_of(budget)) as means:
         design = (

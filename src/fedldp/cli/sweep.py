@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from fedldp.cli import options
-from fedldp.cli._common import draw_charts, many_runs, print_json, print_rows, verify
+from fedldp.cli._common import draw_charts, many_runs, one_source, print_json, print_rows, verify
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -45,20 +45,23 @@ def sweep(
         metric: the score that is shown first and plotted: accuracy, loss, auc, average_precision,
             balanced_accuracy, brier, f1_macro, client_accuracy or worst_tenth_accuracy; r2 or loss
             for numbers [default: the one that fits the labels]
-        resume (FOLDER): continue the sweep in this folder; other options extend it
     """
     from rich.console import Console
 
     from fedldp.experiments.kept import carried_out
-    from fedldp.experiments.sweeping.sweeps import SweepExperiment, View, sweep_in
+    from fedldp.experiments.sweeping.sweeps import SweepExperiment, View, design_in, sweep_in
 
+    chosen = {
+        "RECIPE": recipes, "--grid": grid, "--seeds": seeds, "--set": set_, "--rounds": rounds,
+        "--device": device,
+    }  # fmt: skip
+    one_source(how, chosen)
     verify(how, sweep_in)
     shown = View.of(guarantee, metric)
-    if how.out is not None and how.resume is not None:
-        raise ConfigError(
-            f"resume = {how.resume}: the sweep continues in this folder; leave out --out"
-        )
-    design = _design(recipes or [], grid or [], seeds, set_ or [], rounds, device, how.resume)
+    if how.resume is not None:
+        design = design_in(how.resume)
+    else:
+        design = _design(recipes or [], grid or [], seeds, set_ or [], rounds, device or "cpu")
     stderr = Console(stderr=True)
     if seeds is not None and seeds.strip().isdecimal() and int(seeds) > 1:
         stderr.print(f"seeds      one seed, {seeds}; for {seeds} seeds write 0-{int(seeds) - 1}")
@@ -82,15 +85,12 @@ def _design(
     seeds: str | None,
     set_: list[str],
     rounds: int | None,
-    device: str | None,
-    resume: Path | None,
+    device: str,
 ) -> Design:
-    """Return the sweep to run: the given options, completed from the folder that is continued."""
-    from dataclasses import replace
-
+    """Return the sweep that the options describe."""
     from fedldp.experiments.seeds import read_seeds
     from fedldp.experiments.sweeping.grid import Design, read_grid
-    from fedldp.experiments.sweeping.sweeps import bases, design_in, own_seeds
+    from fedldp.experiments.sweeping.sweeps import bases, own_seeds
     from fedldp.simulation.settings import assignment
 
     varied = read_grid(grid)
@@ -103,16 +103,6 @@ def _design(
     settings = dict(assignment(text) for text in set_)
     if rounds is not None:
         settings["rounds"] = rounds
-    if resume is None:
-        found = bases(recipes or ["quickstart"], settings)
-        chosen = own_seeds(found) if seeds is None else read_seeds(seeds)
-        return Design(found, settings, varied, chosen, device or "cpu")
-    old = design_in(resume)
-    return replace(
-        old,
-        bases=bases(recipes, settings or old.settings) if recipes else old.bases,
-        settings=settings or old.settings,
-        grid=varied or old.grid,
-        seeds=old.seeds if seeds is None else read_seeds(seeds),
-        device=device or old.device,
-    )
+    found = bases(recipes or ["quickstart"], settings)
+    chosen = own_seeds(found) if seeds is None else read_seeds(seeds)
+    return Design(found, settings, varied, chosen, device)
