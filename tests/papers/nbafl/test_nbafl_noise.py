@@ -116,6 +116,7 @@ def test_the_smallest_local_data_set_comes_from_public_facts() -> None:
 
     assert smallest(None, "iid") == 1120
     assert smallest(None, "iid", 37) == 908
+    assert smallest(None, "iid", num_clients=30) == 1120  # others are held out from a comparison
     assert smallest(7, "shards:2") == 7
     for partition, facts in (("shards:2", {}), ("iid", {"people": 900}), ("drawn:7", {})):
         with pytest.raises(ConfigError, match="min_client_examples is not set"):

@@ -184,7 +184,7 @@ class NbaflCalibration(Calibration):
             )
         if least is not None:
             return least
-        if settings.partition != "iid" or settings.equal_share(problem, clients) is None:
+        if settings.partition != "iid" or problem.people is not None:
             people = "" if problem.people is None else ", and all rows of a person at one client,"
             raise ConfigError(
                 f"min_client_examples is not set: with partition = {settings.partition}{people} "
