@@ -180,17 +180,12 @@ def check(settings: Settings) -> None:
             f"epsilon is not set, but {named} needs it; give one number for all clients, or one "
             "per client"
         )
-    none = settings.server_optimizer == "none"
-    if sends_signs(settings) and not (none and settings.server_rate == 1):
-        setting = (
-            f"server_rate = {settings.server_rate:g}"
-            if none
-            else f"server_optimizer = {settings.server_optimizer}"
-        )
+    step = (settings.server_optimizer, settings.server_rate)
+    if sends_signs(settings) and step != ("none", 1):
         raise ConfigError(
-            f"{setting} and {named}: the server uses the signs of the mean as the next weights, "
-            "without a step; set server_optimizer = none and server_rate = 1, or perturbation = "
-            "gaussian"
+            f"server_optimizer = {step[0]}, server_rate = {step[1]:g} and {named}: the server uses "
+            "the signs of the mean as the next weights, without a step; set server_optimizer = "
+            "none and server_rate = 1, or perturbation = gaussian"
         )
     if settings.perturbation == "gaussian" and settings.sampling_probability == 1:
         raise ConfigError(
