@@ -1,8 +1,8 @@
 """Toys and contracts for tests of your own parts, and of fedldp's.
 
-``toys`` has a mechanism and two presets that are as small as can be; ``data``, ``clients``,
-``runtimes`` and ``cases`` make what surrounds a part: examples, clients as a part sees them, a
-client's runtime with its ledger and store, and a whole configuration's conversation.
+``toys`` has a mechanism and a preset that are as small as can be; ``data``, ``clients`` and
+``cases`` make what surrounds a part: examples, clients as a part sees them, and a whole
+configuration's conversation.
 
 ``mechanisms``, ``systems``, ``events`` and ``attacks`` are contracts as ``checks``, each with what
 is promised and what to do if the promise is broken; anybody can run them on parts of their own.
