@@ -16,6 +16,7 @@ import os
 import re
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any
@@ -134,13 +135,19 @@ def of_command(name: str) -> dict[str, Any]:
 def of_rows(name: str, rows: Sequence[dict[str, Any]], step: int) -> dict[str, Any]:
     """Make the answer of a set of runs from recorded rows, but for every ``step``-th, which is run.
 
-    The rows that are returned are in the order of ``rows``.
+    The first run of a cell is kept if another try was chosen for that cell: with all tries known,
+    it is not due again. The rows that are returned are in the order of ``rows``.
     """
     line = SETS[name]
+    seeds = Counter(map(_try_of, rows))
     with _folder() as folder, one_core():
         begun = folder / "out"
         _answer(f"{line} --budget 1s")  # it makes the folder
-        kept = [row for place, row in enumerate(rows, 1) if place % step]
+        kept = [
+            row
+            for place, row in enumerate(rows, 1)
+            if place % step or (row["purpose"] == "measured" and seeds[_try_of(row)] == 1)
+        ]
         lines = [json.dumps({**row, "seconds": 1.0, "cpu_seconds": 1.0}) for row in kept]
         (begun / "results.jsonl").write_text("".join(f"{each}\n" for each in lines))
         found = _answer(line)
@@ -151,7 +158,12 @@ def of_rows(name: str, rows: Sequence[dict[str, Any]], step: int) -> dict[str, A
 
 def _run_of(row: dict[str, Any]) -> str:
     """Return what tells the run of a row from the others of its folder."""
-    return json.dumps([row[key] for key in ("cell", "purpose", "seed", "try")], sort_keys=True)
+    return json.dumps([_try_of(row), row["seed"]])
+
+
+def _try_of(row: dict[str, Any]) -> str:
+    """Return what the runs of a row have in common that differ in their seeds alone."""
+    return json.dumps([row[key] for key in ("cell", "purpose", "try")], sort_keys=True)
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
