@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -156,17 +155,6 @@ def test_a_bound_inverts_its_own_map(name: str) -> None:
     np.testing.assert_allclose(bound.restore(values, state, 2.0), 2 * expected, atol=1e-6)
 
 
-def test_limits_are_for_the_requested_norm() -> None:
-    assert InNorm(clip=2.0).limit(2, 100) == 2.0
-    assert InNorm(clip=2.0).limit(1, 100) == 20.0
-    assert InNorm(clip=2.0, order=1).limit(2, 100) == InNorm(clip=2.0, order=1).limit(1, 9) == 2.0
-    assert Rotated(clip=2.0).limit(2, 128) == 1.0
-    assert InBox(most=0.5).limit(2, 100) == pytest.approx(5.0)
-    assert InBox(most=0.5).limit(1, 100) == 50.0
-    assert InRange(sizes=(3,), clip=4.0).limit(1, 3) == 4.0
-    assert Unbounded().limit(2, 3) == np.inf
-
-
 def test_each_layer_is_within_its_share_of_the_clip() -> None:
     bound = InNorm(clip=3.0, by_layer=True, sizes=(5, 8), send="update")
     given = rows(4)
@@ -182,11 +170,10 @@ def test_each_layer_is_within_its_share_of_the_clip() -> None:
             (part * whole).sum(1) / np.linalg.norm(part, axis=1) / np.linalg.norm(whole, axis=1)
         )
         np.testing.assert_allclose(cosine, 1)
-    assert bound.limit(2, SIZE) == InNorm(clip=3.0).limit(2, SIZE)
 
 
 @given(st.floats(1e-6, 1e6), st.integers(1, 3000), st.integers(0, 2**32 - 1))
-def test_no_vector_in_a_box_is_longer_than_its_norm(limit: float, size: int, seed: int) -> None:
+def test_a_box_clips_only_what_is_outside_of_it(limit: float, size: int, seed: int) -> None:
     values = np.random.default_rng(seed).normal(scale=2 * limit, size=size).astype(np.float32)
     box = InBox(most=limit)
     told = Broadcast(round=1, weights=np.zeros(size, np.float32))
@@ -194,6 +181,3 @@ def test_no_vector_in_a_box_is_longer_than_its_norm(limit: float, size: int, see
     assert np.abs(clipped).max() <= limit
     inside = np.abs(values.astype(np.float64)) <= limit
     np.testing.assert_array_equal(clipped[inside], values[inside])
-    assert math.sqrt(math.fsum(value * value for value in clipped)) <= box.limit(2, size)
-    corner = math.sqrt(size) * limit
-    assert corner <= box.limit(2, size) <= corner * (1 + 1e-14)

@@ -184,7 +184,7 @@ class OfStatistics(Chart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bound(ABC):
+class Bound:
     """Public coordinates for what clients send, and the limit on their values.
 
     Attributes:
@@ -207,7 +207,7 @@ class Bound(ABC):
         """Return the ranges to announce with public ``weights``, shape (d,), or None."""
         return None
 
-    def announce_first(self) -> None:  # noqa: B027 (most bounds announce nothing)
+    def announce_first(self) -> None:
         """Refuse settings whose ranges cannot be announced, whatever the weights are.
 
         Raises:
@@ -265,18 +265,10 @@ class Bound(ABC):
         """
         return factor * (mean if self.chart is None else self.chart.restore(mean))
 
-    @abstractmethod
-    def limit(self, order: Literal[1, 2], size: int) -> float:
-        """Return the bound on the norm for which a mechanism on ``size`` coordinates is built."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Unbounded(Bound):
     """No bound: nothing is protected, or the mechanism has its own bound."""
-
-    def limit(self, order: Literal[1, 2], size: int) -> float:
-        """Return infinity."""
-        return math.inf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,7 +277,6 @@ class InNorm(Bound):
 
     Attributes:
         clip: positive, in the units of the weights.
-        order: the order of the norm.
         direction: whether to send only the direction, with an L2 norm of ``clip``. A row of zeros
             has no direction, so a public direction with equal coordinates replaces it.
         by_layer: whether each of the model's L tensors is scaled down by itself first, to an L2
@@ -297,7 +288,6 @@ class InNorm(Bound):
     """
 
     clip: float
-    order: Literal[1, 2] = 2
     direction: bool = False
     by_layer: bool = False
     sizes: tuple[int, ...] = ()
@@ -319,10 +309,6 @@ class InNorm(Bound):
             return wide
         wide[~wide.any(axis=1)] = 1.0
         return wide * (self.clip / _norms(wide))[:, None]
-
-    def limit(self, order: Literal[1, 2], size: int) -> float:
-        """Return ``clip``, or the largest norm of the other order that ``clip`` allows."""
-        return self.clip * (math.sqrt(size) if order < self.order else 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -362,10 +348,6 @@ class Rotated(InNorm):
             return (self.clip * factor) * turned
         return factor * self.chart.restore(self.clip * turned)
 
-    def limit(self, order: Literal[1, 2], size: int) -> float:
-        """Return the largest norm after division by ``clip``: 1 for L2, sqrt(``size``) for L1."""
-        return math.sqrt(size) if order < self.order else 1.0
-
 
 @dataclass(frozen=True, kw_only=True)
 class InBox(Bound):
@@ -382,12 +364,6 @@ class InBox(Bound):
         wide = super().apply(rows, broadcast).astype(np.float64)
         return np.clip(wide, -self.most, self.most)
 
-    def limit(self, order: Literal[1, 2], size: int) -> float:
-        """Return the norm of a corner of the box, rounded up."""
-        if order == 1:
-            return self.most * size
-        return self.most * math.sqrt(size) * (1 + 2.0**-50)
-
 
 @dataclass(frozen=True, kw_only=True)
 class InRange(Bound):
@@ -401,7 +377,6 @@ class InRange(Bound):
         adaptive: whether to compute c and r from each broadcast's weights instead.
         margin: a factor on the radius, if ranges are adaptive.
         first: the radius of a tensor whose weights are all equal, if ranges are adaptive.
-        clip: the norm bound on x, for mechanisms that work on whole vectors.
     """
 
     sizes: tuple[int, ...] = ()
@@ -409,7 +384,6 @@ class InRange(Bound):
     adaptive: bool = False
     margin: float = 1.0
     first: float = _FLOOR
-    clip: float = 1.0
 
     def bound_to(self, layout: Layout) -> InRange:
         """Return this bound with the sizes of a model's tensors."""
@@ -435,7 +409,7 @@ class InRange(Bound):
 
     @classmethod
     def of(cls, settings: Any) -> InRange:
-        """Return the bound that the settings in ``RANGES``, ``send`` and ``clip`` describe.
+        """Return the bound that the settings in ``RANGES`` and ``send`` describe.
 
         Raises:
             ConfigError: the settings contradict each other.
@@ -453,7 +427,6 @@ class InRange(Bound):
             adaptive=adaptive,
             margin=settings.range_margin,
             first=settings.range_first,
-            clip=settings.clip,
         )
 
     @property
@@ -498,10 +471,6 @@ class InRange(Bound):
     ) -> NDArray[np.floating]:
         """Return c + r times the mean, in float32; see ``Bound.restore``."""
         return factor * self.announce(state.weights).restore(mean)
-
-    def limit(self, order: Literal[1, 2], size: int) -> float:
-        """Return ``clip`` for any norm, because the mechanism chooses the norm."""
-        return self.clip
 
 
 def _norms(rows: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -436,10 +436,6 @@ class OfPeople(Bound):
         """Return the step against the mean gradient; see ``Bound.restore``."""
         return (-factor * self.rate) * mean[: state.weights.size]
 
-    def limit(self, order: Literal[1, 2], size: int) -> float:
-        """Return infinity: ``NORM`` bounds one person's part, and nothing bounds the sum."""
-        return math.inf
-
 
 @dataclass(frozen=True, kw_only=True)
 class PersonRelease(Release):

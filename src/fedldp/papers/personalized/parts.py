@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedldp.algorithms.bounds import InBox
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.composition import Algorithm, Local
 from fedldp.algorithms.config import RunConfig
@@ -337,7 +336,7 @@ class PublishedNoise(Calibration):
         return make(client, of_client(self.settings.clip, client), self.sigma(client), size)
 
     def _gaussian(self, client: int, clip: float, sigma: float, size: int) -> Gaussian:
-        norm = InBox(most=clip).limit(2, size)
+        norm = clip * math.sqrt(size) * (1 + 2.0**-50)  # of a corner of the box, rounded up
         if norm > LARGEST_CLIP:
             raise ConfigError(
                 f"clip = {clip:g} for client {client}: {size} weights then have norms up to "
