@@ -207,13 +207,6 @@ class Bound:
         """Return the ranges to announce with public ``weights``, shape (d,), or None."""
         return None
 
-    def announce_first(self) -> None:
-        """Refuse settings whose ranges cannot be announced, whatever the weights are.
-
-        Raises:
-            ConfigError: the settings' ranges cannot be announced.
-        """
-
     def accept(self, weights: NDArray[np.floating], state: State) -> NDArray[np.floating]:
         """Return the next weights, given the result of the server's step, before they are rounded.
 
@@ -386,13 +379,15 @@ class InRange(Bound):
     first: float = _FLOOR
 
     def bound_to(self, layout: Layout) -> InRange:
-        """Return this bound with the sizes of a model's tensors."""
-        return replace(self, sizes=layout.sizes)
+        """Return this bound with the sizes of a model's tensors.
 
-    def announce_first(self) -> None:
-        """Refuse fixed ranges that are invalid for the model; see ``Bound.announce_first``."""
+        Raises:
+            ConfigError: the fixed ranges are invalid for the model.
+        """
+        found = replace(self, sizes=layout.sizes)
         if not self.adaptive:
-            self.fixed  # noqa: B018 (computing the ranges refuses wrong ones)
+            found.fixed  # noqa: B018 (computing the ranges refuses wrong ones)
+        return found
 
     def announce(self, weights: Vector) -> Ranges:
         """Return the ranges for a round that begins with the public ``weights``.

@@ -477,7 +477,6 @@ class Algorithm:
     def server(self) -> ServerRole:
         """Return the server's role; see ``release``."""
         parts, release = self.parts, self.release(0)
-        release.bound.announce_first()
         config, estimate = self.config, parts.estimate.reading(release)
         update = ServerUpdate(
             estimate=estimate,
