@@ -14,9 +14,8 @@ Source: Chellapilla, Puri, Simard 2006, for convolutions as matrix products.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -35,16 +34,11 @@ KEPT = 4
 Size = tuple[int, int, int]
 
 
-@dataclass(frozen=True)
-class Dense:
+class Dense(NamedTuple):
     """A dense layer, and a ReLU unless it is the last."""
 
     inputs: int
     outputs: int
-
-    def run(self, weights: Tensor, slope: Tensor, values: Tensor) -> LayerRun:
-        """Return the layer for a batch whose values are written to ``values``."""
-        return _DenseRun(weights, slope, values)
 
 
 class Conv:
@@ -70,30 +64,14 @@ class Conv:
         times = np.bincount(taken.reshape(-1), minlength=rows.size)
         self.starts = torch.from_numpy(np.cumsum(times) - times)
 
-    def run(self, weights: Tensor, slope: Tensor, values: Tensor) -> LayerRun:
-        """Return the layer for a batch whose values are written to ``values``."""
-        return _ConvRun(self, weights, slope, values)
-
-
-class LayerRun(Protocol):
-    """A layer applied to batches of one size; its ``result`` ends with a row of ones."""
-
-    result: Tensor
-
-    def forward(self) -> None:
-        """Compute ``result``."""
-        ...
-
-    def backward(self, slope: Tensor) -> None:
-        """Set the weights' gradient from the gradient of ``result``; overwrite ``slope``."""
-        ...
-
-    def spread(self) -> Tensor:
-        """Return the gradient with respect to the layer's inputs; call ``backward`` first."""
-        ...
-
 
 class _DenseRun:
+    """A dense layer for batches of one size, whose values are written to ``values``.
+
+    Attributes:
+        result: the layer's outputs before its ReLU, with a last row of ones.
+    """
+
     def __init__(self, weights: Tensor, slope: Tensor, values: Tensor) -> None:
         examples = values.shape[1]
         self._weights, self._back = weights, weights[:, :-1].t()
@@ -103,17 +81,22 @@ class _DenseRun:
         self._given = self._sums
 
     def forward(self) -> None:
+        """Compute ``result``."""
         torch.mm(self._weights, self._values, out=self._sums)
 
     def backward(self, slope: Tensor) -> None:
+        """Set the weights' gradient from the gradient of ``result``; overwrite ``slope``."""
         self._given = slope
         torch.mm(slope, self._across, out=self._slope)
 
     def spread(self) -> Tensor:
+        """Return the gradient with respect to the layer's inputs; call ``backward`` first."""
         return self._back @ self._given
 
 
 class _ConvRun:
+    """A convolution and its pooling, with the attributes and methods of ``_DenseRun``."""
+
     def __init__(self, layer: Conv, weights: Tensor, slope: Tensor, values: Tensor) -> None:
         examples = values.shape[1]
         self._layer, self._values = layer, values
@@ -244,9 +227,12 @@ class _Batch:
         first = layers[0]
         inputs = prod(first.shape) if isinstance(first, Conv) else first.inputs
         values = self.values = torch.ones(inputs + 1, examples)
-        self._runs: list[LayerRun] = []
+        self._runs: list[_ConvRun | _DenseRun] = []
         for layer, own, slope in zip(layers, weights, slopes, strict=True):
-            self._runs.append(layer.run(own, slope, values))
+            if isinstance(layer, Conv):
+                self._runs.append(_ConvRun(layer, own, slope, values))
+            else:
+                self._runs.append(_DenseRun(own, slope, values))
             values = self._runs[-1].result
         self._active = [run.result[:-1] for run in self._runs]
         self._classes = torch.eye(layers[-1].outputs)
