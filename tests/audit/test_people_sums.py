@@ -49,7 +49,7 @@ def played(config: Any, adversary: str = "server") -> Any:
         for each in planned_games(config, problem(config), FEW)
         if isinstance(each, SystemGame)
         and each.lines[0].setting.startswith("small")
-        and (each.lines[0].unit, each.adversary, each.suffix) == ("person", adversary, "")
+        and (each.lines[0].unit, each.lines[0].adversary, each.suffix) == ("person", adversary, "")
     ]
     assert [(each.swap, each.rounds) for each in asked] == [("person", (1, 2))]
     return play("", asked, confidence=0.999, trials=150, seed=0)
@@ -167,7 +167,9 @@ def quiet_in(monkeypatch: pytest.MonkeyPatch, kind: str, noise: Any) -> None:
 
     def at(release: Any, round: int) -> Any:
         found = of_client(release, round)
-        own = release.mechanisms and stage_at(stages_of(release.settings), round).kind == kind
+        own = (
+            release.mechanisms and stage_at(stages_of(release.people.settings), round).kind == kind
+        )
         return replace(found, mechanism=noise(*astuple(found.mechanism))) if own else found
 
     def noise_at(run: Any, size: int, round: int) -> Any:
@@ -225,7 +227,7 @@ def test_no_noise_in_a_question_is_found_by_trials(
         for each in planned_games(config, problem_of(config, None), FEW)
         if isinstance(each, SystemGame)
         and each.lines[0].setting.startswith("small")
-        and (each.lines[0].unit, each.adversary, each.swap, each.suffix)
+        and (each.lines[0].unit, each.lines[0].adversary, each.swap, each.suffix)
         == ("record", "server", swap, "")
     )
     assert play("", [game], confidence=0.999, trials=60, seed=0).verdict == "bug"

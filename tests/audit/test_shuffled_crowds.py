@@ -85,7 +85,7 @@ def played(trials: int) -> Any:
         for game in planned_games(config, problem_of(config, None), QUICK)
         if isinstance(game, SystemGame)
         and game.lines[0].setting.startswith("small")
-        and (game.lines[0].unit, game.adversary) == ("client-round", "shuffled-server")
+        and (game.lines[0].unit, game.lines[0].adversary) == ("client-round", "shuffled-server")
     ]
     assert games
     return play("", games, confidence=CONFIDENCE, trials=trials, seed=0)

@@ -140,7 +140,7 @@ def test_a_request_that_is_answered_twice_with_fresh_noise_is_found(
 )
 def test_a_system_has_a_game_for_each_line_and_adversary(name: str, adversary: str) -> None:
     found = games_of(fedldp.recipe(name), lambda game: True)
-    assert adversary in {each.adversary for each in found}
+    assert adversary in {each.lines[0].adversary for each in found}
     first = found[0]
     setting = first.lines[0].setting
     assert setting.startswith("as configured")
