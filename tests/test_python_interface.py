@@ -23,6 +23,7 @@ from fedldp.core.kinds import MODEL_SO_FAR, NOT_FINISHED, SIMULATED
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting import words
 from fedldp.simulation.settings import to_toml
+from fedldp.testing.toys import ToyBits
 
 SMALL: dict[str, Any] = {"num_clients": 5, "rounds": 2, "local_epochs": 1}
 
@@ -320,6 +321,15 @@ def test_workers_do_not_run_the_script_again(given: str) -> None:
     done = script(text) if given == "a file" else script("", input=text, program="-")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("after 1 round") == 1
+
+
+@pytest.mark.parametrize("name", ["features", "loss", "mechanism", "model"])
+def test_what_the_script_defines_does_not_go_to_workers(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "mine", ToyBits, raising=False)
+    with pytest.raises(ConfigError, match=f"^workers = 2: the {name} was given .* by the script"):
+        fedldp.run("quickstart", workers=2, **{name: "__main__:mine"})
 
 
 GIVEN_ELSEWHERE = """

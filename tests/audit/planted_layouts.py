@@ -98,3 +98,26 @@ class SignsFirstRepeating(SignsFirst):
 
     def uniform(self, size: int, stream: Stream) -> np.ndarray:
         return np.resize(stream.generator().random(min(size, 700)), size)
+
+
+class AnswersTwice(FloatBits):
+    """Each coordinate is a pair of answers, of which the server reads only the first."""
+
+    def encode(self, values: np.ndarray, stream: Stream) -> bytes:
+        check_releasable(values)
+        uniform = self.uniform(2 * values.size, stream).reshape(-1, 2)
+        return np.packbits(uniform < self.probabilities(values)[:, None]).tobytes()
+
+    def payload_bits(self, size: int) -> int:
+        return 2 * size
+
+    def aggregate(self, size: int) -> Any:
+        return FirstAnswers(size, self)
+
+
+class FirstAnswers(SignedSizes):
+    """The mean of the estimates from every second bit."""
+
+    def add(self, payload: bytes) -> None:
+        bits = np.unpackbits(np.frombuffer(payload, np.uint8), count=2 * self.size)
+        self.read.append(self.mechanism.scale * (2.0 * bits[::2] - 1))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import planted
 import planted_categories
+import planted_layouts
 import planted_people
 import planted_systems
 import pytest
@@ -42,6 +43,7 @@ MECHANISMS = [
     planted.RangeOfSome,
     planted_categories.OneMore,
     planted_categories.RoundedUp,
+    planted_layouts.AnswersTwice,
 ]
 RIGHT = planted_systems.RightConfig
 SYSTEMS = {

@@ -155,7 +155,7 @@ class ClusterExecutor:
         """Return what the next stretch of a run that keeps its folder is given."""
         config = run.config
         assert config is not None
-        check_travels(config.model, f"cluster = {self._address}")
+        check_travels(config.model_dump(), f"cluster = {self._address}")
         if not (place / "config.json").exists():
             shutil.rmtree(place, ignore_errors=True)  # killed before it wrote its config
         files = _read(place, but=("summary.json", LOCK))  # all are written again

@@ -6,6 +6,7 @@ import inspect
 import os
 import sys
 import time
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -86,22 +87,23 @@ def _is_elsewhere(name: str) -> bool:
     return place == _PLACE or (place == _SCRIPT and not hasattr(sys.modules.get(_SCRIPT), label))
 
 
-def check_travels(name: str, where: str) -> None:
-    """Refuse a model that other processes cannot find.
+def check_travels(settings: Mapping[str, Any], where: str) -> None:
+    """Refuse a model or other code that other processes cannot find.
 
     Args:
-        name: the model's name.
+        settings: a run's settings.
         where: the setting that asks for other processes.
 
     Raises:
-        ConfigError: the model was given as an object, or is a class of the script itself.
+        ConfigError: the model was given as an object, or a setting names what the script defines.
     """
-    if name.startswith((f"{_PLACE}:", f"{_SCRIPT}:")):
-        raise ConfigError(
-            f"{where}: the model was given as an object or by the script itself, which other "
-            "processes do not have; put its class into a file and name it module:Class, or use "
-            "workers = 1"
-        )
+    for name, value in settings.items():
+        if isinstance(value, str) and value.startswith((f"{_PLACE}:", f"{_SCRIPT}:")):
+            raise ConfigError(
+                f"{where}: the {name} was given as an object or by the script itself, which other "
+                "processes do not have; put its class or function into a file and name it "
+                "module:NAME, or use workers = 1"
+            )
 
 
 def builder_of(found: object, name: str) -> Any:

@@ -104,9 +104,8 @@ def simulate(
     check_workers(None if cluster is not None and workers == 1 else workers, cluster, device)
     chosen = choose_device("cpu" if cluster is not None and device == "auto" else device)
     if workers > 1 or cluster is not None:
-        check_travels(
-            config.model, f"workers = {workers}" if cluster is None else f"cluster = {cluster}"
-        )
+        where = f"workers = {workers}" if cluster is None else f"cluster = {cluster}"
+        check_travels(config.model_dump(), where)
     file = file_of(str(getattr(config, "features", "none")))
     if cluster is not None and file is not None:
         raise ConfigError(
