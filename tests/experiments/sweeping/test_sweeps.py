@@ -131,7 +131,7 @@ def test_own_data_and_configurations(tmp_path: Path) -> None:
         out=tmp_path / "sweep",
     )  # fmt: skip
     assert [row["settings"]["learning_rate"] for row in found.table] == [0.1, 0.2]
-    with pytest.raises(RunError, match="different data"):
+    with pytest.raises(RunError, match=r"differs in its settings \(dataset=custom"):
         fedldp.sweep(config, grid={"learning_rate": [0.1, 0.2]}, out=tmp_path / "sweep")
 
 
