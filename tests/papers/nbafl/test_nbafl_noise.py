@@ -129,6 +129,22 @@ def test_the_smallest_local_data_set_comes_from_public_facts() -> None:
             smallest(1121, partition)
 
 
+def test_no_noise_is_for_more_examples_than_the_smallest_client_has() -> None:
+    """Clients that the data name, in a column or as they are given, may have any sizes."""
+    sizes = [1120] * 29 + [16]
+    found, problem = calibration()
+    found.check_shares([1120] * 29 + [1121])
+    with pytest.raises(ConfigError, match="min_client_examples is not set: the smallest client"):
+        found.check_shares(sizes)
+    named: dict[str, Any] = {"dataset": "visits.csv", "standardise": False, "client_column": "site"}
+    found, _ = calibration(**named)
+    with pytest.raises(ConfigError, match="is not set: with client_column = site"):
+        found.smallest(problem)
+    found, _ = calibration(**named, min_client_examples=16)
+    found.check_shares(sizes)
+    assert found.smallest(problem) == 16
+
+
 # The server step
 
 SIZE = 2000

@@ -119,7 +119,7 @@ OFFERS = (
         "min_client_examples",
         Count | None,
         "m, the number of examples in the smallest local data set; if not set, the size of an "
-        "equal share, which needs partition = iid",
+        "equal share, which needs partition = iid and no client_column",
         None,
     ),
     WEIGHTING,
@@ -184,10 +184,12 @@ class NbaflCalibration(Calibration):
             )
         if least is not None:
             return least
-        if settings.partition != "iid" or problem.people is not None:
+        column = settings.client_column
+        if settings.partition != "iid" or problem.people is not None or column is not None:
+            how = "client_column" if column else "partition"
             people = "" if problem.people is None else ", and all rows of a person at one client,"
             raise ConfigError(
-                f"min_client_examples is not set: with partition = {settings.partition}{people} "
+                f"min_client_examples is not set: with {how} = {getattr(settings, how)}{people} "
                 "the size of the smallest local data set is not a public fact; set a lower bound"
             )
         if share == 0:
@@ -215,7 +217,7 @@ class NbaflCalibration(Calibration):
         return Gaussian(clip, sigma)
 
     def check_shares(self, sizes: Sequence[int]) -> None:
-        """Refuse a client with fewer examples than ``min_client_examples``.
+        """Refuse a client with fewer examples than ``min_client_examples``, or than an equal share.
 
         Raises:
             ConfigError: the noise would be too small.
@@ -225,6 +227,11 @@ class NbaflCalibration(Calibration):
             raise ConfigError(
                 f"min_client_examples = {least}: with this partition and seed the smallest client "
                 f"has {min(sizes)} examples; give at most that many"
+            )
+        if least is None and sum(sizes) // len(sizes) > min(sizes):
+            raise ConfigError(
+                f"min_client_examples is not set: the smallest client has {min(sizes)} examples, "
+                f"fewer than an equal share of {sum(sizes)}; set a lower bound"
             )
 
     def downlink_noise(self, problem: Problem) -> Callable[[int, Draw], Values] | None:
