@@ -29,7 +29,7 @@ def test_no_composition_by_a_wrong_transform_is_told(
         weights, error = right(*given)
         return weights * 1.01, error
 
-    monkeypatch.setattr(selftest, "_begun", [])
+    monkeypatch.setattr(selftest, "_begun", set())
     subsampled._sampled_epsilon.cache_clear()
     with monkeypatch.context() as wrong:
         wrong.setattr(pld_fft, "_power", slightly_wrong)

@@ -29,7 +29,7 @@ from fedldp.core.errors import FedldpError
 def selftest() -> None:
     """Compare a few results with known answers; only the first call computes them, in about 0.1 s.
 
-    What is computed by a Fourier transform has a test of its own; see ``transforms``.
+    Slow parts have tests of their own; see ``before``.
 
     Raises:
         FedldpError: a result differs, so no guarantee can be trusted.
@@ -47,33 +47,46 @@ def selftest() -> None:
     check("blanket_losses", blanket, 0.0033386771412942575, 1e-4)
 
 
-_transforms = threading.RLock()
-_begun: list[bool] = []
+_lock = threading.RLock()
+_begun: set[str] = set()
 
 
-def transforms() -> None:
-    """Compare compositions by a Fourier transform with known answers, before the first of them.
+def before(part: str) -> None:
+    """Compare results of a slow part with known answers, before its first result is told.
 
-    ``pld_fft`` calls it. It takes a second, which runs without such a composition save.
+    The part calls it itself, so a run that does not need the part saves up to a second.
+
+    Args:
+        part: "transform" for ``pld_fft``, "sample" for ``subsampled``.
 
     Raises:
         FedldpError: a result differs, so no guarantee can be trusted.
     """
-    with _transforms:
-        if _begun:
+    with _lock:
+        if part in _begun:
             return
-        _begun.append(True)  # because what follows composes, too
+        _begun.add(part)  # because what follows uses the part, too
         try:
-            single = [(two_valued_losses(1.0, 1), 100)]
-            check("compose_upper", compose_upper(single, 1e-5), 79.8413223649645, 1e-5)
-            check("compose_lower", compose_lower(single, 1e-5), 79.8413223649645, 1e-5)
-            poisson = sampled_epsilon({poisson_sample(1.0, 0.5): 1}, 1e-5)
-            check("poisson_sample", poisson, 4.222607563000935, 1e-6)
-            fixed = sampled_epsilon({fixed_size_sample(1.0, 1, 4): 1}, 1e-5)
-            check("fixed_size_sample", fixed, 7.953870384179362, 1e-6)
+            _PARTS[part]()
         except BaseException:
-            _begun.clear()
+            _begun.remove(part)
             raise
+
+
+def _transform() -> None:
+    single = [(two_valued_losses(1.0, 1), 100)]
+    check("compose_upper", compose_upper(single, 1e-5), 79.8413223649645, 1e-5)
+    check("compose_lower", compose_lower(single, 1e-5), 79.8413223649645, 1e-5)
+
+
+def _sample() -> None:
+    poisson = sampled_epsilon({poisson_sample(1.0, 0.5): 1}, 1e-5)
+    check("poisson_sample", poisson, 4.222607563000935, 1e-6)
+    fixed = sampled_epsilon({fixed_size_sample(1.0, 1, 4): 1}, 1e-5)
+    check("fixed_size_sample", fixed, 7.953870384179362, 1e-6)
+
+
+_PARTS = {"transform": _transform, "sample": _sample}
 
 
 def check(name: str, computed: float, known: float, tolerance: float) -> None:

@@ -210,8 +210,11 @@ def sampled_epsilon(counts: Mapping[SampledRelease, int], delta: float) -> float
 
 @lru_cache(maxsize=256)
 def _sampled_epsilon(parts: tuple[tuple[SampledRelease, int], ...], delta: float) -> float:
+    from fedldp.accounting.numerics.selftest import before  # samples, too
+
     if not parts:
         return 0.0
+    before("sample")
     squares = [4 * n / Fraction(one.noise_multiplier) ** 2 for one, n in parts]
     mu = math.nextafter(math.sqrt(round_up(sum(squares, Fraction(0)))), math.inf)
     # Replacing a member moves each sum by up to 2 clips; sampling can only hide this.
