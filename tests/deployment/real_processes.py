@@ -100,12 +100,12 @@ class Party:
             self.process.terminate()
             assert self.wait() == 0, self.text()[-2000:]
 
-    def interrupt(self) -> None:
-        """Send SIGINT, as Ctrl-C does."""
+    def interrupt(self, status: int = 130) -> None:
+        """Send SIGINT, as Ctrl-C does, which ends a server with a status of 0."""
         assert self.process is not None
         assert self.process.pid is not None
         os.kill(self.process.pid, signal.SIGINT)
-        assert self.wait() == 130, self.text()[-2000:]
+        assert self.wait() == status, self.text()[-2000:]
 
     def text(self) -> str:
         return self.log.read_text() if self.log.exists() else ""

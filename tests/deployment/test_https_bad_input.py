@@ -41,7 +41,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             party.start()
         eventually(lambda: len(stage.rounds()) > 3)
         yield stage
-        stage.server.interrupt()
+        stage.server.interrupt(0)
         stage.close()
 
 

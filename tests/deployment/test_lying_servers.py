@@ -101,7 +101,7 @@ def test_a_site_says_that_it_answered_more_than_its_server_counts(
     for round in (1, 2):
         ask(agent, env, request_of(env, round))
     agent.answer_in(env.agreement.digest, end_of(env, after=after))
-    assert ("answered 2 rounds, and the server's statement covers fewer" in caplog.text) != after
+    assert ("answered 2 rounds, and the server's statement counts fewer" in caplog.text) != after
 
 
 def test_only_the_runs_own_server_ends_it(runs: list[Environment], tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_equal_shares_of_persons_are_not_equal_shares_of_rows() -> None:
     inputs = of_no_client(num_clients=5)
     assert config().equal_share(inputs.problem, 5) is None
     assert len(set(inputs.members.sizes.tolist())) > 1
-    with pytest.raises(ConfigError, match="all rows of a person go to one client"):
+    with pytest.raises(ConfigError, match="all rows of a person at one client"):
         fedldp.account("nbafl-digits", dataset=inputs.dataset, model="logistic", num_clients=5)
 
 

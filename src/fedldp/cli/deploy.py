@@ -275,7 +275,7 @@ def join(
     _show_cost(console, joined.expected, joined.policy, can_pay, can_pay.of)
     if can_pay.paid < can_pay.of:
         typer.echo(
-            f"warning    what is left covers only {can_pay.paid} of the {can_pay.of} rounds that "
+            f"warning    what is left pays for only {can_pay.paid} of the {can_pay.of} rounds that "
             "this site takes part in; ask for a run that costs less, or change the limit in "
             f"{place / POLICY} before any agreement has been accepted"
         )

@@ -408,7 +408,7 @@ class Agent:
         answered = rounds_answered([each for each in self.shown or () if each.run == name])
         if len(answered) > end.rounds + 1:  # it may have answered one that was not completed
             log.warning(
-                "run %s: this site answered %d rounds, and the server's statement covers fewer, as "
+                "run %s: this site answered %d rounds, and the server's statement counts fewer, as "
                 "if the server was restored from an older copy; tell its operator",
                 *(name[:8], len(answered)),
             )

@@ -467,7 +467,7 @@ def test_groups_are_scored_and_said_to_be_uncharged(tmp_path: Path) -> None:
     assert not found._config("none", 2.0).model_dump().get("by_columns")
     sizes = {part: rows.sum() for part, rows in found.tested.parts.items()}
     assert sizes["sex", "f"] + sizes["sex", "m"] == len(found.data.test)
-    assert sum(sizes["", f"site {k}"] for k in (1, 2, 3)) == len(found.data.test)
+    assert sum(sizes["", name] for name in ("s0", "s1", "s2")) == len(found.data.test)
 
 
 def test_groups_are_what_the_model_sees(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_the_attack_works_on_the_schedules_of_a_run() -> None:
             trials += 1
     row = timing(delays, CLIENTS, Clocks(name="as configured"), trials=1000)[0]
     assert row.attack == "ranks"
-    assert hits / trials in measured(row)
+    assert measured(row).low <= hits / trials <= measured(row).high
     assert row.verdict == "linked"
 
 
