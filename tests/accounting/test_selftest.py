@@ -29,7 +29,8 @@ def test_no_composition_by_a_wrong_transform_is_told(
         weights, error = right(*given)
         return weights * 1.01, error
 
-    monkeypatch.setattr(selftest, "_begun", set())
+    monkeypatch.setattr(pld_fft._test, "begun", False)
+    monkeypatch.setattr(subsampled._test, "begun", False)
     subsampled._sampled_epsilon.cache_clear()
     with monkeypatch.context() as wrong:
         wrong.setattr(pld_fft, "_power", slightly_wrong)

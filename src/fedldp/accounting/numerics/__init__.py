@@ -4,6 +4,7 @@ __all__ = [
     "blanket",
     "compose",
     "gaussian",
+    "known",
     "selftest",
     "shuffle_one",
     "solve",

@@ -35,7 +35,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.numerics.losses import Floats, Losses
+from fedldp.accounting.numerics.known import Test, check
+from fedldp.accounting.numerics.losses import Floats, Losses, two_valued_losses
 from fedldp.accounting.numerics.solve import minimise
 from fedldp.core.deferred import fft, lapack
 
@@ -221,9 +222,7 @@ def compose_lower(parts: Sequence[RepeatedLosses], delta: float) -> float:
 
 def _compose(terms: Sequence[Term], to_grid: ToGrid) -> tuple[TiltedLaw, float]:
     """Return the law of the sum of all draws on a grid, and the grid's step."""
-    from fedldp.accounting.numerics.selftest import before  # composes, too
-
-    before("transform")
+    _test()
     outlines = [(outline(law), count) for law, count in terms]
     last: list[Term] = []
     for (law, count), (shape, _) in zip(terms, outlines, strict=True):
@@ -237,6 +236,13 @@ def _compose(terms: Sequence[Term], to_grid: ToGrid) -> tuple[TiltedLaw, float]:
         last.append((sums, left))
     window = _window(outlines, sum(count for _, count in last))
     return _sum(last, window, to_grid), window.step
+
+
+@Test
+def _test() -> None:
+    single = [(two_valued_losses(1.0, 1), 100)]
+    check("compose_upper", compose_upper(single, 1e-5), 79.8413223649645, 1e-5)
+    check("compose_lower", compose_lower(single, 1e-5), 79.8413223649645, 1e-5)
 
 
 def _folds(count: int) -> list[int]:

@@ -34,6 +34,7 @@ from typing import Literal
 import numpy as np
 
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon, gaussian_sigma
+from fedldp.accounting.numerics.known import Test, check
 from fedldp.accounting.numerics.losses import Floats, Losses
 from fedldp.accounting.numerics.pld_fft import compose_upper
 from fedldp.accounting.numerics.shuffle import exponent_for
@@ -210,11 +211,9 @@ def sampled_epsilon(counts: Mapping[SampledRelease, int], delta: float) -> float
 
 @lru_cache(maxsize=256)
 def _sampled_epsilon(parts: tuple[tuple[SampledRelease, int], ...], delta: float) -> float:
-    from fedldp.accounting.numerics.selftest import before  # samples, too
-
     if not parts:
         return 0.0
-    before("sample")
+    _test()
     squares = [4 * n / Fraction(one.noise_multiplier) ** 2 for one, n in parts]
     mu = math.nextafter(math.sqrt(round_up(sum(squares, Fraction(0)))), math.inf)
     # Replacing a member moves each sum by up to 2 clips; sampling can only hide this.
@@ -224,6 +223,14 @@ def _sampled_epsilon(parts: tuple[tuple[SampledRelease, int], ...], delta: float
         return unsampled
     exponent = exponent_for(delta, sum(n for _, n in parts))
     return min(compose_upper([(one.losses(exponent), n) for one, n in parts], delta), unsampled)
+
+
+@Test
+def _test() -> None:
+    poisson = sampled_epsilon({poisson_sample(1.0, 0.5): 1}, 1e-5)
+    check("poisson_sample", poisson, 4.222607563000935, 1e-6)
+    fixed = sampled_epsilon({fixed_size_sample(1.0, 1, 4): 1}, 1e-5)
+    check("fixed_size_sample", fixed, 7.953870384179362, 1e-6)
 
 
 @lru_cache(maxsize=256)

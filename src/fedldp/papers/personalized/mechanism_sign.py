@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import BinaryRandomizedResponse
-from fedldp.accounting.numerics.selftest import check
+from fedldp.accounting.numerics.known import check
 from fedldp.core.bounding import check_releasable
 from fedldp.core.deferred import special
 from fedldp.core.errors import ConfigError
