@@ -76,6 +76,22 @@ def test_a_run_is_queued_once_and_only_for_the_servers_authority(
         queued(home, env.agreement)
 
 
+@pytest.mark.parametrize("content", ["", "{", "{}", '{"test": null, "state": "over", "why": null}'])
+def test_a_run_whose_note_is_damaged_is_not_over_and_can_be_queued_again(
+    env: Environment, content: str
+) -> None:
+    """A site that is told that a run is over gives up its budget for it, which cannot be undone."""
+    home = env.folder / "home"
+    run = queued(home, env.agreement)
+    (home / "queue" / f"{run}.json").write_text(content)
+    (known,) = Queue(home).all()
+    assert (known.state, known.over, known.is_due) == ("stopped", None, False)
+    assert known.why is not None
+    assert Queue(home).add(env.folder / "run.agreement", test="digits") == run
+    (known,) = Queue(home).all()
+    assert (known.state, known.test, known.why) == ("queued", "digits", None)
+
+
 @pytest.mark.slow
 def test_a_queue_with_a_thousand_runs_begins_as_many_as_it_may(
     env: Environment, monkeypatch: pytest.MonkeyPatch

@@ -38,7 +38,7 @@ of 500 tables. In a smaller table, they may all differ by chance.
 """
 
 _NEARLY = 0.95
-"""The least share of different values among whole numbers that are taken to name the rows."""
+"""The least share of different values at which whole numbers are taken to name the rows."""
 
 _FIRST = 256
 """The number of rows that are read first: in most columns, they settle that rows are not

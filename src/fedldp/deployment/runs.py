@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -126,7 +126,8 @@ class Queue:
 
         Args:
             agreement: the agreement's file, with the initial weights beside it, if it has any.
-            test: on what the model is tested: a file, or the name of a data set.
+            test: on what the model is tested: a file, or the name of a data set. None: on nothing,
+                or on the same as before if it was stopped.
 
         Raises:
             FedldpError: the agreement is not valid, names another authority than the home's, or its
@@ -135,6 +136,8 @@ class Queue:
         found = Agreement.read(agreement, own=None)
         found.check()
         own = self._place / f"{found.run}.agreement"
+        if test is not None and Path(test).exists():
+            test = str(Path(test).absolute())
         if own.exists():
             known = self._of(own)
             if Agreement.read(own, own=None).digest != found.digest:
@@ -149,7 +152,7 @@ class Queue:
                 )
             if known.state != "stopped":
                 raise ConfigError(f"agreement {agreement}: its run {found.run} is queued already")
-            self._note(known, "queued")
+            self._note(replace(known, test=test or known.test), "queued")
             return found.run
         if found.server_ca and not {*found.server_ca} & {*fingerprints(self.home / "ca.pem")}:
             raise ConfigError(
@@ -159,8 +162,6 @@ class Queue:
         self._place.mkdir(exist_ok=True, parents=True)
         if found.initial is not None:
             shutil.copy(beside(agreement), beside(own))
-        if test is not None and Path(test).exists():
-            test = str(Path(test).absolute())
         self._note(QueuedRun(found.run, own, self.home / found.run, "queued", test), "queued")
         new_file(own, found.to_bytes(), 0o600)
         return found.run
@@ -212,8 +213,8 @@ class Queue:
         run, folder = agreement.stem, self.home / agreement.stem
         try:
             noted = read_as(agreement.with_suffix(".json"), _Noted)
-        except RunError as error:  # the other runs go on
-            noted = _Noted(None, "ended", str(error))
+        except RunError as error:  # the other runs go on; and no site is told that this one is over
+            noted = _Noted(None, "stopped", str(error))
         begun = noted.state == "queued" and is_held(folder.with_name(f"{run}.lock"))
         state: State = "running" if begun else noted.state
         return QueuedRun(run, agreement, folder, state, noted.test, noted.why)

@@ -59,8 +59,9 @@ def config_to_ask(
             f'ask = {asked!r}: give what people are asked, such as ask = ["shares", "age"]; '
             "shares, evaluation, or names of columns"
         )
-    known = {"rounds": sum(rounds_to_ask(asked)), "num_clients": _sites(found)}
-    return from_mapping({**known, **found})
+    if "num_clients" not in found:
+        found["num_clients"] = _sites(found)
+    return from_mapping({"rounds": sum(rounds_to_ask(asked)), **found})
 
 
 def _sites(settings: Mapping[str, Any]) -> int:

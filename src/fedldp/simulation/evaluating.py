@@ -53,11 +53,11 @@ def evaluate(
     """Return the metrics of a run's model: what ``fedldp evaluate --json`` prints.
 
     ``examples`` is ``rounded`` up if the run's test set is of the user's own rows, and so are the
-    numbers in ``classes``; then ``confusion`` has shares of each true class. ``answers`` are
-    the figures that people were asked for privately in the run, which say nothing about other
-    ``data``: then there are none. They are None if the folder
-    has the model alone. ``answered_by`` says whose line of the run's statement covers them
-    ("person" or "row"), and ``doubts_of_answers`` what makes them doubtful.
+    numbers in ``classes``; then ``confusion`` has shares of each true class. ``answers`` are the
+    figures that people were asked for privately in the run, which say nothing about other ``data``:
+    then there are none. They are None if the folder has the model alone. ``answered_by`` says whose
+    line of the run's statement covers them ("person" or "row"), and ``doubts_of_answers`` what
+    makes them doubtful.
 
     Args:
         run: a run's result, or its folder.
