@@ -18,7 +18,6 @@ from fedldp.accounting.events import (
 )
 from fedldp.accounting.guarantees import Guarantee
 from fedldp.algorithms.people import largest_number, people_of
-from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.core.kinds import (
     AT_SITES,
@@ -261,32 +260,6 @@ def test_samples_are_for_simulations_only() -> None:
     update = PersonGradients(summed=dense(), sampled=0.5)
     with pytest.raises(PrivacyError, match=r"set sample_rate = 1$"):
         update(Broadcast(round=1, weights=np.zeros(6, np.float32)), of_nobody(features))
-
-
-# Parts of composed
-
-
-def as_part(**more: Any) -> Any:
-    """Return the recipe's configuration, built from the parts of ``composed``."""
-    given = config(**more).model_dump(exclude={"system"}, exclude_defaults=True)
-    parts = {"local_update": "person_gradients", "mechanism": "integer_gaussian"}
-    return find_system("composed").model_validate({"system": "composed", **given, **parts})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "more",
-    [
-        *({"channel": each} for each in CHANNELS),
-        {"channel": "sum", "held_out_people": 0.2, "untrusted_clients": 1},
-        {"channel": "sum", "class_count_rounds": 2, "sample_rate": 0.5},
-        {"channel": "central", "sample_rate": 0.5, "class_weights": [1.0] * 5 + [2.0] * 5},
-    ],
-)
-def test_the_parts_of_composed_are_the_system(more: dict[str, Any]) -> None:
-    system, part = config(**more), as_part(**more)
-    assert trained(system).tobytes() == trained(part).tobytes()
-    assert lines(system) == lines(part)
 
 
 # Held-out people, who vote

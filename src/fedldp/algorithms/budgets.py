@@ -22,7 +22,6 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.registry import is_address
 from fedldp.mechanisms import BitMechanism, Mechanism, MechanismSettings, find_mechanism
 from fedldp.mechanisms.gaussian_share import SharedGaussian, largest_mu, shared_gaussian
-from fedldp.mechanisms.integer_gaussian import IntegerGaussian
 
 MECHANISM = Offer(
     "mechanism",
@@ -54,10 +53,10 @@ def check_budget(settings: Settings, *, own: bool = False, of_run: bool = False)
     """
     name = settings.mechanism
     if settings.epsilon is None:
-        bare = {SharedGaussian.name: ", or set mechanism = codes", IntegerGaussian.name: ""}
+        bare = "codes" if name == SharedGaussian.name else "none"
         raise ConfigError(
-            f"epsilon is not set: mechanism = {name} needs a budget; give one"
-            + bare.get(name, ", or set mechanism = none")
+            f"epsilon is not set: mechanism = {name} needs a budget; give one, or set mechanism = "
+            f"{bare}"
         )
     if not own and is_own(settings.epsilon):
         raise ConfigError(

@@ -39,12 +39,11 @@ if TYPE_CHECKING:
 
 LOCAL_UPDATE = Offer(
     "local_update",
-    Literal["sgd", "scaffold", "own_head", "solution", "statistics", "person_gradients"],
+    Literal["sgd", "scaffold", "own_head", "solution", "statistics"],
     "what a client computes: sgd; scaffold (SGD whose steps are corrected by what other clients' "
     "steps were like); own_head (SGD whose last layer never leaves its client); solution (its own "
-    "ridge regression, in closed form); statistics (from whose mean the server computes a ridge "
-    "regression); or person_gradients (the sum of one clipped gradient per person); solution and "
-    "statistics are only for linear models",
+    "ridge regression, in closed form); or statistics (from whose mean the server computes a ridge "
+    "regression); solution and statistics are only for linear models",
     "sgd",
 )
 RIDGE = Offer(

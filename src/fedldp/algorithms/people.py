@@ -1046,26 +1046,20 @@ _AGAINST: dict[str, Adversary] = {
 }  # fmt: skip
 
 
-def sums_over_people(settings: Settings, unused: Mapping[str, str] | None = None) -> Composition:
-    """Return an algorithm whose clients send sums over their people.
-
-    Args:
-        settings: the preset's settings.
-        unused: settings that have no effect, with reasons, in addition to those of local SGD.
-    """
+def sums_over_people(settings: Settings) -> Composition:
+    """Return an algorithm whose clients send sums over their people."""
     channel = channel_of(settings, IntegerGaussian)
     turns = participation_of(settings, default="balanced")
     calibration = PerPersonRun(settings=settings, participation=turns, channel=channel.kind)
-    of_sgd = dict.fromkeys(
-        ("local_epochs", "batch_size"), "each person gives one gradient in a step"
-    )
     given: dict[str, Any] = {
         "local": PersonSteps(settings=settings),
         "calibration": calibration,
         "participation": turns,
         "channel": channel,
         "averaged": 0.5,
-        "unused": {**of_sgd, **(unused or {})},
+        "unused": dict.fromkeys(
+            ("local_epochs", "batch_size"), "each person gives one gradient in a step"
+        ),
     }
     if any(getattr(settings, name) is not None for name in _STARTS):
         shares = shares_of(settings, len(settings.class_shares or [1]))

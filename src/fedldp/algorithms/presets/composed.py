@@ -3,9 +3,8 @@
     Broadcast: weights W, and ranges if `bound = range`
         |
         v
-    local_update  local SGD from W; a ridge regression in closed form; the statistics for one; or
-        |         the sum of people's clipped gradients
-        |         Sensitive weights w, statistics, or a sum
+    local_update  local SGD from W; a ridge regression in closed form; or the statistics for one
+        |         Sensitive weights w, or statistics
         v
     encoder       w or w - W (send) in the chart of `bound`; `mechanism` with the budget `epsilon`
         |
@@ -66,7 +65,6 @@ from fedldp.algorithms.local_updates import (
 )
 from fedldp.algorithms.matrix import WITHIN_ONE
 from fedldp.algorithms.participation import PARTICIPATION, All, Participation, participation_of
-from fedldp.algorithms.people import OFFERS, sums_over_people
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.server_update import Estimate, OwnMean, WeightedMean
 from fedldp.algorithms.settings import (
@@ -85,9 +83,7 @@ from fedldp.core.kinds import OWN_HEADS
 from fedldp.mechanisms import Mechanism, find_mechanism
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian_share import SharedGaussian
-from fedldp.mechanisms.integer_gaussian import IntegerGaussian
 from fedldp.mechanisms.none import Plain
-from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
 
 
 @preset(
@@ -104,8 +100,7 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
     Offer(
         "learning_rate",
         LearningRate | None,
-        "SGD step size, or with local_update = person_gradients, the server's step size along the "
-        "mean gradient; required with local_update = sgd or person_gradients",
+        "SGD step size; required unless local_update is in closed form",
         None,
     ),
     Offer(
@@ -120,7 +115,6 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
     MECHANISM.but(
         meaning="the mechanism that randomises reports: a name from `fedldp list mechanisms`, or "
         '"module:Class" for your own; gaussian_share (a share of the noise in a sum); '
-        "integer_gaussian (noise on sums over people, for local_update = person_gradients); "
         "none; or codes (fixed-point numbers for a sum, which hide nothing by themselves)",
         default="two_point",
     ),
@@ -129,9 +123,8 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
         Positive | list[Positive] | ClientValue | None,
         "privacy budget; what it covers depends on the mechanism: one weight (two_point, "
         "k_rr, and others that randomise each weight by itself); everything that a client sends "
-        "in a run, against a server that sees only sums (gaussian_share); everything that is "
-        "sent about a person in a run (integer_gaussian); or a client's report in one round (all "
-        "other mechanisms); a list gives each client its own budget",
+        "in a run, against a server that sees only sums (gaussian_share); or a client's report in "
+        "one round (all other mechanisms); a list gives each client its own budget",
         None,
         per_client=True,
     ),
@@ -139,8 +132,7 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
     CLIP.but(
         type=Positive,
         meaning="for mechanisms that randomise whole vectors, the largest norm of a vector, in "
-        "the coordinates of bound; with person_gradients, the largest norm of one "
-        "person's gradient; with codes, the largest magnitude of one weight",
+        "the coordinates of bound; with codes, the largest magnitude of one weight",
         default=1.0,
     ),
     Offer(
@@ -159,7 +151,6 @@ from fedldp.training.person_gradients import LARGEST_CLIP, SMALLEST_CLIP
     ),
     WEIGHTING,
     MOMENTUM,
-    *OFFERS,
     Offer(
         "average",
         Annotated[float, Field(ge=0, le=1)] | None,
@@ -189,8 +180,6 @@ def composed(settings: Settings) -> Composition:
             f"learning_rate is not set, but local_update = {settings.local_update} needs it; add "
             "learning_rate"
         )
-    if settings.local_update == _PEOPLE or settings.mechanism == _NOISE:
-        return of_people(settings)
     bound = bound_of(settings)
     estimate: Estimate = OwnMean()
     if settings.weighting == "examples" or settings.mechanism == "none":
@@ -240,70 +229,8 @@ _CLOSED_FORMS = ("solution", "statistics")
 
 _SHARE = SharedGaussian.name
 
-_ONE_BUDGET = "the budget is for the whole run"
-
 _OF_RANGES = ("ranges", "range_margin", "range_first")
 """The settings of ranges, except those of the fixed range, which is a fallback."""
-
-_PEOPLE, _NOISE = "person_gradients", IntegerGaussian.name
-"""Exact sums over people, and mechanisms for noise on them; each is allowed only with the other."""
-
-
-def of_people(settings: Settings) -> Composition:
-    """Return an algorithm with sums over people; the channel decides who adds the noise.
-
-    Raises:
-        ConfigError: a setting is incompatible with the algorithm.
-    """
-    check_of_people(settings)
-    found: dict[str, str] = {
-        "momentum": "each person gives one gradient in a step",
-        "ridge": f"local_update = {_PEOPLE} solves no regression",
-    }
-    found |= dict.fromkeys(
-        ("bound", "send", *_OF_RANGES),
-        "sums over people are sent as they are, and each person's contribution is clipped to norm "
-        "clip",
-    )
-    found["code_bits"] = f"mechanism = {_NOISE} chooses the number itself"
-    found[GROWTH.name] = _ONE_BUDGET
-    return sums_over_people(settings, found)
-
-
-def check_of_people(settings: Settings) -> None:
-    """Refuse settings that are incompatible with an algorithm that sums over people.
-
-    Raises:
-        ConfigError: some settings are incompatible.
-    """
-    if settings.local_update != _PEOPLE:
-        raise ConfigError(
-            f"mechanism = {_NOISE} and local_update = {settings.local_update}: its noise is for "
-            "integers that one person changes by at most a known amount; set local_update = "
-            f"{_PEOPLE}, or mechanism = gaussian with bound = norm"
-        )
-    if settings.mechanism != _NOISE:
-        raise ConfigError(
-            f"local_update = {_PEOPLE} and mechanism = {settings.mechanism}: people's gradients "
-            "are added up as exact integers, and only integer noise keeps the sums exact; set "
-            f"mechanism = {_NOISE}"
-        )
-    if settings.one_label:
-        raise ConfigError(
-            f"one_label = true and local_update = {_PEOPLE}: a report with a label and a "
-            "direction needs local_update = solution; leave one_label out"
-        )
-    if settings.weighting == "examples":
-        raise ConfigError(
-            f"weighting = examples and local_update = {_PEOPLE}: each person is in a sum once, and "
-            "the number of people at a site is private; set weighting = uniform"
-        )
-    check_budget(settings, of_run=True)
-    if not SMALLEST_CLIP <= settings.clip <= LARGEST_CLIP:
-        raise ConfigError(
-            f"clip = {settings.clip:g} and local_update = {_PEOPLE}: give a clip from "
-            f"{SMALLEST_CLIP:g} to {LARGEST_CLIP:g}, for which sums are exact"
-        )
 
 
 def local_of(settings: Settings) -> Local:
@@ -415,10 +342,7 @@ def bare(settings: Settings) -> Mechanism:
 
 def unused(settings: Settings, bound: Bound) -> dict[str, str]:
     """Return the settings that these parts do not use, with reasons."""
-    found = dict.fromkeys(
-        (each.name for each in OFFERS),
-        f"local_update = {settings.local_update} computes no gradients per person",
-    )
+    found = dict[str, str]()
     if settings.local_update not in _CLOSED_FORMS:
         found["ridge"] = f"local_update = {settings.local_update} solves no regression"
     else:
@@ -435,7 +359,7 @@ def unused(settings: Settings, bound: Bound) -> dict[str, str]:
             ("epsilon", "bound", GROWTH.name), f"mechanism = {settings.mechanism} draws nothing"
         )
     if settings.mechanism == _SHARE:
-        found[GROWTH.name] = _ONE_BUDGET
+        found[GROWTH.name] = "the budget is for the whole run"
     if settings.mechanism == "none":
         found["clip"] = "mechanism = none bounds nothing"
     if isinstance(bound, InRange):
