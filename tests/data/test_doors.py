@@ -21,7 +21,7 @@ from fedldp.core.errors import DataError, FedldpError
 from fedldp.data import (
     Columns,
     Dataset,
-    check_columns,
+    check_column,
     load_dataset,
     load_examples,
 )
@@ -295,10 +295,10 @@ def test_a_column_is_refused_exactly_if_it_numbers_rows(data: st.DataObject) -> 
     expected = numbers_rows(values, tables if given_tables else [0] * count)
     owners = np.array(tables) if given_tables else None
     if not expected:
-        check_columns({"row": column.__getitem__}, "it:", owners)
+        check_column("row", column, "it:", owners)
         return
     with pytest.raises(DataError, match="column 'row' may only number the rows"):
-        check_columns({"row": column.__getitem__}, "it:", owners)
+        check_column("row", column, "it:", owners)
 
 
 # A declaration

@@ -38,7 +38,7 @@ from fedldp.data.partition import (
     parse_scheme,
     partition,
 )
-from fedldp.data.rules import check_columns
+from fedldp.data.rules import check_column
 from fedldp.data.tables import read_table
 
 __all__ = [
@@ -51,7 +51,7 @@ __all__ = [
     "Shares",
     "adapters",
     "as_dataset",
-    "check_columns",
+    "check_column",
     "check_partition",
     "check_people",
     "check_standardise",

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fedldp.core.errors import DataError
 
@@ -24,15 +24,13 @@ MOST_OF_UNKNOWN_LENGTH = 1_000_000
 LABEL = "label"
 """The name of the column that holds the classes, unless the user gives another name."""
 
-Column = Callable[[slice], NDArray[Any]]
-"""Returns the numbers in some rows of a column; NaN for what is not a number."""
-
 
 @dataclass(frozen=True, eq=False)
 class Gathered:
-    """Examples that were read but not yet checked.
+    """Examples of one owner that were read; ``rules.checked`` checks them.
 
     Attributes:
+        context: the beginning of messages about them, which names their owner.
         features: the features of each example, shape (N, ...).
         labels: shape (N,).
         groups: the person of each example, shape (N,), if the source names the persons.
@@ -40,16 +38,17 @@ class Gathered:
         classes: the names of the classes, if the source has them.
         aside: columns of a table that are not features, by name.
         undeclared: columns of a table that are features although nothing declares what they mean,
-            by name.
+            by name, each of shape (N,).
     """
 
-    features: ArrayLike
-    labels: ArrayLike
-    groups: ArrayLike | None = None
+    context: str
+    features: Any
+    labels: Any
+    groups: Any = None
     names: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
     aside: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    undeclared: Mapping[str, Column] = field(default_factory=dict)
+    undeclared: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
 def is_source(given: Any) -> bool:
@@ -170,8 +169,8 @@ def of_columns(
         raise DataError(f"{context} it has no feature columns besides {label!r}; add some")
     classes = _class_names(table, label)
     labels = columns[label] if classes is None else _named(columns[label], classes)
-    found = replace(_stacked(features, context), labels=labels, classes=classes)
-    return replace(found, aside={name: columns[name] for name in aside})
+    kept = {name: columns[name] for name in aside}
+    return replace(_stacked(features, context), labels=labels, classes=classes, aside=kept)
 
 
 def of_arrays(features: Any, labels: Any, groups: Any = None, *, context: str) -> Gathered:
@@ -187,7 +186,7 @@ def of_arrays(features: Any, labels: Any, groups: Any = None, *, context: str) -
         DataError: a column of a data frame is not a feature.
     """
     if not _is_frame(features) or not all(isinstance(name, str) for name in features.columns):
-        return Gathered(features, labels, groups)
+        return Gathered(context, features, labels, groups)
     found = _stacked(_columns_of(features, context), context)
     return replace(found, labels=labels, groups=groups)
 
@@ -215,14 +214,10 @@ def _stacked(columns: Mapping[str, NDArray[Any]], context: str) -> Gathered:
             f"but the table also has {others}; drop one or the other"
         )
     if wide:
-        return Gathered(columns[wide[0]], ())
+        return Gathered(context, columns[wide[0]], ())
     named = {str(name): column for name, column in columns.items()}
-    return Gathered(
-        np.stack(list(named.values()), axis=1),
-        (),
-        names=tuple(named),
-        undeclared={name: column.__getitem__ for name, column in named.items()},
-    )
+    features = np.stack(list(named.values()), axis=1)
+    return Gathered(context, features, (), names=tuple(named), undeclared=named)
 
 
 def _columns_of(table: Any, context: str) -> dict[str, NDArray[Any]]:
@@ -361,7 +356,7 @@ def _joined(parts: Iterable[tuple[Any, bool]], context: str, most: float = math.
     if not found:
         raise DataError(f"{context} it is empty; give some examples")
     features, labels, *groups = (np.concatenate(each) for each in zip(*found, strict=True))
-    return Gathered(features, labels, groups[0] if groups else None)
+    return Gathered(context, features, labels, groups[0] if groups else None)
 
 
 def _as_arrays(item: Any, context: str) -> tuple[NDArray[Any], ...]:

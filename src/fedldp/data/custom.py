@@ -17,14 +17,15 @@ from fedldp.data.encoding import Encoded, encode, undeclared
 from fedldp.data.examples import Dataset, Examples, as_examples, of_rows
 from fedldp.data.label_range import LabelRange
 from fedldp.data.people import as_numbers, numbers_of_parts
-from fedldp.data.rules import check_columns, checked, numbered
+from fedldp.data.rules import check_column, checked, numbered
 from fedldp.data.tables import SUFFIXES as TABLES
 from fedldp.data.tables import Table, one_line, read_table
 
 SUFFIXES = (".npz", *TABLES)
-_WITH_TEST_SET = ("x_train", "y_train", "x_test", "y_test")
-_WITHOUT_TEST_SET = ("features", "labels")
-_PEOPLE = "groups"
+_DIVIDED = (("x_train", "y_train", "groups_train"), ("x_test", "y_test", "groups_test"))
+_WHOLE = ("features", "labels", "groups")
+"""The arrays of a .npz file, with a test set or without one; people, the third, are optional."""
+_PEOPLE = {names[2] for names in (*_DIVIDED, _WHOLE)}
 
 
 def is_own_file(name: str) -> bool:
@@ -102,13 +103,8 @@ def load_examples(path: Path, *, columns: Columns, names: Sequence[str] | None =
     Raises:
         DataMissing, DataError, ConfigError: as for ``load_file``.
     """
-    if not path.is_file():
-        raise DataMissing(
-            f"there is no file {path}", "give the path of a .npz, .csv or .parquet file"
-        )
     if path.suffix.lower() == ".npz":
-        read = read_arrays(path)
-        return as_examples(read, f"{path}:", columns.classes, columns.label_range)
+        return as_examples(read_arrays(path), columns.classes, columns.label_range)
     table = read_table(path)
     return encode_examples(table, columns, people=columns.person in table.names, names=names)
 
@@ -117,16 +113,10 @@ def read_arrays(path: Path) -> Gathered:
     """Read the examples of one party from a .npz file, without a check of their values.
 
     Raises:
+        DataMissing: there is no such file.
         DataError: the file cannot be read, or lacks features or labels.
     """
-    arrays = _read_npz(path)
-    if not arrays.keys() >= set(_WITHOUT_TEST_SET):
-        raise DataError(
-            f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; it needs "
-            f"{' and '.join(_WITHOUT_TEST_SET)}"
-        )
-    features, labels = (arrays[key] for key in _WITHOUT_TEST_SET)
-    return Gathered(features, labels, arrays.get(_PEOPLE))
+    return _in_npz(_read_npz(path), path)[0]
 
 
 def encode_examples(
@@ -152,8 +142,7 @@ def encode_examples(
     if leave_out and not found.labels:
         nobody = None if found.people is None else np.zeros(0, np.int64)
         return Examples(found.features, np.zeros(0, np.int64), nobody)
-    read = _gathered(found)[0]
-    return as_examples(read, f"{table.path}:", columns.classes, columns.label_range)
+    return as_examples(_gathered(found)[0], columns.classes, columns.label_range)
 
 
 def rows_left_out(
@@ -204,16 +193,11 @@ def load_unlabelled(
         DataMissing, DataError, ConfigError: as for ``load_file``, but for a bad row, which is left
             out; if all rows are bad, for the first.
     """
-    if not path.is_file():
-        raise DataMissing(
-            f"there is no file {path}", "give the path of a .npz, .csv or .parquet file"
-        )
     if path.suffix.lower() == ".npz":
         arrays = _read_npz(path)
         if "features" not in arrays:
-            raise DataError(
-                f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}, but no features"
-            )
+            held = ", ".join(sorted(arrays)) or "nothing"
+            raise DataError(f"{path} holds {held}, but no features")
         if id_column is not None:
             raise ConfigError(
                 f"id = {id_column}: a .npz file has no columns; leave it out, or give a table"
@@ -230,7 +214,7 @@ def load_unlabelled(
     if problems and not len(features):
         raise DataError(f"{path}: no row is usable; row 1: {problems[0]}")
     nothing = np.zeros(features.shape[:1], np.int64)
-    return Unlabelled(checked(Gathered(features, nothing), f"{path}:").features, problems, ids)
+    return Unlabelled(checked(Gathered(f"{path}:", features, nothing)).features, problems, ids)
 
 
 _NOT_FINITE = "features are NaN, infinite or too large for float32; write a number, or drop the row"
@@ -272,17 +256,22 @@ def _load_table(
     if noted:
         _note_the_rest(noted, table, columns)
     noted.refuse()
-    read, *held = _gathered(*every)
-    owners = None if every[0].clients is None else as_numbers(every[0].clients)
+    return _whole(columns, *every, test_share=test_share, seed=seed)
+
+
+def _whole(columns: Columns, *parts: Encoded, **how: Any) -> Dataset:
+    """Return the data set of a table and, perhaps, of a second one to test on; see ``of_rows``."""
+    train, *test = _gathered(*parts)
+    table, clients = parts[0].table, parts[0].clients
+    plain = {name: table.numbers(name) for name in undeclared(table, columns)}
     return of_rows(
-        replace(read, undeclared=undeclared(table, columns)),
-        held[0] if held else None,
-        clients=owners,
+        replace(train, undeclared=plain),
+        test[0] if test else None,
+        clients=None if clients is None else as_numbers(clients),
         classes=columns.classes,
         label_range=columns.label_range,
-        test_share=test_share,
-        seed=seed,
-        name=path.name,
+        name=table.path.name,
+        **how,
     )
 
 
@@ -304,15 +293,7 @@ def load_counted(path: Path, *, columns: Columns) -> Dataset:
         persons_at_sites=len(table),
         only=(),
     )
-    found = encode(table, bare)
-    return of_rows(
-        _gathered(found)[0],
-        None,
-        clients=None if found.clients is None else as_numbers(found.clients),
-        classes=columns.classes,
-        label_range=columns.label_range,
-        name=path.name,
-    )
+    return _whole(bare, encode(table, bare))
 
 
 def _note_the_rest(noted: Noted, table: Table, columns: Columns) -> None:
@@ -322,56 +303,59 @@ def _note_the_rest(noted: Noted, table: Table, columns: Columns) -> None:
     if of_classes and columns.label in table.names:
         labels = np.array(table.texts(columns.label))[~table.missing(columns.label)]
         with noted.check():
-            numbered([labels], [context], None, context)
-    for name, column in undeclared(table, columns).items():
+            numbered([Gathered(context, (), labels)], None, context)
+    for name in undeclared(table, columns):
         with noted.check():
-            check_columns({name: column}, context)
+            check_column(name, table.numbers(name), context)
 
 
 def _gathered(*parts: Encoded) -> list[Gathered]:
     """Return the parts of one owner's data, in which a person has the same number everywhere."""
     people = numbers_of_parts([part.people for part in parts])
     return [
-        Gathered(part.features, part.labels, own, names=part.names)
+        Gathered(f"{part.table.path}:", part.features, part.labels, own, names=part.names)
         for part, own in zip(parts, people, strict=True)
     ]
 
 
 def _load_npz(path: Path, seed: int, test_share: float, label_range: LabelRange | None) -> Dataset:
     arrays = _read_npz(path)
-    given: dict[str, Any] = {"name": path.name}
-    if label_range is not None:
-        given["label_range"] = (label_range.low, label_range.high)
-    divided = arrays.keys() >= set(_WITH_TEST_SET)
-    wrong = [_PEOPLE] if divided else [f"{_PEOPLE}_train", f"{_PEOPLE}_test"]
-    if unread := [name for name in wrong if name in arrays]:
+    needed = [name for names in _DIVIDED for name in names[:2]]
+    sets = _DIVIDED if arrays.keys() >= set(needed) else (_WHOLE,)
+    read = {names[2] for names in sets}
+    if unread := [name for name in arrays if name in _PEOPLE and name not in read]:
         raise DataError(
             f"{path} holds {unread[0]}, which would not be read; name the array of persons "
-            f"{_PEOPLE} if the file has features, {_PEOPLE}_train for x_train, and {_PEOPLE}_test "
-            "for x_test"
+            "groups if the file has features, groups_train for x_train, and groups_test for x_test"
         )
-    if divided:
-        x_train, y_train, x_test, y_test = (arrays[key] for key in _WITH_TEST_SET)
-        return Dataset.from_arrays(
-            x_train,
-            y_train,
-            groups=arrays.get(f"{_PEOPLE}_train"),
-            test=(x_test, y_test, arrays.get(f"{_PEOPLE}_test")),
-            **given,
-        )
-    if arrays.keys() >= set(_WITHOUT_TEST_SET):
-        features, labels = (arrays[key] for key in _WITHOUT_TEST_SET)
-        groups = arrays.get(_PEOPLE)
-        return Dataset.from_arrays(
-            features, labels, groups=groups, test_share=test_share, seed=seed, **given
-        )
-    raise DataError(
-        f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; it needs "
-        f"{', '.join(_WITH_TEST_SET)}, or {' and '.join(_WITHOUT_TEST_SET)}"
+    train, *test = _in_npz(arrays, path, sets, f"{', '.join(needed)}, or ")
+    return of_rows(
+        train,
+        test[0] if test else None,
+        label_range=label_range,
+        test_share=test_share,
+        seed=seed,
+        name=path.name,
     )
 
 
+def _in_npz(
+    arrays: Mapping[str, NDArray[Any]],
+    path: Path,
+    sets: Sequence[tuple[str, str, str]] = (_WHOLE,),
+    rather: str = "",
+) -> list[Gathered]:
+    """Return the examples in a .npz file, one part for each set of names of its arrays."""
+    lacking = [name for names in sets for name in names[:2] if name not in arrays]
+    if lacking:
+        held = ", ".join(sorted(arrays)) or "nothing"
+        raise DataError(f"{path} holds {held}; it needs {rather}{' and '.join(_WHOLE[:2])}")
+    return [Gathered(f"{path}:", arrays[x], arrays[y], arrays.get(z)) for x, y, z in sets]
+
+
 def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    if not path.is_file():
+        raise DataMissing(f"there is no file {path}", "give the path of a .npz file")
     try:
         # Never load pickles, which can run any code that the file's author put into them.
         with path.open("rb") as file:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, DataError, Noted
-from fedldp.data.adapters import Column
 from fedldp.data.columns import (
     INEXACT,
     Columns,
@@ -22,7 +21,6 @@ from fedldp.data.columns import (
     places_in,
     tell_owner,
     tell_spellings,
-    text_of_float,
     value,
 )
 from fedldp.data.people import as_numbers, check_sites
@@ -45,7 +43,8 @@ class Encoded:
         table: the source.
         features: float32 of shape (n, d).
         names: the names of the d features; for a category, "column=string".
-        labels: n strings with one spelling for each class; empty if labels were not requested.
+        labels: n labels as they stand in the table, or numbers of a declared range; empty if labels
+            were not requested.
         clients: n strings with one spelling for each client, or None.
         people: n strings with one spelling for each person, or None.
         rows: the place of each of the n rows in the table.
@@ -57,7 +56,7 @@ class Encoded:
     table: Table
     features: NDArray[np.float32]
     names: tuple[str, ...]
-    labels: list[str]
+    labels: list[Any]
     clients: list[str] | None
     people: list[str] | None
     rows: NDArray[np.int64]
@@ -127,11 +126,11 @@ def encode(
             names += columns.made(name)
     if not blocks and columns.only is not None:  # labels and people are read, and no other column
         blocks, names = [np.zeros((len(table), 1), np.float32)], ["nothing"]
-    classes = None
+    given: Sequence[Any] = ()
     if labels and columns.label is None:
-        classes = ["0"] * len(table)  # nobody reads them
+        given = ["0"] * len(table)  # nobody reads them
     elif labels and columns.label in table.names:
-        classes, bad = _labels(table, columns, leave_out=leave_out)
+        given, bad = _labels(table, columns, leave_out=leave_out)
         if not leave_out:
             told = partial(_bad_label, table, columns, declared=declared)
             _note_cells(noted, table, columns.label, bad, told, texts=True)
@@ -163,7 +162,7 @@ def encode(
         table=table,
         features=found[rows],
         names=tuple(names),
-        labels=[] if classes is None else [classes[row] for row in rows],
+        labels=[given[row] for row in rows.tolist()] if given else [],
         clients=None if owners is None else [owners[row] for row in rows],
         people=None if persons is None else [persons[row] for row in rows],
         rows=rows,
@@ -209,11 +208,10 @@ def _identities(
     return [each for each in found if each]
 
 
-def undeclared(table: Table, columns: Columns) -> dict[str, Column]:
+def undeclared(table: Table, columns: Columns) -> list[str]:
     """Return the columns that become features as they are, without a range or categories."""
     known = {*columns.scaled, *columns.spreads, *columns.categories}
-    names = [name for name in table.names if columns.is_feature(name) and name not in known]
-    return {name: partial(table.numbers, name) for name in names}
+    return [name for name in table.names if columns.is_feature(name) and name not in known]
 
 
 def _feature(
@@ -390,27 +388,21 @@ def _no_number(table: Table, name: str, row: int, *, declared: bool) -> str:
 
 def _labels(
     table: Table, columns: Columns, *, leave_out: bool
-) -> tuple[list[str], NDArray[np.bool_]]:
-    """Return the class of each row, and a mask of invalid labels.
+) -> tuple[Sequence[Any], NDArray[np.bool_]]:
+    """Return the label of each row as it stands in the table, and a mask of invalid labels.
 
     If no classes are declared, a party, whose invalid rows are left out, has integers from 0.
-    Labels that are numbers have the text of the number.
     """
     assert columns.label is not None
     if columns.label_range is not None:
         cells = table.numbers(columns.label)
-        return list(map(text_of_float, cells.tolist())), ~np.isfinite(cells)
+        return cells.tolist(), ~np.isfinite(cells)
     texts = table.texts(columns.label)
-    if columns.classes is not None:
-        places = of_each(texts, places_in(columns.classes))
-        return [columns.classes[place] for place in places], np.array(places) < 0
-    found = of_each(texts, value)
-    if leave_out:
-        bad = [place is None for place in of_each(texts, class_of(None))]
-    else:
-        bad = of_each(texts, is_missing)
+    if columns.classes is None and not leave_out:
         tell_spellings(texts, value, f"{table.path}: column {columns.label!r}:", "class")
-    return found, np.array(bad, np.bool_)
+        return texts, table.missing(columns.label)
+    known = of_each(texts, class_of(columns.classes))
+    return texts, np.array([each is None for each in known], np.bool_)
 
 
 def _bad_label(table: Table, columns: Columns, row: int, *, declared: bool) -> str:

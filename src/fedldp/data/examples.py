@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,6 @@ from fedldp.core.formatting import rounded_count
 from fedldp.core.randomness import numbered_generator
 from fedldp.data.adapters import (
     LABEL,
-    Column,
     Gathered,
     any_source,
     gathered,
@@ -35,11 +34,10 @@ from fedldp.data.people import (
     few_of_each,
     held_of_each,
     names_of,
-    numbers_of,
     numbers_of_parts,
     usual_labels,
 )
-from fedldp.data.rules import Checked, check_columns, checked, labels_of, numbered, text_of
+from fedldp.data.rules import check_column, checked, labels_of, numbered, text_of
 from fedldp.data.sources import SOURCES
 
 Rows = tuple[ArrayLike, ArrayLike] | tuple[ArrayLike, ArrayLike, ArrayLike] | Any
@@ -367,28 +365,26 @@ class Dataset:
         """
         if not len(clients):
             raise DataError(f"data set {name!r}: there are no clients; give at least one")
-        contexts = [f"data set {name!r}: client {i}:" for i in range(len(clients))]
-        every = list(map(_read, clients, contexts))
+        every = [_read(rows, f"data set {name!r}: client {i}:") for i, rows in enumerate(clients)]
         if test is not None:
-            contexts.append(f"data set {name!r}: test")
-            every.append(_read(test, contexts[-1]))
-        parts = list(map(checked, every, contexts))
+            every.append(_read(test, f"data set {name!r}: test"))
+        parts = list(map(checked, every))
         trained = parts[: len(clients)]
-        lacking = [i for i, part in enumerate(trained) if part.people is None]
+        lacking = [i for i, part in enumerate(trained) if part.groups is None]
         if 0 < len(lacking) < len(trained):
             raise DataError(
                 f"data set {name!r}: client {lacking[0]} has no groups, but other clients have; "
                 "give groups for all clients or for none"
             )
-        sizes = [0 if part.people is None else int(part.people.max()) + 1 for part in parts]
-        parts = [
-            part if part.people is None else replace(part, people=part.people + start)
-            for part, start in zip(parts, np.cumsum([0, *sizes[:-1]]), strict=True)
-        ]
+        people: list[NDArray[np.int64] | None] = []
+        count = 0
+        for part in parts:
+            own = None if part.groups is None else as_numbers(part.groups) + count
+            count = count if own is None else int(own.max()) + 1
+            people.append(own)
         return _whole(
-            every,
             parts,
-            contexts,
+            people,
             test is not None,
             np.repeat(np.arange(len(trained)), [len(part.labels) for part in trained]),
             classes=classes,
@@ -416,30 +412,18 @@ def of_rows(
         name: the name of the data set.
         how: the classes or the range of labels, and how a test set is split off; see ``_whole``.
     """
-    context = f"data set {name!r}:"
-    every = [read] if held is None else [read, held]
-    contexts = [context, f"{context} test"][: len(every)]
-    parts = [
-        checked(replace(each, groups=None), where)
-        for each, where in zip(every, contexts, strict=True)
-    ]
-    named = [
-        None if each.groups is None else names_of(each.groups, len(part.labels), where)
-        for each, part, where in zip(every, parts, contexts, strict=True)
-    ]
-    parts = [
-        replace(part, people=own) for part, own in zip(parts, numbers_of_parts(named), strict=True)
-    ]
+    parts = [checked(each) for each in (read, held) if each is not None]
+    people = numbers_of_parts([part.groups for part in parts])
     owners = None
     if clients is not None:
-        owners = numbers_of(clients, len(parts[0].labels), context, "clients", "client")
-    return _whole(every, parts, contexts, held is not None, owners, name=name, **how)
+        count, context = len(parts[0].labels), f"data set {name!r}:"
+        owners = as_numbers(names_of(clients, count, context, "clients", "client"))
+    return _whole(parts, people, held is not None, owners, name=name, **how)
 
 
 def _whole(
-    read: Sequence[Gathered],
-    parts: Sequence[Checked],
-    contexts: Sequence[str],
+    parts: Sequence[Gathered],
+    people: Sequence[NDArray[np.int64] | None],
     tested: bool,
     owners: NDArray[np.int64] | None,
     *,
@@ -452,9 +436,8 @@ def _whole(
     """Return the data set of all parts.
 
     Args:
-        read: the parts as they were given.
-        parts: the parts, checked; the persons of all parts are numbered together.
-        contexts: for each part, the beginning of error messages.
+        parts: the parts, checked.
+        people: the person of each row of each part; the persons of all parts are numbered together.
         tested: whether the last part is the test set.
         owners: the client of each training row, if there are clients.
         classes: the names of all classes; None for those that a table brings along.
@@ -464,25 +447,27 @@ def _whole(
         name: the name of the data set.
     """
     context = f"data set {name!r}:"
-    _check_alike(read, parts, contexts)
-    listed = read[0].classes
+    _check_alike(parts)
+    listed = parts[0].classes
     if classes is not None:
         listed = Columns(classes=tuple(map(text_of, classes))).classes
-    found = numbered([part.labels for part in parts], contexts, listed, context, label_range)
+    labels, names, num_classes = numbered(parts, listed, context, label_range)
     every = [
-        Examples(part.features, labels, part.people, np.arange(len(labels)))
-        for part, labels in zip(parts, found.labels, strict=True)
+        Examples(part.features, own, whose, np.arange(len(own)))
+        for part, own, whose in zip(parts, labels, people, strict=True)
     ]
     test = every.pop() if tested else every[0].taken(slice(0, 0))
     train = every[0]
     if len(every) > 1:
-        people = [part.people for part in every if part.people is not None]
+        known = [part.people for part in every if part.people is not None]
         train = Examples(
             np.concatenate([part.features for part in every]),
             np.concatenate([part.labels for part in every]),
-            np.concatenate(people) if people else None,
+            np.concatenate(known) if known else None,
         )
-    check_columns(_joined_columns(read[: len(every)]), context, owners)
+    for column in parts[0].undeclared:
+        values = np.concatenate([part.undeclared[column] for part in parts[: len(every)]])
+        check_column(column, values, context, owners)
     if train.people is not None and test.people is not None:
         both = len(np.intersect1d(train.people, test.people))
         if both:
@@ -494,9 +479,9 @@ def _whole(
         name,
         train,
         test,
-        found.num_classes,
-        classes=found.names,
-        features=read[0].names,
+        num_classes,
+        classes=names,
+        features=parts[0].names,
         label_range=label_range,
     )
     if tested or test_share == 0:
@@ -504,34 +489,20 @@ def _whole(
     return _divided(whole, owners, test_share, seed)
 
 
-def _check_alike(
-    read: Sequence[Gathered], parts: Sequence[Checked], contexts: Sequence[str]
-) -> None:
+def _check_alike(parts: Sequence[Gathered]) -> None:
     """Refuse parts of a data set whose examples have other shapes or columns than the first."""
-    shape, names = parts[0].features.shape[1:], read[0].names
-    for given, part, context in zip(read, parts, contexts, strict=True):
+    shape, names = parts[0].features.shape[1:], parts[0].names
+    for part in parts:
         if part.features.shape[1:] != shape:
             raise DataError(
-                f"{context} an example has shape {part.features.shape[1:]}, but in the first "
+                f"{part.context} an example has shape {part.features.shape[1:]}, but in the first "
                 f"examples it is {shape}; give all of them the same shape"
             )
-        if given.names != names:
+        if part.names != names:
             raise DataError(
-                f"{context} the columns are {_listed(given.names)}, but in the first examples they "
-                f"are {_listed(names)}; make the names and their order equal"
+                f"{part.context} the columns are {_listed(part.names)}, but in the first examples "
+                f"they are {_listed(names)}; make the names and their order equal"
             )
-
-
-def _joined_columns(read: Sequence[Gathered]) -> Mapping[str, Column]:
-    """Return the undeclared columns of several tables as those of one table."""
-    if len(read) == 1:
-        return read[0].undeclared
-
-    def joined(name: str) -> Column:
-        everything = slice(None)
-        return lambda rows: np.concatenate([one.undeclared[name](everything) for one in read])[rows]
-
-    return {name: joined(name) for name in read[0].undeclared}
 
 
 def _of_clients(whole: Dataset, owners: NDArray[np.int64] | None) -> Dataset:
@@ -673,19 +644,16 @@ def checked_rows(
     Raises:
         DataError: they are malformed; the message says how.
     """
-    return as_examples(_read(rows, context), context, classes, label_range)
+    return as_examples(_read(rows, context), classes, label_range)
 
 
 def as_examples(
-    read: Gathered,
-    context: str,
-    classes: Sequence[str] | None,
-    label_range: LabelRange | None = None,
+    read: Gathered, classes: Sequence[str] | None, label_range: LabelRange | None = None
 ) -> Examples:
     """Return ``Examples`` made from what was read of one party; see ``checked_rows``."""
-    found = checked(read, context)
-    labels = labels_of(found.labels, classes, context, label_range)
-    return Examples(found.features, labels, found.people)
+    found = checked(read)
+    people = None if found.groups is None else as_numbers(found.groups)
+    return Examples(found.features, labels_of(found, classes, label_range), people)
 
 
 def _read(rows: Rows, context: str) -> Gathered:

@@ -25,14 +25,14 @@ _NEARLY_ONE = 1 - 1e-9
 less than 1e-9."""
 
 
-def numbers_of(
+def names_of(
     groups: ArrayLike,
     count: int,
     context: str,
     what: str = "groups",
     whose: Literal["person", "client"] = "person",
-) -> NDArray[np.int64]:
-    """Return the number of each row's person, given the owner's names for people.
+) -> Names:
+    """Return the name of each row's person, with one spelling, given the owner's names for people.
 
     Args:
         groups: integers from 0, or strings, shape (count,); strings that ``identity`` spells alike
@@ -45,17 +45,6 @@ def numbers_of(
     Raises:
         DataError: a row has no group, or the number of groups is wrong; the message says which.
     """
-    return as_numbers(names_of(groups, count, context, what, whose))
-
-
-def names_of(
-    groups: ArrayLike,
-    count: int,
-    context: str,
-    what: str = "groups",
-    whose: Literal["person", "client"] = "person",
-) -> Names:
-    """Return the name of each row's person, with one spelling; see ``numbers_of``."""
     found = np.asarray(groups)
     if found.shape != (count,):
         raise DataError(

@@ -8,8 +8,8 @@ rows instead.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import count, islice
 from typing import Any
 
@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedldp.core.errors import DataError
-from fedldp.data.adapters import Column, Gathered
+from fedldp.data.adapters import Gathered
 from fedldp.data.columns import is_missing, log, numbers, places_in, text_of_float, value
 from fedldp.data.label_range import LabelRange
-from fedldp.data.people import numbers_of
+from fedldp.data.people import names_of
 
 _LARGEST_LABEL = 2**31 - 1
 _MANY = 20
@@ -40,11 +40,6 @@ of 500 tables. In a smaller table, they may all differ by chance.
 _NEARLY = 0.95
 """The least share of different values at which whole numbers are taken to name the rows."""
 
-_FIRST = 256
-"""The number of rows that are read first: in most columns, they settle that rows are not
-numbered."""
-
-
 Where = Callable[[Sequence[int]], str]
 """Returns the beginning of a message about the first row with one of some labels."""
 
@@ -56,33 +51,18 @@ _DECLARE = (
 # Features
 
 
-@dataclass(frozen=True, eq=False)
-class Checked:
-    """Examples of one owner that fit together.
+def checked(read: Gathered) -> Gathered:
+    """Return the examples of one owner as arrays, or refuse them with a one-line reason.
 
-    Attributes:
-        features: float32 of shape (N, ...).
-        labels: numbers, truths or strings, shape (N,); ``numbered`` or ``labels_of`` makes them
-            classes.
-        people: the person of each row as a number, if persons were named.
-    """
-
-    features: NDArray[np.float32]
-    labels: NDArray[Any]
-    people: NDArray[np.int64] | None
-
-
-def checked(read: Gathered, context: str) -> Checked:
-    """Return the examples of one owner, or refuse them with a one-line reason.
-
-    Args:
-        read: the examples as they were given.
-        context: the beginning of error messages, which names the owner of the examples.
+    Returns:
+        Features as float32; labels as numbers, truths or strings, which ``numbered`` or
+        ``labels_of`` makes classes; and, if persons are named, one spelling of each (``names_of``).
 
     Raises:
         DataError: the arrays are empty, ragged, of unequal lengths, not finite or of the wrong type
             or shape; the message says which.
     """
+    context = read.context
     x = _as_array(read.features, "features", context)
     y = _as_array(read.labels, "labels", context)
     if x.ndim < 2 or y.ndim != 1:
@@ -98,8 +78,8 @@ def checked(read: Gathered, context: str) -> Checked:
         )
     if x.size == 0:
         raise DataError(f"{context} features of shape {x.shape} are empty; give some examples")
-    people = None if read.groups is None else numbers_of(read.groups, len(y), context)
-    return Checked(checked_features(x, context), y, people)
+    people = None if read.groups is None else names_of(read.groups, len(y), context)
+    return replace(read, features=checked_features(x, context), labels=y, groups=people)
 
 
 def checked_features(features: ArrayLike, context: str) -> NDArray[np.float32]:
@@ -130,35 +110,34 @@ def _as_array(given: ArrayLike, what: str, context: str) -> NDArray[Any]:
         raise DataError(f"{context} {what} are ragged: {error}") from None
 
 
-def check_columns(
-    columns: Mapping[str, Column],
-    context: str,
-    owners: NDArray[np.int64] | None = None,
+def check_column(
+    name: str, values: NDArray[Any], context: str, owners: NDArray[np.int64] | None = None
 ) -> None:
     """Refuse a column of a table that numbers its rows, unless the user declares what it means.
 
     In a sorted table, such a number predicts the label, although it says nothing about an example.
 
     Args:
-        columns: the columns of numbers that would become features without any declaration, by name.
+        name: a column that would become a feature without any declaration.
+        values: its numbers, shape (N,); NaN for what is not a number.
         context: the beginning of the error message.
         owners: the client of each row, if the rows are those of several clients' tables.
 
     Raises:
-        DataError: a column has the name of an index that pandas wrote; or it holds 0 to N - 1, or
+        DataError: the column has the name of an index that pandas wrote; or it holds 0 to N - 1, or
             whole numbers that differ in all rows of the table, or of each client.
     """
-    for name, column in columns.items():
-        if is_row_number(name):
-            raise DataError(
-                f"{context} column {name!r} has the name of the row numbers that pandas writes, so "
-                f"it is no feature; {_DECLARE}"
-            )
-        if _numbers_rows(column, owners):
-            raise DataError(
-                f"{context} column {name!r} may only number the rows: it holds a different whole "
-                f"number in each; {_DECLARE}"
-            )
+    if is_row_number(name):
+        raise DataError(
+            f"{context} column {name!r} has the name of the row numbers that pandas writes, so "
+            f"it is no feature; {_DECLARE}"
+        )
+    tables = [np.zeros(len(values), np.int64), *([] if owners is None else [owners])]
+    if _are_whole(values) and any(_counts(values, each) for each in tables):
+        raise DataError(
+            f"{context} column {name!r} may only number the rows: it holds a different whole "
+            f"number in each; {_DECLARE}"
+        )
 
 
 def is_row_number(name: str) -> bool:
@@ -172,36 +151,10 @@ def are_identifiers(values: NDArray[Any]) -> bool:
     return len(values) >= _FEW and _are_whole(values) and different >= _NEARLY * len(values)
 
 
-def _numbers_rows(column: Column, owners: NDArray[np.int64] | None) -> bool:
-    """Return whether a column numbers the rows of a table, or those of each of its clients."""
-    first = column(slice(_FIRST))
-    if not _are_whole(first):
-        return False
-    of_all = [np.zeros(len(first), np.int64)]
-    if owners is not None:
-        of_all.append(owners[:_FIRST])
-    if all(_repeats(first, each) for each in of_all):
-        return False
-    values = column(slice(None))
-    if not _are_whole(values):
-        return False
-    of_all = [np.zeros(len(values), np.int64)]
-    if owners is not None:
-        of_all.append(owners)
-    return any(_counts(values, each) for each in of_all)
-
-
 def _are_whole(values: NDArray[Any]) -> bool:
     return values.dtype.kind in "iu" or bool(
         values.dtype.kind == "f" and (np.isfinite(values) & (values == np.floor(values))).all()
     )
-
-
-def _repeats(values: NDArray[Any], tables: NDArray[np.int64]) -> bool:
-    """Return whether a number occurs twice in one table."""
-    order = np.lexsort((values, tables))
-    same = tables[order][1:] == tables[order][:-1]
-    return bool((same & (values[order][1:] == values[order][:-1])).any())
 
 
 def _counts(values: NDArray[Any], tables: NDArray[np.int64]) -> bool:
@@ -210,41 +163,26 @@ def _counts(values: NDArray[Any], tables: NDArray[np.int64]) -> bool:
     The chance depends on the number of pairs of rows in one table. Numbers from 0 on without a gap
     are suspicious in any table of at least 3 rows.
     """
-    if _repeats(values, tables):
+    order = np.lexsort((values, tables))
+    ordered, table = values[order], tables[order]
+    if ((ordered[1:] == ordered[:-1]) & (table[1:] == table[:-1])).any():  # one repeats
         return False
     sizes = np.unique(tables, return_counts=True)[1]
     if (sizes * (sizes - 1)).sum() >= _FEW * (_FEW - 1):
         return True
     places = np.arange(len(values)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    ordered = values[np.lexsort((values, tables))]
     return bool(sizes.max(initial=0) >= 3 and (ordered == places).all())
 
 
 # Labels
 
 
-@dataclass(frozen=True)
-class Numbered:
-    """The labels of a whole data set as classes.
-
-    Attributes:
-        labels: for each part of the data set, int64 of shape (N,).
-        names: the names of the classes, if they have names.
-        num_classes: the number of classes.
-    """
-
-    labels: list[NDArray[np.int64]]
-    names: tuple[str, ...] | None
-    num_classes: int
-
-
 def numbered(
-    parts: Sequence[NDArray[Any]],
-    contexts: Sequence[str],
+    parts: Sequence[Gathered],
     classes: Sequence[str] | None,
     context: str,
     label_range: LabelRange | None = None,
-) -> Numbered:
+) -> tuple[list[NDArray[np.int64]], tuple[str, ...] | None, int]:
     """Return the labels of a whole data set as classes.
 
     With ``classes``, each label is one of them, and its position is the class. Without ``classes``,
@@ -252,26 +190,29 @@ def numbered(
     K - 1 in sorted order. True and False count as strings.
 
     Args:
-        parts: the labels of each part as ``checked`` returns them.
-        contexts: for each part, the beginning of messages about one of its rows.
+        parts: the parts, checked.
         classes: the public list of all possible labels.
         context: the beginning of messages about all labels.
         label_range: the public range of labels that are numbers; these have one "class".
+
+    Returns:
+        For each part its labels, int64 of shape (N,); the names of the classes, if they have names;
+        and the number of classes.
 
     Raises:
         DataError: the labels are not of this form; the message says in which part, or which classes
             are missing.
     """
     if label_range is not None:
-        each = zip(parts, contexts, strict=True)
-        return Numbered([labels_of(part, None, at, label_range) for part, at in each], None, 1)
-    texts, places = _texts(parts, classes)
-    starts = np.cumsum([0, *map(len, parts)])
+        return [labels_of(part, None, label_range) for part in parts], None, 1
+    given = [part.labels for part in parts]
+    texts, places = _texts(given, classes)
+    starts = np.cumsum([0, *map(len, given)])
 
     def where(bad: Sequence[int]) -> str:
         row = int(np.isin(places, bad).argmax())
         part = int(np.searchsorted(starts, row, side="right")) - 1
-        return f"{contexts[part]} the label of row {row - int(starts[part])}"
+        return f"{parts[part].context} the label of row {row - int(starts[part])}"
 
     _refuse_missing(texts, classes, where)
     if len({text if (number := _whole(text)) is None else number for text in texts}) < 2:
@@ -287,32 +228,28 @@ def numbered(
         _refuse_numbers(texts, where)
         names, found = tuple(texts), list(range(len(texts)))
     num_classes = max(found) + 1 if names is None else len(names)
-    return Numbered(np.split(np.array(found, np.int64)[places], starts[1:-1]), names, num_classes)
+    return np.split(np.array(found, np.int64)[places], starts[1:-1]), names, num_classes
 
 
 def labels_of(
-    labels: NDArray[Any],
-    classes: Sequence[str] | None,
-    context: str,
-    label_range: LabelRange | None = None,
+    part: Gathered, classes: Sequence[str] | None, label_range: LabelRange | None = None
 ) -> NDArray[np.int64]:
     """Return the labels of one party, which may have only some of the classes.
 
     Args:
-        labels: the labels as ``checked`` returns them.
+        part: the party's examples, checked.
         classes: the names of all classes; None if labels are whole numbers from 0.
-        context: the beginning of error messages.
         label_range: see ``numbered``.
 
     Raises:
         DataError: a label is missing, or is none of the classes, or no finite number.
     """
     if label_range is not None:
-        return _in_range(labels, context, label_range)
-    texts, places = _texts([labels], classes)
+        return _in_range(part.labels, part.context, label_range)
+    texts, places = _texts([part.labels], classes)
 
     def where(bad: Sequence[int]) -> str:
-        return f"{context} the label of row {int(np.isin(places, bad).argmax())}"
+        return f"{part.context} the label of row {int(np.isin(places, bad).argmax())}"
 
     _refuse_missing(texts, classes, where)
     return np.array(_known(texts, classes, where), np.int64)[places]
@@ -462,8 +399,8 @@ def _list(numbers: Sequence[int] = ()) -> str:
 
 
 def _refuse_missing(texts: Sequence[str], classes: Sequence[str] | None, where: Where) -> None:
-    known = classes or ()
-    missing = [at for at, text in enumerate(texts) if is_missing(text) and text not in known]
+    known = places_in(classes or ())
+    missing = [at for at, text in enumerate(texts) if is_missing(text) and known(text) < 0]
     if missing:
         raise DataError(f"{where(missing)} is missing; fill it in or drop the row")
 

@@ -21,7 +21,7 @@ from fedldp.core.randomness import Stream
 from fedldp.data import (
     Columns,
     Examples,
-    check_columns,
+    check_column,
     check_people,
     encode_examples,
     is_table,
@@ -105,7 +105,8 @@ class SiteData:
             return replace(self.found, labels=agreed.label_range.steps(self.numbers))
         columns = self._columns(agreed)
         if features is None and not leave_out:  # only the site's operator sees this refusal
-            check_columns(undeclared(self.found, columns), f"{self.found.path}:")
+            for name in undeclared(self.found, columns):
+                check_column(name, self.found.numbers(name), f"{self.found.path}:")
         return encode_examples(self.found, columns, leave_out=leave_out, names=features)
 
     def left_out(
@@ -188,14 +189,14 @@ def open_source(path: Path, label_column: str, person_column: str | None = None)
     if is_table(path.name):
         found = SiteData(read_table(path), label_column, content, person_column)
     else:
-        examples, numbers = _of_arrays(read_arrays(path), f"{path}:")
+        examples, numbers = _of_arrays(read_arrays(path))
         found = SiteData(examples, label_column, content, person_column, numbers)
     if _content(path) != content:
         raise DataError(f"data {path}: it changed while it was read; try again once it is complete")
     return found
 
 
-def _of_arrays(read: Gathered, context: str) -> tuple[Examples, NDArray[np.float64]]:
+def _of_arrays(read: Gathered) -> tuple[Examples, NDArray[np.float64]]:
     """Return the examples of a .npz file, and their labels as they stand there.
 
     Which agreements the labels fit is not known yet: finite numbers fit one about numbers, and
@@ -206,12 +207,12 @@ def _of_arrays(read: Gathered, context: str) -> tuple[Examples, NDArray[np.float
     """
     labels = np.asarray(read.labels)
     if labels.ndim != 1 or labels.dtype.kind not in "uif" or not np.isfinite(labels).all():
-        found = as_examples(read, context, None)
+        found = as_examples(read, None)
         return found, found.labels.astype(np.float64)
     numbers = labels.astype(np.float64)
     is_class = (numbers == np.rint(numbers)) & (numbers >= 0) & (numbers < _END_OF_CLASSES)
     classes = np.where(is_class, numbers, 0).astype(np.int64)
-    found = as_examples(replace(read, labels=classes), context, None)
+    found = as_examples(replace(read, labels=classes), None)
     return replace(found, labels=np.where(is_class, classes, NO_CLASS)), numbers
 
 
