@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import urllib.request
@@ -13,6 +14,7 @@ from environments import (
     HOST,
     Environment,
     acceptance_of,
+    changes_database,
     make_environment,
     new_tls,
     write_tls,
@@ -21,13 +23,16 @@ from real_processes import Party, eventually
 from safetensors.numpy import load_file
 
 from fedldp.core.errors import ConfigError
+from fedldp.core.kinds import ENDED_EARLY
 from fedldp.deployment import running
 from fedldp.deployment.acceptance import accept
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.parties import free_ports
-from fedldp.deployment.runs import Queue, ask_to_finish
+from fedldp.deployment.runs import Queue
+from fedldp.deployment.status import status_of_server
 from fedldp.simulation.engine import simulate
+from fedldp.simulation.recorded import read_run
 
 
 def queued(home: Path, agreement: Agreement, name: str = "run.agreement") -> str:
@@ -202,13 +207,22 @@ def test_a_server_serves_two_runs_on_one_port_and_a_slow_one_holds_up_no_other(
 
 
 @pytest.mark.slow
-def test_a_run_that_is_finished_is_over_also_for_a_site_that_was_away(tmp_path: Path) -> None:
+def test_a_run_that_the_budgets_stop_is_ended_by_its_operator_also_for_a_site_that_was_away(
+    tmp_path: Path, fedldp_command: Any
+) -> None:
     (port,) = free_ports(1)
     table = {"url": f"https://{HOST}:{port}", "ca": "../tls/ca.pem"}
-    env = make_environment(tmp_path, "rounds=2000", policy={"server": [table]}, deadline=300.0)
+    env = make_environment(tmp_path, "rounds=5", policy={"server": [table]}, deadline=300.0)
     home = tmp_path / "home"
     write_tls(home)
     run = queued(home, env.agreement)
+    (event,) = env.agreement.events_of(0)
+    for index in range(3):  # as after a restore: there is enough left for three rounds
+        ledger = env.ledger(index)
+        cost = ledger.budget.price(event)
+        changes_database(
+            env.policies[index], "UPDATE agreements SET promised = ?", json.dumps([3.5 * cost])
+        )
     server = Party(tmp_path / "server.log", "deploy", "server", home, "--listen", f"{HOST}:{port}")
     agents = [
         Party(
@@ -220,15 +234,24 @@ def test_a_run_that_is_finished_is_over_also_for_a_site_that_was_away(tmp_path: 
     try:
         for party in (server, *agents):
             party.start()
-        eventually(lambda: (Queue(home).run(run).rounds() or (0, 0))[0] > 2)
+        eventually(lambda: Queue(home).run(run).why is not None)
+        found = Queue(home).run(run)
+        assert (found.state, found.rounds()) == ("stopped", (3, 5))
+        assert "budgets of some sites are used up" in str(found.why)
+        told = status_of_server(home / run)["next"]
+        assert f"fedldp deploy queue {home} {found.agreement} continues the run" in told
+        assert f"fedldp deploy finish {home / run} ends it" in told
+        accepted = [acceptance_of(policy, env.agreement.digest) for policy in env.policies]
+        assert all(each.is_open for each in accepted)  # the cause may be mended
         agents[2].kill()
-        ask_to_finish(home / run, now=True)
+        said = fedldp_command("deploy", "finish", home / run).out
+        assert said == f"the run in {home / run} ends; its sites are told\n"
         eventually(lambda: states(home) == ["ended"])
         assert Queue(home).run(run).why == "finished by its operator"
         server.kill()
         server.start()
         agents[2].start()
-        eventually(lambda: all("is over after" in agent.text() for agent in agents))
+        eventually(lambda: all("is over after 3 rounds" in agent.text() for agent in agents))
         assert acceptance_of(env.policies[2], env.agreement.digest).state == "finished"
         assert "does not know this site's key" not in "".join(each.text() for each in agents)
         server.end()
@@ -237,5 +260,5 @@ def test_a_run_that_is_finished_is_over_also_for_a_site_that_was_away(tmp_path: 
     finally:
         for party in (server, *agents):
             party.stop()
-    done = len((home / run / "metrics.jsonl").read_text().splitlines())
-    assert {len(env.releases(index)) - done for index in range(3)} <= {0, 1}  # of the round at work
+    assert read_run(home / run).privacy.warnings[-1] == ENDED_EARLY(done=3, of=5)
+    assert [env.releases(index) for index in range(3)] == [[(1, 0), (2, 0), (3, 0)]] * 3

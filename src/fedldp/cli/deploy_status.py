@@ -14,7 +14,7 @@ from fedldp.cli._common import confirmed, print_json
 from fedldp.cli.options import Json, Yes
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
-from fedldp.core.locks import alone
+from fedldp.core.locks import alone, is_held
 
 Metrics = Annotated[
     str | None,
@@ -147,11 +147,8 @@ def finish(folder: Path, *, now: bool = False) -> None:
     from fedldp.deployment.status import Process
 
     ask_to_finish(folder, now=now)
-    when = (
-        ""
-        if Process.of_server(folder).runs
-        else " as soon as the server is started on this folder again"
-    )
+    runs = Process.of_server(folder).runs or is_held(folder.absolute().with_name("lock"))
+    when = "" if runs else " as soon as its server is started again"
     typer.echo(f"the run in {folder} ends{when}; its sites are told")
 
 

@@ -276,13 +276,14 @@ def _serve_queue(
         def stopped() -> bool:
             return stop.is_set() or each.run in aside or queue.is_stopped(each.run)
 
+        pipe: RunPipe | None = None
         try:
             with alone(each.folder.with_name(f"{each.run}.lock"), "server"):
                 server = _server(each.folder, each.agreement, each.test, data_dir, listener)
                 servers[each.run], found = server, server.agreement
                 _allow_files(_FILES + _FILES_OF_SITE * _sites_of(servers))
-                of = found.config.rounds
-                with beating(server.watch), listener.serving(pipe_of(found)) as pipe:
+                of, pipe = found.config.rounds, pipe_of(found)
+                with beating(server.watch), listener.serving(pipe):
                     server.serve(pipe, lambda record: _log_round(record, of), None, stopped)
                 finished = asked_to_finish(each.folder) is not None
                 why = "finished by its operator" if finished else "complete"
@@ -291,8 +292,10 @@ def _serve_queue(
         except Stopped:
             log.info("waits for its sites in the queue" if each.run in aside else "stopped")
         except EndedForGood as error:
-            queue.end(each.run, str(error))
-            _remember(listener, queue.run(each.run))
+            if pipe is not None and pipe.rounds is not None:  # the sites are told that it is over
+                queue.end(each.run, str(error))
+            else:  # its operator decides whether to mend the cause, or to end it here
+                queue.stop(each.run, str(error))
             log.error("ended: %s", error)
         except Exception as error:  # the other runs go on
             again[each.run] = time.monotonic() + _AGAIN_SECONDS

@@ -4,7 +4,7 @@ A server of several runs has a folder of its own, its home:
 
 queue/RUN.agreement    a run's agreement, with its initial weights beside it; the oldest comes first
 queue/RUN.json         on what the run's model is tested; whether the run is queued, was stopped and
-                       may continue, or has ended for good, and why
+                       may continue, or is over, as its sites are told, and why
 RUN/                   the run's folder, which may have ``finish``: its operator ends it where it is
 receipts/              the last receipt of each site in any run
 """
@@ -32,7 +32,7 @@ def ask_to_finish(folder: Path, *, now: bool) -> None:
     """Note in a run's folder that its operator ends the run where it is.
 
     The server ends it after the round under way; the rounds that are paid and come after training
-    (intercept, look, question) are still made.
+    (intercept, look, question) are still made. A run that is stopped in a queue is queued again.
 
     Args:
         folder: the run's folder.
@@ -46,6 +46,8 @@ def ask_to_finish(folder: Path, *, now: bool) -> None:
     if is_finished(folder):
         raise ConfigError(f"{folder}: its run has ended already")
     replace_file(folder / FINISH, json.dumps({"now": now}).encode())
+    home, run = folder.absolute().parent, folder.absolute().name
+    Queue(home).resume(run)
 
 
 def asked_to_finish(folder: Path) -> bool | None:
@@ -75,7 +77,7 @@ class QueuedRun:
         folder: the run's folder, which the server makes.
         state: ``queued``: it waits until a server begins it.
         test: on what its model is tested: a file, or the name of a data set.
-        why: why it has ended.
+        why: why it was stopped or has ended; None if its operator stopped it.
     """
 
     run: str
@@ -166,8 +168,12 @@ class Queue:
         new_file(own, found.to_bytes(), 0o600)
         return found.run
 
-    def stop(self, run: str) -> None:
+    def stop(self, run: str, why: str | None = None) -> None:
         """Stop a run; it continues when it is queued again.
+
+        Args:
+            run: the run.
+            why: why it cannot go on. None: its operator stops it.
 
         Raises:
             ConfigError: there is no such run, or it has ended.
@@ -175,14 +181,19 @@ class Queue:
         found = self.run(run)
         if found.state == "ended":
             raise ConfigError(f"run {found.run}: it has ended already")
-        self._note(found, "stopped")
+        self._note(found, "stopped", why)
+
+    def resume(self, run: str) -> None:
+        """Queue a run again if it is stopped."""
+        if self.is_stopped(run):
+            self._note(self.run(run), "queued")
 
     def end(self, run: str, why: str) -> None:
-        """Note that a run has ended for good."""
+        """Note that a run is over, as its sites are told."""
         self._note(self.run(run), "ended", why)
 
     def is_stopped(self, run: str) -> bool:
-        """Return whether a run's operator stopped it; no if it is not in the queue."""
+        """Return whether a run is stopped; no if it is not in the queue."""
         agreement = self._place / f"{run}.agreement"
         return agreement.exists() and self._of(agreement).state == "stopped"
 

@@ -208,11 +208,12 @@ def _next_of_server(
     if process.runs:
         known = process.known
         return "unknown" if known is None else str(known.get("next", "unknown"))
+    command = "fedldp deploy server"
     if Queue(folder.parent).is_stopped(folder.name):
         queued = folder.parent / "queue" / f"{folder.name}.agreement"
-        return f"to continue it, queue it again: fedldp deploy queue {folder.parent} {queued}"
+        command = f"fedldp deploy queue {folder.parent} {queued}"
     if not ENDED.is_in([process.over] if process.over is not None else []):
-        return "start fedldp deploy server again, which continues after the last complete round"
+        return f"run {command} again, which continues after the last complete round"
     usable = "no round is complete, so there is no model"
     if done == 0 and asked_to_finish(folder) is not None:
         return f"{usable}; its operator ended it"
@@ -222,7 +223,10 @@ def _next_of_server(
             f"the model after {after} can be used, for example with fedldp evaluate {folder}; its "
             f"statement and scores are in {folder / 'report.html'}"
         )
-    return f"{usable}; once the cause is mended, fedldp deploy server continues the run"
+    return (
+        f"{usable}; once the cause is mended, {command} continues the run, and fedldp deploy "
+        f"finish {folder} ends it as it is"
+    )
 
 
 def status_of_site(policy: SitePolicy) -> dict[str, Any]:
