@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -82,6 +84,29 @@ def test_a_run_accepted_for_fewer_rounds_releases_no_more(tmp_path: Path) -> Non
     (accepted,) = Acceptances(env.policies[0]).all()
     assert accepted.promised == pytest.approx(spent)
     assert accepted.rest(0, env.ledger(0).releases()) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_an_answer_that_is_under_way_is_the_only_one_on_its_terms(tmp_path: Path) -> None:
+    """Answers on two terms at once would not know of each other what they draw once."""
+    env = make_environment(tmp_path, sites=1, seeded=False, policy={"answer_after_seconds": 0.5})
+    agent, policy = env.agent(0), env.policies[0]
+    (before,) = agent.runs
+    answering = threading.Thread(target=lambda: ask(agent, env, request_of(env)))
+    answering.start()
+    while not before.answering.locked():
+        time.sleep(0.001)
+    accept(policy, env.agreement, enough=1)
+    while answering.is_alive():
+        assert list(agent.served()) == [env.agreement.digest]
+        assert agent.runs == [before] or not before.answering.locked()
+        time.sleep(0.01)
+    assert list(agent.served()) == [env.agreement.digest]
+    (after,) = agent.runs
+    assert after.accepted == Acceptances(policy).of(env.agreement.digest) != before.accepted
+    # Whoever was about to answer on the terms as they were, does not.
+    with before.answering:
+        assert isinstance(content(ask(agent, env, request_of(env))), Report)
+    assert env.releases(0) == [(1, 0)]
 
 
 def test_a_run_that_is_retired_releases_nothing_even_if_it_is_asked_now(tmp_path: Path) -> None:

@@ -270,29 +270,31 @@ class Agent:
         except WireError:
             self._rate_limited("a malformed message was refused")
             return pack(Stranger())
-        run = self._run(message.digest)
-        if run is None and isinstance(message, End):
-            return pack(Stranger())  # it was told before
-        if run is None:
+        while (run := self._run(message.digest)) is not None:
+            with run.answering:
+                if self._runs.get(message.digest) is run:  # else it was begun anew meanwhile
+                    if isinstance(message, Ask):
+                        return self._answer(run, message, len(body))
+                    self._end(run, message)
+                    break
+        if isinstance(message, Ask):
             self._rate_limited("a request for an agreement that is not accepted here was refused")
-            return pack(Stranger())
-        if isinstance(message, End):
-            self._end(run, message)
-            return pack(Stranger())
-        with run.answering:
-            # Each answer has its own timer: if requests that arrive together shared one, the wait
-            # for the last answer would reveal how long the others took.
-            asked = time.monotonic()
-            answered, left, entries, refuses = self._answered(run, message)
-            answer = pack(answered)
-            self._wait_since(asked)
-            self.watch.refuses(refuses)
-            _, _, content = read_reply(answered.answer)
-            if isinstance(content, Refusal):
-                self.watch.refused(run.agreement.run, content.reason.value)
-            self._left[message.digest] = left
-            self._show(run, entries)
-            self.watch.passed(sent=len(answer), received=len(body))
+        return pack(Stranger())
+
+    def _answer(self, run: ServedRun, message: Ask, received: int) -> bytes:
+        # Each answer has its own timer: if requests that arrive together shared one, the wait for
+        # the last answer would reveal how long the others took.
+        asked = time.monotonic()
+        answered, left, entries, refuses = self._answered(run, message)
+        answer = pack(answered)
+        self._wait_since(asked)
+        self.watch.refuses(refuses)
+        _, _, content = read_reply(answered.answer)
+        if isinstance(content, Refusal):
+            self.watch.refused(run.agreement.run, content.reason.value)
+        self._left[message.digest] = left
+        self._show(run, entries)
+        self.watch.passed(sent=len(answer), received=received)
         return answer
 
     def _show(self, run: ServedRun, entries: list[Release] | None) -> None:
@@ -310,7 +312,8 @@ class Agent:
     def _run(self, digest: bytes) -> ServedRun | None:
         """Return the run of an accepted agreement, or None if the agreement is not served.
 
-        An agreement is opened only once.
+        An agreement is opened once, and again after it was accepted on other terms and no answer
+        on the earlier ones is under way: what these draw once is then known.
         """
         # A slow beginning holds up no other run.
         with self._beginning.setdefault(digest, Lock()):
@@ -327,8 +330,13 @@ class Agent:
                     return None
                 if self._refused.get(digest) == accepted:
                     return None
-                if digest not in self._runs or self._runs[digest].accepted != accepted:
-                    self._runs.pop(digest, None)
+                run = self._runs.get(digest)
+                if run is not None and run.accepted != accepted:
+                    del self._runs[digest]  # so that it begins no other answer
+                    if run.answering.locked():  # it gives one, on the terms as they were
+                        self._runs[digest] = run
+                        return run
+                if digest not in self._runs:
                     begun = self._begun(accepted)
                     entries = self._ledger.releases()
                     self._left[digest] = self._receipt(begun, entries)
@@ -401,8 +409,7 @@ class Agent:
             name = run.agreement.run[:8]
             self._rate_limited(f"the end of run {name} is not signed by its server")
             return
-        with run.answering:
-            self._accepted.finish(end.digest)
+        self._accepted.finish(end.digest)
         name = run.agreement.run
         log.info("run %s is over after %d rounds", name[:8], end.rounds)
         answered = rounds_answered([each for each in self.shown or () if each.run == name])
