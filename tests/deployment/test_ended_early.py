@@ -6,6 +6,8 @@ import math
 import shutil
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from test_people_of_sites import AGAINST, STAGED, environment_of
 
 from fedldp.accounting.accountants import releases_nothing
 from fedldp.accounting.statement import Statement
-from fedldp.core.errors import ConfigError, EndedForGood
+from fedldp.core.errors import ConfigError, Diverged, EndedForGood
 from fedldp.core.kinds import COVERS_ALL_ROUNDS, ENDED, ENDED_EARLY, FORESEEN, NOT_FINISHED, STAGE
 from fedldp.deployment.initial import digest_of_file
 from fedldp.deployment.runs import ask_to_finish
@@ -270,6 +272,42 @@ def test_a_run_that_ends_in_its_first_round_states_what_sites_may_have_paid_for(
     assert "because its operator ended it" in line
     assert "continue" not in line
     assert "its operator ended it" in status_of_server(folder)["next"]
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_run_whose_weights_become_useless_is_ended_by_its_operator(
+    tmp_path: Path, before: bool
+) -> None:
+    """The end is asked for before or after the round; its reports count, and its weights do not."""
+    env, diverges = environment(tmp_path), 3
+
+    def aggregate(state: Any, reports: Any, draw: Any, own: Any) -> Any:
+        found = own(state, reports, draw)
+        if state.round == diverges:
+            if before:
+                ask_to_finish(env.folder / "server", now=False)
+            raise Diverged("the weights are useless")
+        return found
+
+    def serve(pipe: FakePipe) -> Any:
+        server = env.server()
+        own = server._role.aggregate
+        server._role = replace(server._role, aggregate=partial(aggregate, own=own))
+        server.serve(pipe, lambda record: None, None)
+        return server
+
+    pipe = env.pipe()
+    if not before:
+        with pytest.raises(EndedForGood, match="useless; the model after 2 of 5 rounds"):
+            serve(pipe)
+        assert pipe.ended is None  # its operator may still mend the cause
+        ask_to_finish(env.folder / "server", now=False)
+    served = serve(pipe)
+    assert [record.round for record in served.rounds] == [1, 2]
+    assert pipe.ended == 2
+    assert [paid_rounds(env, site) for site in range(3)] == [3, 3, 3]
+    assert left(env)[0] == pytest.approx(3 / ROUNDS * client_runs(env.agreement.planned)[0])
+    assert weights_of(env.folder / "server").keys() == served.weights.keys()
 
 
 @pytest.mark.slow

@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from environments import CHANNELS, Environment, FakePipe, bits, make_environment
+from environments import CHANNELS, Environment, FakePipe, bits, forget, make_environment
 
 from fedldp.accounting.guarantees import Guarantee
 from fedldp.accounting.statement import Statement, spent_by_unit
-from fedldp.core.errors import RunError
+from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.kinds import HONEST_SUMMANDS, SIMULATED
+from fedldp.deployment.acceptance import accept
+from fedldp.deployment.agreement import Agreement
+from fedldp.deployment.checks import check_server
 from fedldp.deployment.messages import Answered, pack, read_by_server, read_by_site
 from fedldp.deployment.server import Server
 from fedldp.protocol.wire import Report, pack_reply, read_reply, read_request
@@ -216,6 +219,25 @@ def test_a_statement_below_the_truth_by_a_rounding_is_not_shown(tmp_path: Path) 
     server = Server(tmp_path / "server", json.dumps(document).encode(), None)
     assert server.privacy == env.agreement.planned
     assert read_statement(tmp_path / "server") == env.agreement.planned
+
+
+def test_a_false_statement_is_refused_by_every_party(tmp_path: Path) -> None:
+    """A statement that promises too much would be shown to everybody whom it protects."""
+    env = make_environment(tmp_path)
+    document = json.loads(env.agreement.to_bytes())
+    for line in document["statement"]["guarantees"]:
+        line["epsilon"] = line["epsilon"] and 0.5 * line["epsilon"]
+    content, file, folder = json.dumps(document).encode(), tmp_path / "false", tmp_path / "server"
+    file.write_bytes(content)
+    false, policy = Agreement.parse(content), env.policies[0]
+    forget(policy, env.agreement)
+    accept(policy, false)  # past the command, which asks the policy
+    for refuses in (lambda: Server(folder, content, None), lambda: policy.check(false)):
+        with pytest.raises(ConfigError, match="its statement differs"):
+            refuses()
+    assert not folder.exists()
+    assert env.agent(0).served() == {}
+    assert any("its statement differs" in f.what for f in check_server(folder, file, None, None))
 
 
 @pytest.mark.slow
