@@ -29,7 +29,6 @@ import torch
 import typer
 
 from fedldp import cli, models
-from fedldp.reporting import charts
 
 pytest.register_assert_rewrite("documents", "folders")
 
@@ -91,28 +90,6 @@ def models_of_the_package_are_tried_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "_checked", once)
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def pages_are_without_charts() -> Iterator[None]:
-    """Leave charts out of pages: drawing them takes longer than the runs of most tests.
-
-    The pages look like those of an installation without matplotlib.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(charts, "available", lambda: False)
-        yield
-
-
-CAN_DRAW = charts.available
-
-
-@pytest.fixture(scope="module")
-def charts_are_drawn() -> Iterator[None]:
-    """Draw charts in pages, for tests that look at them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(charts, "available", CAN_DRAW)
         yield
 
 

@@ -15,8 +15,6 @@ from fedldp.audit.page import page
 from fedldp.audit.results import AttackResult, Audit, Estimate, GameResult, Picture
 from fedldp.reporting.html import BEGINS
 
-pytestmark = pytest.mark.usefixtures("charts_are_drawn")
-
 OK = GameResult(
     subject="Mine(<b>)", attack="corners", lower=0.5, size=1, unit="client-round", claimed=1.0,
     proven=1.0, confidence=0.99, trials=2_000, verdict="ok", note="far",

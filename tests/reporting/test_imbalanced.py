@@ -19,8 +19,6 @@ from fedldp.reporting.text import print_result
 from fedldp.simulation.engine import Result
 from fedldp.simulation.recorded import read_run
 
-pytestmark = pytest.mark.usefixtures("charts_are_drawn")
-
 
 def run_on(place: Path, share: float) -> Result:
     """Return a run on a table in which ``share`` of the rows are of class 0."""

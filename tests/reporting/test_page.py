@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -17,14 +17,11 @@ from pages import Page
 
 from fedldp.accounting.statement import Claim
 from fedldp.reporting import charts, words
+from fedldp.reporting.card import alone
 from fedldp.reporting.html import page
 from fedldp.reporting.runs import FinishedRun, command, twin_of
 from fedldp.simulation.recorded import read_run
 from fedldp.simulation.settings import resolve
-
-pytestmark = pytest.mark.usefixtures("charts_are_drawn")
-
-drawn = pytest.mark.skipif(not charts.available(), reason="Matplotlib is not installed")
 
 SAFE_HREF = re.compile(r"#[\w-]+|data:,")
 
@@ -143,7 +140,6 @@ def test_every_line_has_its_assumptions_and_method(both: list[FinishedRun]) -> N
         assert all(assumption in text for assumption in words.assumptions_of(line))
 
 
-@drawn
 def test_the_picture_has_different_marks_for_claim_proof_and_no_guarantee(
     both: list[FinishedRun],
 ) -> None:
@@ -156,10 +152,11 @@ def test_the_picture_has_different_marks_for_claim_proof_and_no_guarantee(
     assert "beyond the dotted line, 20: practically no protection" in Page(page([both[1]])).text()
 
 
-@drawn
 def test_a_claim_about_a_unit_without_a_line_is_still_drawn(both: list[FinishedRun]) -> None:
     claim = Claim(epsilon=0.0, delta=0.0, unit="record", source="somebody")
-    text = Page(charts.guarantees("a", replace(both[1].privacy, claim=claim))).text("text", "tspan")
+    text = Page(alone(charts.guarantees(replace(both[1].privacy, claim=claim)))).text(
+        "text", "tspan"
+    )
     assert "claimed 0" in text
     assert "nothing is stated" in text
 
@@ -171,15 +168,54 @@ def test_a_run_with_different_training_is_not_a_twin(both: list[FinishedRun], na
     assert twin_of(both[0], [both[0], other]) is None
 
 
-def test_without_matplotlib_the_page_lacks_only_its_charts(
-    both: list[FinishedRun], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    read = assert_self_contained(page(both[:1]))
-    assert read.all("svg") == []
-    assert "pip install 'fedldp[report]'" in read.text()
-    assert "accuracy by round; run 1: from" in read.text()
-    assert "method and assumptions" in read.text()
+# Charts
+
+PATHS = re.compile(r"(?:[MLHVhvlmaz]|-?\d+(?:\.\d+)?[ ,]?)+")
+MARKED = re.compile(r'translate\(([\d.]+) ([\d.]+)\)" style="fill:#000')
+
+
+def marks_of(drawing: str) -> list[tuple[float, float]]:
+    """Return the places of the marks above the legend of a chart of one series."""
+    return [(float(x), float(y)) for x, y in MARKED.findall(drawing)]
+
+
+@pytest.mark.parametrize("logarithmic", [False, True])
+@pytest.mark.parametrize("values", [(1.0,), (0.0, 0.0), (3.0, -2.0, 1e6), (1e-9, 2e-9, 1.5e-9)])
+def test_marks_are_where_the_ticks_say(values: tuple[float, ...], logarithmic: bool) -> None:
+    """Whatever the numbers are, the axes lead from a mark back to its point."""
+    points = [(2.0**n, value) for n, value in enumerate(values)]
+    made = charts.lines([("a", points)], across="x", up="y", logarithmic=logarithmic)
+    drawing = alone(made)
+    assert all(PATHS.fullmatch(found) for found in re.findall(r' d="([^"]*)"', drawing))
+    marks = marks_of(drawing)
+    assert len(marks) == len(points)
+    for axis, ticks in ((0, made["x_ticks"]), (1, made["y_ticks"])):
+        assert 1 <= len(ticks) <= 8
+        known = [(place, float(text.replace(",", ""))) for place, text in ticks]
+        assert all(0 <= place <= 320 for place, _ in known)
+        for mark, point in zip(marks, points, strict=True):
+            value, scale = point[axis], (math.log if logarithmic and not axis else float)
+            if len(known) > 1:
+                (first, low), *_, (last, high) = known
+                share = (mark[axis] - first) / (last - first)
+                found = scale(low) + share * (scale(high) - scale(low))
+                assert found == pytest.approx(scale(value), abs=0.005 * (scale(high) - scale(low)))
+
+
+def test_bars_levels_and_the_legend_are_drawn() -> None:
+    of_a = [(0.5, 0.6, 0.1), (2.0, 0.7, math.nan)]
+    made = charts.lines([("a", of_a), ("b", [])], levels=[("none", 0.9)], across="x", up="y")
+    assert [len(each.get("bars", ())) for each in made["series"]] == [1, 0, 0]
+    drawing = alone(made)
+    assert all(f">{label}</text>" in drawing for label in ("a", "b", "none"))
+    assert "nan" not in drawing
+
+
+def test_a_long_run_is_a_line_without_marks() -> None:
+    points = [(float(n), n / 100) for n in range(300)]
+    drawing = alone(charts.lines([("a", points)], across="round", up="accuracy"))
+    assert marks_of(drawing) == []
+    assert len(drawing) < 10_000
 
 
 # Folders from other people

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from pages import Page
 
-pytestmark = pytest.mark.usefixtures("charts_are_drawn")
-
 
 @pytest.fixture(autouse=True)
 def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from documents import SHORT
 from pages import Page
 
 from fedldp.accounting.guarantees import Guarantee
@@ -18,8 +15,6 @@ from fedldp.reporting.lines import asked_first
 from fedldp.reporting.words import explain
 from fedldp.simulation.recorded import read_run
 from fedldp.simulation.settings import resolve
-
-pytestmark = pytest.mark.usefixtures("charts_are_drawn")
 
 
 def test_the_requested_guarantee_comes_first(visits: Path) -> None:
@@ -67,15 +62,3 @@ def test_a_dotted_key_leaves_the_rest_of_its_table(
     replaced = resolve("visits.toml", ['target={unit="record", epsilon=1.0}', "person_column="])
     assert replaced.target is not None
     assert replaced.target.unit == "record"
-
-
-def test_a_missing_matplotlib_is_reported_before_training(
-    fedldp_command: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    done = fedldp_command("run", *SHORT, "--out", "run")
-    assert done.status == 0, done.err
-    assert done.err.index("no chart   Matplotlib is not installed") < done.err.index("round 1/1")
-    assert "fedldp report run, which draws the chart" in done.err
-    assert "no chart" in fedldp_command("report", "run").err

@@ -13,6 +13,7 @@ from fedldp.audit import poisoning
 from fedldp.audit.attacks import attack
 from fedldp.audit.efforts import FULL, QUICK
 from fedldp.audit.results import AttackResult, Audit, GameResult, unplayed
+from fedldp.core.registry import is_installed
 from fedldp.reporting import charts
 from fedldp.reporting.html import render
 
@@ -39,8 +40,7 @@ def extra_attacks(
 
 
 def page(audit: Audit[GameResult], more: Sequence[AttackResult] = ()) -> str:
-    """Return the page; without Matplotlib it has no curves or pictures."""
-    drawn = charts.available()
+    """Return the page; without Matplotlib it has no pictures."""
     lies = [one for one in more if one.kind in ("poisoning", "influence")]
     attacks = [one for one in more if one not in lies]
     return render(
@@ -50,27 +50,26 @@ def page(audit: Audit[GameResult], more: Sequence[AttackResult] = ()) -> str:
         own=[by for by in dict.fromkeys(row.stated_by for row in audit.rows) if by != HOUSE],
         parts=[(title, list(rows)) for title, rows in groupby(audit.rows, key=attrgetter("title"))],
         attacks=attacks,
-        curves=_curves(attacks) if drawn else [],
-        galleries=_galleries(attacks) if drawn else [],
+        curves=_curves(attacks),
+        galleries=_galleries(attacks) if is_installed("report") else [],
         **_lies(lies),
     )
 
 
-def _curves(attacks: Sequence[AttackResult]) -> list[tuple[str, str]]:
+def _curves(attacks: Sequence[AttackResult]) -> list[tuple[charts.Chart, str]]:
     """Return the ROC curves of each kind of attack that answers yes or no, and their captions."""
-    found: list[tuple[str, str]] = []
+    found: list[tuple[charts.Chart, str]] = []
     decided = [one for one in attacks if one.roc is not None]
     for (kind, seen), some in groupby(decided, key=lambda one: (one.kind, one.against)):
         curves = [(str(one.attack), one.roc.points) for one in some if one.roc is not None]
-        svg = charts.lines(
-            f"roc-{len(found)}",
+        chart = charts.lines(
             curves,
             across=f"false-positive rate; {kind}, from {seen}",
             up="true-positive rate",
-            guessing=True,
+            diagonal=("guessing", 0.0, 1.0),
         )
         names = ", ".join(name for name, _ in curves)
-        found.append((svg, f"ROC curves of {kind}, from {seen}: {names}"))
+        found.append((chart, f"ROC curves of {kind}, from {seen}: {names}"))
     return found
 
 

@@ -87,20 +87,6 @@ def at_most_cores(workers: int | None, stderr: Console) -> int | None:
     return most
 
 
-def notice_without_charts(stderr: Console, later: str) -> None:
-    """Say before training begins that no charts can be drawn, if that is so.
-
-    Args:
-        stderr: where to print the notice.
-        later: the command that can draw them afterwards.
-    """
-    from fedldp.reporting.text import say
-
-    if not is_installed("report"):
-        install = "Matplotlib is not installed: run pip install 'fedldp[report]' now"
-        say(stderr, "no chart", f"{install}, or before you run {later}, which draws the chart")
-
-
 @contextmanager
 def results_folder(given: Path | None, name: str) -> Iterator[Path | OwnedFolder]:
     """Yield the folder that the user gave, or else own a new folder in runs/, named after the time.
@@ -129,16 +115,19 @@ def many_runs(kind: str, name: str, how: Runs, **means: Any) -> Iterator[Means]:
     from rich.console import Console
 
     from fedldp.experiments.kept import Means
+    from fedldp.reporting.text import say
 
     stderr = Console(stderr=True)
     means |= {"cluster": how.cluster, "data_dir": how.data_dir, "same_data": how.same_data}
     means["workers"] = at_most_cores(how.workers, stderr)
     with results_folder(how.resume or how.out, name) as place:
         again = f"fedldp {kind} --resume {place}"
-        notice_without_charts(stderr, again)
+        if not is_installed("report"):
+            install = "Matplotlib is not installed: run pip install 'fedldp[report]' now"
+            say(stderr, "no chart", f"{install}, or before you run {again}, which draws the chart")
         try:
-            with shown_progress(stderr) as (say, progress):
-                yield Means(out=place, say=say, progress=progress, **means)
+            with shown_progress(stderr) as (tell, progress):
+                yield Means(out=place, say=tell, progress=progress, **means)
         except KeyboardInterrupt:
             begun = Path(place, f"{kind}.json").exists()
             stderr.print(

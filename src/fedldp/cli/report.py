@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fedldp.cli._common import notice_without_charts, print_json
+from fedldp.cli._common import print_json
 from fedldp.cli.options import Json
 
 if TYPE_CHECKING:
@@ -28,15 +28,12 @@ def report(
         out (FILE): the page to write [default: report.html]
         tensorboard (LOGDIR): write the runs into this folder for TensorBoard
     """
-    from rich.console import Console
-
     from fedldp.reporting.export import to_tensorboard
     from fedldp.simulation.recorded import read_run
 
     runs = [read_run(folder) for folder in folders]
     if out is not None or (tensorboard is None and not as_json):
         place = out or Path("report.html")
-        notice_without_charts(Console(stderr=True), "the same command")
         _write(place, runs)
         typer.echo(f"report     {place}", err=as_json)
     if tensorboard is not None:

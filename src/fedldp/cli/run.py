@@ -13,7 +13,6 @@ import typer
 
 from fedldp.cli._common import (
     at_most_cores,
-    notice_without_charts,
     one_place,
     print_json,
     results_folder,
@@ -171,7 +170,6 @@ def _simulate(
     stderr = table_console(stderr=True)
     workers = at_most_cores(how.workers, stderr)
     several = cores() if how.cluster is None else 1
-    notice_without_charts(stderr, f"fedldp report {folder.path if folder else out}")
 
     def show(plan: Plan) -> None:
         what = text.run_text(name or "a run from Python", plan.config)

@@ -33,7 +33,7 @@ from fedldp.core.kinds import (
 from fedldp.core.locks import missing_folders, remove_empty
 from fedldp.protocol.server_loop import MODEL_SCORES
 from fedldp.reporting import charts, words
-from fedldp.reporting.html import render
+from fedldp.reporting.html import phrases, render
 from fedldp.reporting.lines import headline_first, own_words
 from fedldp.reporting.record import (
     MODEL,
@@ -99,9 +99,9 @@ def write_card(
     place = run.path / "card" if out is None else out
     if place.exists() and not place.is_dir():
         raise RunError(f"out = {place}: it is not a folder; choose another path")
-    drawn = charts.calibrations("calibration", run, alone=True) if charts.available() else []
-    pictures = {f"calibration-{number}.svg": each for number, each in enumerate(drawn, 1)}
-    for name, begins in {**_BEGINS, **dict.fromkeys(pictures, b"<?xml")}.items():
+    found = enumerate(charts.calibrations(run), 1)
+    pictures = {f"calibration-{number}.svg": each for number, each in found}
+    for name, begins in {**_BEGINS, **dict.fromkeys(pictures, b"<svg xmlns")}.items():
         if (place / name).exists():
             check_replaceable(place / name, begins)
     if weights is not None and (place / MODEL).exists() and not (place / _README).exists():
@@ -110,8 +110,8 @@ def write_card(
     try:
         place.mkdir(parents=True, exist_ok=True)
         replace_file(place / _PRIVACY, as_json(document))
-        for name, (_, picture) in pictures.items():
-            replace_file(place / name, picture.encode())
+        for name, (_, chart) in pictures.items():
+            replace_file(place / name, alone(chart).encode())
         text = model_card(run, document, {name: what for name, (what, _) in pictures.items()})
         replace_file(place / _README, text.encode("utf-8", "replace"))
         if weights is not None:
@@ -120,6 +120,13 @@ def write_card(
         remove_empty(made)
         raise RunError(f"out = {place}: {error.strerror}; choose a writable folder") from error
     return place, document
+
+
+def alone(chart: charts.Chart) -> str:
+    """Return a chart as an SVG document of its own, with black for a page's colours."""
+    drawn = str(phrases("chart.svg").drawing(chart)).strip()
+    drawn = drawn.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
+    return re.sub(r"var\([^,]*,([^)]*)\)", r"\1", drawn)
 
 
 def hides_scores(document: Mapping[str, Any]) -> bool:

@@ -36,7 +36,6 @@ def page(runs: Sequence[FinishedRun]) -> str:
     shown = [headline_first(run.privacy, run.asked) for run in runs]
     twins = [twin_of(run, runs) for run in runs]
     is_twin = [any(run is twin for twin in twins) for run in runs]
-    drawn = charts.available()
     leads = any(run.is_imbalanced for run in runs)
     keys = (*(("auc", "balanced_accuracy") if leads else ()), "accuracy", "loss")
     if all("r2" in run.summary["final"] for run in runs):
@@ -54,18 +53,14 @@ def page(runs: Sequence[FinishedRun]) -> str:
                 "guarantee": words.lead(run.summary["config"], shown[i]),
                 "command": command(run),
                 "twin": next((j + 1 for j, one in enumerate(runs) if one is twins[i]), None),
-                "chart": charts.guarantees(f"privacy-{i + 1}", shown[i]) if drawn else None,
-                "calibrations": charts.calibrations(f"calibration-{i + 1}", run) if drawn else [],
+                "chart": charts.guarantees(shown[i]),
+                "calibrations": charts.calibrations(run),
                 "confusion": _shaded(run),
             }
             for i, run in enumerate(runs)
         ],
-        curves=[
-            (charts.curves(key, runs, key, is_twin) if drawn else None, _course(runs, key))
-            for key in keys
-        ],
+        curves=[(charts.curves(runs, key, is_twin), _course(runs, key)) for key in keys],
         leads=leads,
-        drawn=drawn,
         differing=differing(runs),
         own=any(own_words(run.privacy) for run in runs),
     )
@@ -90,7 +85,7 @@ def _environment() -> Environment:
 
     environment = Environment(
         loader=PackageLoader("fedldp.reporting"),
-        autoescape=select_autoescape(["html"]),
+        autoescape=select_autoescape(["html", "svg"]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

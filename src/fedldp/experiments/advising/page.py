@@ -26,7 +26,7 @@ MOST_SITES = 10
 
 
 def page_of(advice: Advice) -> str:
-    """Return the page; without Matplotlib it lacks the chart."""
+    """Return the page."""
     trust, epsilon = advice.subject
     one, about = advice.released(trust, epsilon), (advice.unit, TRUSTS[trust][1])
     sites, trusting = advice.by_site(trust, epsilon), words.names("trusting")
@@ -47,7 +47,7 @@ def page_of(advice: Advice) -> str:
         score=advice.judged,
         no_noise=NO_NOISE,
         privacy=one and {"privacy": asked_first(one.statement, about), "chart": None},
-        curves=_curves(advice, series) if series and charts.available() else None,
+        curves=_curves(advice, series) if series else None,
         curves_text="; ".join(
             f"{advice.judged.name}, {name}: "
             + ", ".join(f"{mean:.3f} at {at:g}" for at, mean, _ in points)
@@ -63,7 +63,7 @@ def _cell(figure: Figure, interval: bool = False) -> str:
     return (shown(figure.metric, figure.value, between) or "not known") + lacks
 
 
-def _curves(advice: Advice, series: Sequence[Series]) -> str:
+def _curves(advice: Advice, series: Sequence[Series]) -> charts.Chart:
     own = advice.alone_mean()
     levels = {
         "without protection": advice.mean(advice.free(FREE)),
@@ -71,7 +71,6 @@ def _curves(advice: Advice, series: Sequence[Series]) -> str:
         advice.judged.guessing: advice.judged.guess,
     }
     return charts.lines(
-        advice.judged.metric,
         series,
         levels=[(name, height) for name, height in levels.items() if height is not None],
         across="epsilon: further left is better protected",
