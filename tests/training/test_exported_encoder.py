@@ -80,7 +80,7 @@ FILE = {"filename": {"as_string": "secret.csv"}, "shared": {"as_bool": True}, "s
         (called("embedding_dense_backward.default"), "does not check its arguments"),
         (
             called("nonzero.default", self=tensor("x")),
-            "whose output size, and so its running time, depends on the example",
+            "whose size, and so its running time, depends on the example",
         ),
         (called("div.Tensor_mode", rounding_mode={"as_string": "trunc"}), "export it with floor"),
         (called("no_such.default", self=tensor("x")), "this version of torch does not have"),

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError, first_line
-from fedldp.core.randomness import numbered_generator
 from fedldp.core.registry import is_address, load
 from fedldp.core.trial import Trial, difference
 from fedldp.data.folder import PublicFile, read_public
@@ -28,6 +27,7 @@ from fedldp.data.image_features import (
     OrientedGradients,
     digest_of,
     mapped_alone,
+    tried_size,
 )
 from fedldp.data.public_features import (
     FileAxes,
@@ -255,10 +255,6 @@ class OnFeatures:
         return self.update(broadcast, replace(batch, examples=mapped, alone=alone), group)
 
 
-_MOST = 1_000_000
-"""The largest number of features of one example."""
-
-
 @dataclass(frozen=True)
 class OwnFeatures:
     """A user's own function, from one example to a vector of numbers.
@@ -325,28 +321,13 @@ class OwnFeatures:
 
     def _try(self) -> None:
         """Find the number of features, and refuse a function that fails or keeps something."""
-        drawn = numbered_generator(0, 0).random((3, *self.input_shape)).astype(np.float32)
-        drawn[1] = 0
-        refused = f"features = {self.address}: for an example of shape {self.input_shape}"
-        try:
-            found = [self._of(each) for each in drawn]
-        except Exception as error:
-            raise ConfigError(
-                f"{refused} it failed with {type(error).__name__}: {first_line(error)}"
-            ) from error
-        shapes = {each.shape for each in found}
-        (size,) = shape if len(shape := found[0].shape) == 1 else (0,)
-        if len(shapes) > 1 or not 1 <= size <= _MOST or not np.isfinite(found).all():
-            raise ConfigError(
-                f"{refused} it must return a vector of finite numbers, always of the same length, "
-                f"at most {_MOST:,}"
-            )
-        object.__setattr__(self, "size", int(size))
+        named = f"features = {self.address}"
+        object.__setattr__(self, "size", tried_size(self._of, self.input_shape, named))
         after = difference(Trial(self.input_shape, lambda: self._answer))
         if after is not None:
             raise ConfigError(
-                f"{refused} it returned different numbers after {after}; its result must depend on "
-                "the example alone"
+                f"{named}: for an example of shape {self.input_shape} it returned different "
+                f"numbers after {after}; its result must depend on the example alone"
             )
 
     def _answer(self, units: Sequence[NDArray[np.float32]], factor: float) -> bytes:

@@ -17,7 +17,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, first_line
+from fedldp.core.randomness import numbered_generator
 from fedldp.data.examples import Examples
 
 Augmentation = Literal["none", "shift", "shift-flip", "rotate-shift", "rotate-shift-flip"]
@@ -66,6 +67,46 @@ def mapped_alone(
         if own.shape == row.shape and np.isfinite(own).all():
             row[:] = own
     return found
+
+
+_MOST = 1_000_000
+"""The largest number of features of one example."""
+
+
+def tried_size(
+    of: Callable[[NDArray[np.float32]], NDArray[np.float32]],
+    input_shape: tuple[int, ...],
+    named: str,
+    remedy: str = "",
+) -> int:
+    """Return the number of features that ``of`` gives, tried on public examples.
+
+    Args:
+        of: the function of one example.
+        input_shape: the shape of an example.
+        named: the setting with its value, for error messages.
+        remedy: what to do if it fails, for error messages.
+
+    Raises:
+        ConfigError: it fails, or returns anything but finite numbers, always as many.
+    """
+    drawn = numbered_generator(0, 0).random((3, *input_shape)).astype(np.float32)
+    drawn[1] = 0
+    refused = f"{named}: for an example of shape {input_shape} it"
+    try:
+        found = [of(each) for each in drawn]
+    except Exception as error:  # another's code may raise anything
+        raise ConfigError(
+            f"{refused} failed with {type(error).__name__}: {first_line(error)}{remedy}"
+        ) from error
+    (size,) = shape if len(shape := found[0].shape) == 1 else (0,)
+    alike = len({each.shape for each in found}) == 1
+    if not (alike and 1 <= size <= _MOST and np.isfinite(found).all()):
+        raise ConfigError(
+            f"{refused} must return a vector of finite numbers, always of the same length, at most "
+            f"{_MOST:,}"
+        )
+    return int(size)
 
 
 def digest_of(*parts: object) -> str:

@@ -14,9 +14,10 @@ import json
 import math
 import re
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -24,15 +25,11 @@ import torch
 from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, first_line
-from fedldp.core.randomness import numbered_generator
 from fedldp.data.folder import PublicFile
-from fedldp.data.image_features import digest_of, mapped_alone
+from fedldp.data.image_features import digest_of, mapped_alone, tried_size
 
 _FORMAT = 8
 """The major version of the format; newer files with the same major version are compatible."""
-
-_MOST = 1_000_000
-"""The largest number of features of one example."""
 
 _OPERATOR = re.compile(r"torch\.ops\.aten\.(?!__)([a-z_]\w*)\.(?!_)(\w+)")
 _BESIDE_CORE = frozenset(
@@ -43,25 +40,33 @@ _BESIDE_CORE = frozenset(
 _UNINITIALISED = "empty"
 """The prefix of the names of operators that return raw memory, which may hold other examples."""
 
-_UNCHECKED = frozenset({"_embedding_bag", "grid_sampler_2d"})
-"""Operators that return raw memory if their arguments do not match each other."""
+_UNCHECKED = re.compile("_embedding_bag|grid_sampler_2d|.*_backward")
+"""Operators that return raw memory if their arguments do not match each other; of the backward
+ones, some write to the indices that a tensor gives."""
 
-_BACKWARD = "_backward"
-"""The suffix of the names of backward operators; some write to the indices that a tensor gives."""
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_FLOATS = (torch.float16, torch.float32, torch.float64)
+_TYPES = dict(enumerate((*_INTEGERS, *_FLOATS), 1)) | {12: torch.bool, 13: torch.bfloat16}
+_CONSTANTS: Mapping[str, Callable[[Any], Any]] = {
+    "as_none": lambda value: None,
+    **dict.fromkeys(
+        ("as_int", "as_ints", "as_bool", "as_bools", "as_string"), lambda value: value
+    ),
+    "as_float": float,
+    "as_floats": lambda value: list(map(float, value)),
+    "as_sym_int": lambda value: _ints([value])[0],
+    "as_sym_ints": lambda value: _ints(value),
+    "as_scalar_type": lambda value: _TYPES[value],
+    "as_memory_format": lambda value: {
+        1: torch.contiguous_format, 2: torch.channels_last, 4: torch.preserve_format
+    }[value],
+    "as_layout": lambda value: {7: torch.strided}[value],
+    "as_device": lambda value: {"cpu": torch.device("cpu")}[value["type"]],
+}  # fmt: skip
+"""For each kind of argument that is no tensor, reads its value; a KeyError refuses it."""
 
-_TYPES: Mapping[int, torch.dtype] = {
-    1: torch.uint8,
-    2: torch.int8,
-    3: torch.int16,
-    4: torch.int32,
-    5: torch.int64,
-    6: torch.float16,
-    7: torch.float32,
-    8: torch.float64,
-    12: torch.bool,
-    13: torch.bfloat16,
-}
-_MEMORY = {1: torch.contiguous_format, 2: torch.channels_last, 4: torch.preserve_format}
+Values = dict[str, torch.Tensor]
+"""The tensors of a graph by name, while it runs."""
 
 
 class _Unreadable(Exception):
@@ -96,7 +101,7 @@ class ExportedEncoder:
     def __post_init__(self) -> None:
         named = f"features = encoder:{self.file.name}"
         try:
-            run = _Graph(self.file.content, self.input_shape)
+            run = _network(self.file.content, self.input_shape)
         except _Unreadable as error:
             raise ConfigError(f"{named}: {error}") from None
         except Exception as error:  # a damaged file raises nearly any error
@@ -105,7 +110,14 @@ class ExportedEncoder:
                 f"({type(error).__name__}: {first_line(error)}); export it again"
             ) from error
         object.__setattr__(self, "_run", run)
-        object.__setattr__(self, "size", self._tried(named))
+        size = tried_size(self._of, self.input_shape, named, "; export it for that shape")
+        zeros = np.zeros(self.input_shape, np.float32)
+        if self._of(zeros).tobytes() != self._of(zeros).tobytes():
+            raise ConfigError(
+                f"{named}: it returns different numbers when it is called again; export it in eval "
+                "mode"
+            )
+        object.__setattr__(self, "size", size)
 
     @property
     def digest(self) -> str:
@@ -120,141 +132,65 @@ class ExportedEncoder:
         with torch.no_grad():
             return self._run(torch.tensor(example[None])).flatten().float().numpy()
 
-    def _tried(self, named: str) -> int:
-        """Return the number of features, found by trying a random public example and zeros."""
-        drawn = numbered_generator(0, 0).random((2, *self.input_shape)).astype(np.float32)
-        drawn[1] = 0
-        try:
-            found = [self._of(drawn[index]) for index in (0, 1, 0)]
-        except Exception as error:
-            raise ConfigError(
-                f"{named}: it fails on an example of shape {self.input_shape} with "
-                f"{type(error).__name__}: {first_line(error)}; export it for that shape"
-            ) from error
-        if not 1 <= found[0].size <= _MOST or not np.isfinite(found).all():
-            raise ConfigError(
-                f"{named}: for an example of shape {self.input_shape} it must return at "
-                f"most {_MOST:,} numbers, all of them finite"
-            )
-        if found[0].tobytes() != found[2].tobytes():
-            raise ConfigError(
-                f"{named}: it returns different numbers when it is called again; export it in eval "
-                "mode"
-            )
-        return found[0].size
+
+def _network(
+    content: bytes, input_shape: tuple[int, ...]
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return the network in a file, as a function of a batch of one example."""
+    files = _members(content)
+    document = json.loads(files["models/model.json"])
+    version = document["schema_version"]["major"]
+    if version != _FORMAT:
+        raise _Unreadable(
+            f"it has version {version} of torch's format, but only version {_FORMAT} is "
+            "supported; export it with another version of torch"
+        )
+    module = document["graph_module"]
+    graph = module["graph"]
+    example, held = _inputs(module["signature"], files)
+    takes = [size.get("as_int") for size in graph["tensor_values"][example]["sizes"]]
+    if takes != [1, *input_shape] or graph["tensor_values"][example]["dtype"] != 7:
+        shown = "x".join("any" if size is None else str(size) for size in takes)
+        raise _Unreadable(
+            f"it takes a batch of {shown}, but an example has the shape {input_shape}; export "
+            f"it for torch.zeros{(1, *input_shape)}"
+        )
+    calls = [_call(node) for node in graph["nodes"]]
+    outputs = [kind for each in module["signature"]["output_specs"] for kind in each]
+    if outputs != ["user_output"] or "as_tensor" not in graph["outputs"][0]:
+        raise _Unreadable(
+            f"it returns {', '.join(outputs)}; export a network in eval mode that returns one "
+            "tensor"
+        )
+    last = graph["outputs"][0]["as_tensor"]["name"]
+
+    def run(batch: torch.Tensor) -> torch.Tensor:
+        values = {**held, example: batch}
+        for call in calls:
+            values |= call(values)
+        return values[last]
+
+    return run
 
 
-@dataclass(frozen=True)
-class _Call:
-    """One operator of a graph, with its arguments: values, or names of tensors."""
-
-    operator: Any
-    positional: Sequence[Any]
-    named: Mapping[str, Any]
-    outputs: Sequence[str | None]
-
-    def __call__(self, of: Callable[[Any], Any]) -> Any:
-        """Return the result of the operator.
-
-        Args:
-            of: gives the value of an argument.
-
-        Raises:
-            ValueError: a batch normalisation has a different number of channels, or would read
-                beyond its parameters; or the example decides how many numbers an index picks.
-        """
-        positional = [of(each) for each in self.positional]
-        named = {name: of(each) for name, each in self.named.items()}
-        name = self.operator._schema.name.removeprefix("aten::")
-        if name.startswith("_native_batch_norm_legit"):
-            batch, *others = *positional, *named.values()
-            sizes = {each.numel() for each in others if isinstance(each, torch.Tensor)}
-            if sizes - {batch.shape[1]}:
-                raise ValueError("a batch normalisation has another number of channels")
-        if name == "index":
-            indices = positional[1] if len(positional) > 1 else named["indices"]
-            if any(each is not None and not _is_number(each) for each in indices):
-                raise ValueError("an index is a mask")
-        return self.operator(*positional, **named)
-
-
-@dataclass(frozen=True)
-class _Name:
-    name: str
-
-
-def _is_number(index: torch.Tensor) -> bool:
-    return index.dtype in (torch.int32, torch.int64)
-
-
-class _Graph:
-    """The network in a file, as a function of a batch of one example."""
-
-    def __init__(self, content: bytes, input_shape: tuple[int, ...]) -> None:
-        files = _members(content)
-        document = json.loads(files["models/model.json"])
-        version = document["schema_version"]["major"]
-        if version != _FORMAT:
-            raise _Unreadable(
-                f"it has version {version} of torch's format, but only version {_FORMAT} is "
-                "supported; export it with another version of torch"
-            )
-        module = document["graph_module"]
-        graph = module["graph"]
-        self._given: dict[str, torch.Tensor] = {}
-        self._input = self._read_inputs(module["signature"], files)
-        takes = [size.get("as_int") for size in graph["tensor_values"][self._input]["sizes"]]
-        if takes != [1, *input_shape] or graph["tensor_values"][self._input]["dtype"] != 7:
-            shown = "x".join("any" if size is None else str(size) for size in takes)
-            raise _Unreadable(
-                f"it takes a batch of {shown}, but an example has the shape {input_shape}; export "
-                f"it for torch.zeros{(1, *input_shape)}"
-            )
-        self._calls = [_call(node) for node in graph["nodes"]]
-        outputs = [kind for each in module["signature"]["output_specs"] for kind in each]
-        if outputs != ["user_output"] or "as_tensor" not in graph["outputs"][0]:
-            raise _Unreadable(
-                f"it returns {', '.join(outputs)}; export a network in eval mode that returns one "
-                "tensor"
-            )
-        self._output = graph["outputs"][0]["as_tensor"]["name"]
-
-    def __call__(self, batch: torch.Tensor) -> torch.Tensor:
-        values = {**self._given, self._input: batch}
-
-        def of(argument: Any) -> Any:
-            if isinstance(argument, _Name):
-                return values[argument.name]
-            return [of(each) for each in argument] if isinstance(argument, list) else argument
-
-        for call in self._calls:
-            found = call(of)
-            several = found if isinstance(found, tuple | list) else (found,)
-            values.update(
-                (name, value)
-                for name, value in zip(call.outputs, several, strict=False)
-                if name is not None
-            )
-        return values[self._output]
-
-    def _read_inputs(self, signature: Any, files: Mapping[str, bytes]) -> str:
-        """Store the tensors that the graph takes, and return the name of the example's input."""
-        weights = json.loads(files["data/weights/model_weights_config.json"])["config"]
-        constants = json.loads(files["data/constants/model_constants_config.json"])["config"]
-        examples = []
-        for each in signature["input_specs"]:
-            ((kind, spec),) = each.items()
-            if kind == "user_input":
-                examples.append(spec["arg"].get("as_tensor", {}).get("name"))
-            elif kind in ("parameter", "buffer", "tensor_constant"):
-                name = spec[f"{kind}_name"]
-                held = ("weights", weights) if name in weights else ("constants", constants)
-                self._given[spec["arg"]["name"]] = _tensor(held[1][name], held[0], files)
-            else:
-                raise _Unreadable(f"it takes a {kind}; export a network that takes tensors only")
-        if len(examples) != 1 or examples[0] is None:
-            raise _Unreadable(f"it takes {len(examples)} arguments; export it for one tensor")
-        return str(examples[0])
+def _inputs(signature: Any, files: Mapping[str, bytes]) -> tuple[str, Values]:
+    """Return the name of the example's input, and the other tensors that the graph takes."""
+    weights = json.loads(files["data/weights/model_weights_config.json"])["config"]
+    constants = json.loads(files["data/constants/model_constants_config.json"])["config"]
+    examples, held = [], {}
+    for each in signature["input_specs"]:
+        ((kind, spec),) = each.items()
+        if kind == "user_input":
+            examples.append(spec["arg"].get("as_tensor", {}).get("name"))
+        elif kind in ("parameter", "buffer", "tensor_constant"):
+            name = spec[f"{kind}_name"]
+            folder, entries = ("weights", weights) if name in weights else ("constants", constants)
+            held[spec["arg"]["name"]] = _tensor(entries[name], folder, files)
+        else:
+            raise _Unreadable(f"it takes a {kind}; export a network that takes tensors only")
+    if len(examples) != 1 or examples[0] is None:
+        raise _Unreadable(f"it takes {len(examples)} arguments; export it for one tensor")
+    return str(examples[0]), held
 
 
 def _members(content: bytes) -> dict[str, bytes]:
@@ -285,28 +221,45 @@ def _tensor(entry: Any, folder: str, files: Mapping[str, bytes]) -> torch.Tensor
     return torch.as_strided(flat, sizes, strides, _ints([meta["storage_offset"]])[0])
 
 
-def _call(node: Any) -> _Call:
-    """Return the call that a node describes, if it is allowed."""
+def _call(node: Any) -> Callable[[Values], Values]:
+    """Return what computes a node's outputs from the tensors before it, if it is allowed."""
     target = node["target"]
     operator = _operator(target)
     given = {each["name"]: _argument(each["arg"], target) for each in node["inputs"]}
-    positional: list[Any] = []
-    for argument in operator._schema.arguments:
-        if argument.kwarg_only or argument.name not in given:
-            break
-        positional.append(given.pop(argument.name))
-    outputs: list[str | None] = []
+    if {"as_string": "trunc"} in [each["arg"] for each in node["inputs"]]:
+        # As a rounding mode, this may crash with integers.
+        raise _Unreadable(f"it calls {target} with rounding_mode = trunc; export it with floor")
+    names: list[str] = []
     for each in node["outputs"]:
         ((kind, value),) = each.items()
-        if kind == "as_tensor":
-            outputs.append(value["name"])
-        elif kind == "as_tensors":
-            outputs += [one["name"] for one in value]
-        else:
-            outputs.append(None)
-    if given.get("rounding_mode") == "trunc":  # this mode may crash with integers
-        raise _Unreadable(f"it calls {target} with rounding_mode = trunc; export it with floor")
-    return _Call(operator, positional, given, outputs)
+        several = {"as_tensor": [value], "as_tensors": value}.get(kind, [{}])
+        names += [one.get("name", "") for one in several]
+
+    def call(values: Values) -> Values:
+        arguments = {name: of(values) for name, of in given.items()}
+        _check(operator._schema.name.removeprefix("aten::"), arguments)
+        found = operator(**arguments)
+        return dict(zip(names, found if isinstance(found, tuple | list) else [found], strict=False))
+
+    return call
+
+
+def _check(name: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments with which an operator would not do what the file says for every example.
+
+    Raises:
+        ValueError: a batch normalisation has a different number of channels, or would read beyond
+            its parameters; or the example decides how many numbers an index picks.
+    """
+    if name.startswith("_native_batch_norm_legit"):
+        others = (each for key, each in arguments.items() if key != "input")
+        sizes = {each.numel() for each in others if isinstance(each, torch.Tensor)}
+        if sizes - {arguments["input"].shape[1]}:
+            raise ValueError("a batch normalisation has another number of channels")
+    if name == "index":
+        given = [each for each in arguments["indices"] if each is not None]
+        if any(each.dtype not in (torch.int32, torch.int64) for each in given):
+            raise ValueError("an index is a mask")
 
 
 def _operator(target: str) -> Any:
@@ -324,67 +277,45 @@ def _operator(target: str) -> Any:
             f"it calls {target}, which this version of torch does not have; use the version that "
             "exported it"
         ) from None
-    makes = [str(value.type) for value in schema.returns]
-    if schema.is_mutable or torch.Tag.nondeterministic_seeded in tags:
-        raise _Unreadable(
-            f"it calls {target}, which changes a tensor or is random; export it in eval mode, with "
-            ".run_decompositions()"
-        )
-    if name in _UNCHECKED or name.endswith(_BACKWARD):
-        raise _Unreadable(
-            f"it calls {target}, which does not check its arguments, so a file could read or "
-            "change other memory; export the network without it"
-        )
-    if torch.Tag.dynamic_output_shape in tags and name != "index":
-        raise _Unreadable(
-            f"it calls {target}, whose output size, and so its running time, depends on the "
-            "example; export the network without it"
-        )
     known = torch.Tag.core in tags or name in _BESIDE_CORE
-    tensors = not set(makes) - {"Tensor", "List[Tensor]"}
-    if not (known and tensors) or name.startswith(_UNINITIALISED):
-        raise _Unreadable(
-            f"it calls {target}, which is not one of torch's core operators that create tensors; "
-            "export the network with .run_decompositions(), or without it"
-        )
+    tensors = {str(value.type) for value in schema.returns} <= {"Tensor", "List[Tensor]"}
+    why = {
+        "changes a tensor or is random; export it in eval mode, with .run_decompositions()": (
+            schema.is_mutable or torch.Tag.nondeterministic_seeded in tags
+        ),
+        "does not check its arguments, so a file could read or change other memory; export the "
+        "network without it": _UNCHECKED.fullmatch(name),
+        "makes an output whose size, and so its running time, depends on the example; export the "
+        "network without it": torch.Tag.dynamic_output_shape in tags and name != "index",
+        "is not one of torch's core operators that create tensors; export the network with "
+        ".run_decompositions(), or without it": (
+            not (known and tensors) or name.startswith(_UNINITIALISED)
+        ),
+    }
+    if refusal := next((text for text, refused in why.items() if refused), None):
+        raise _Unreadable(f"it calls {target}, which {refusal}")
     return operator
 
 
-def _argument(argument: Any, target: str) -> Any:
+def _argument(argument: Any, target: str) -> Callable[[Values], Any]:
+    """Return what gives an argument of an operator, from the tensors before it."""
     ((kind, value),) = argument.items()
     match kind:
-        case "as_none":
-            return None
         case "as_tensor":
-            return _Name(value["name"])
-        case "as_tensors":
-            return [_Name(each["name"]) for each in value]
+            return itemgetter(value["name"])
         case "as_optional_tensor":
             return _argument(value, target)
-        case "as_optional_tensors":
-            return [_argument(each, target) for each in value]
-        case "as_int" | "as_ints" | "as_bool" | "as_bools" | "as_string":
-            return value
-        case "as_float":
-            return float(value)
-        case "as_floats":
-            return [float(each) for each in value]
-        case "as_sym_int":
-            return _ints([value])[0]
-        case "as_sym_ints":
-            return _ints(value)
-        case "as_scalar_type":
-            return _TYPES[value]
-        case "as_memory_format":
-            return _MEMORY[value]
-        case "as_layout" if value == 7:
-            return torch.strided
-        case "as_device" if value["type"] == "cpu":
-            return torch.device("cpu")
-        case _:
-            raise _Unreadable(
-                f"{target} is given {kind}, which is not supported; export the network without it"
-            )
+        case "as_tensors" | "as_optional_tensors":
+            alike = value if "optional" in kind else [{"as_tensor": each} for each in value]
+            several = [_argument(each, target) for each in alike]
+            return lambda values: [of(values) for of in several]
+    try:
+        constant = _CONSTANTS[kind](value)
+    except KeyError:
+        raise _Unreadable(
+            f"{target} is given {kind}, which is not supported; export the network without it"
+        ) from None
+    return lambda values: constant
 
 
 def _ints(sizes: Any) -> list[int]:
