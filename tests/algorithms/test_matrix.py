@@ -10,7 +10,7 @@ import pytest
 from fedldp.accounting.events import SubsetResponse
 from fedldp.algorithms.bounds import RANGES, InRange
 from fedldp.algorithms.budgets import MECHANISM, PerReport
-from fedldp.algorithms.channel import SHUFFLER, Shuffle
+from fedldp.algorithms.channel import SHUFFLER, Channel
 from fedldp.algorithms.composition import Composition, Sgd
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.preset import Settings, preset
@@ -127,7 +127,7 @@ def shuffled(settings: Settings) -> Composition:
         local=Sgd(momentum=0.0),
         bound=InRange.of(settings),
         calibration=calibration,
-        channel=Shuffle.of(settings),
+        channel=Channel.of(settings, "shuffle"),
         estimate=OwnMean(scale=calibration.scale),
     )
 

@@ -12,7 +12,7 @@ import planted_categories
 from fedldp.accounting.events import Event
 from fedldp.algorithms.bounds import OfStatistics, Unbounded
 from fedldp.algorithms.calibration import Fixed
-from fedldp.algorithms.channel import ShuffleReports
+from fedldp.algorithms.channel import Channel
 from fedldp.algorithms.composition import Algorithm, Composition
 from fedldp.algorithms.local_updates import StatisticsOf
 from fedldp.algorithms.preset import Settings, preset
@@ -235,7 +235,7 @@ def shuffled(settings: Settings) -> Composition:
     return Composition(
         bound=Unbounded(send="update"),
         calibration=Fixed(every=planted_categories.PublicK(settings.epsilon, 1.0)),
-        channel=ShuffleReports(),
+        channel=Channel(kind="shuffle"),
     )
 
 

@@ -8,7 +8,6 @@ secure sum hides everything but the total from a ``summing-server``.
 from __future__ import annotations
 
 import math
-from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
@@ -18,7 +17,6 @@ from pydantic import Field
 from fedldp.algorithms.release import Encoder
 from fedldp.algorithms.settings import Count, Delays, Offer
 from fedldp.core.errors import ConfigError
-from fedldp.mechanisms import Mechanism, sends_category
 from fedldp.mechanisms.summing import Summing
 from fedldp.protocol.roles import Encoder as EncoderRole
 from fedldp.protocol.roles import ServerRole
@@ -58,45 +56,90 @@ MASKED = (
 )
 """The settings of ``MaskedSum``."""
 
+Kind = Literal["named", "shuffle", "sum", "central"]
+
+SEEN: Mapping[Kind, str] = {
+    "named": "each report with its sender",
+    "shuffle": "pieces of reports, or whole reports, without names",
+    "sum": "only the sum of the reports",
+    "central": "every report in the clear, because clients trust the server",
+}
+"""What the server sees of the reports."""
+
 CHANNEL = Offer(
     "channel",
-    Literal["named", "shuffle", "sum", "central"] | None,
-    "what the server sees of the reports: each report with its sender (named); pieces of reports, "
-    "or whole reports, without names (shuffle); only the sum of the reports (sum); or every "
-    "report in the clear, because clients trust the server (central); if not set, the system "
-    "decides",
+    Kind | None,
+    f"what the server sees of the reports: {'; '.join(f'{SEEN[kind]} ({kind})' for kind in SEEN)}; "
+    "if not set, the system decides",
     None,
 )
 
 _UNSHUFFLED = {offer.name: "reports go through no shuffler" for offer in SHUFFLER}
+_WHOLE = dict.fromkeys(
+    _UNSHUFFLED, "whole reports are shuffled once all reports of a round have arrived"
+)
 _UNMASKED = {offer.name: "the simulation runs no dialogue for a secure sum" for offer in MASKED}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Channel(ABC):
+class Channel:
     """How reports reach the server.
 
     Attributes:
-        kind: its name in the setting ``channel``.
+        kind: what the server sees, as in the setting ``channel``:
+
+            - "named": every report with its sender's name;
+            - "shuffle": pieces of reports, in order of arrival, without names; or, without
+              ``delays``, whole reports of one category each, together and without order. Such a
+              report holds a seed, a category and nothing else, and all have the same size. A
+              client's second report in a round is dropped. The shuffler must be someone other than
+              the server. No deployment has such a relay yet, so sites refuse this channel;
+            - "sum": the total of a round's reports, and nothing else. A simulation computes it in
+              the server's step, which reads nothing else. The result equals the sum of masked
+              reports bit for bit, at a thousandth of the cost. A deployment masks the same reports;
+            - "central": reports in the clear, because clients trust the server, which draws the
+              noise.
+        delays: the size of a shuffler's messages, and its time model in a simulation.
         phases: how many requests a client receives in one round.
         trains_in: the phase in which clients train.
-        delays: the size of a shuffler's messages, and its time model in a simulation.
-        shuffles_reports: whether a shuffler carries whole reports rather than pieces of them.
-        unused: settings of other channels, each with the reason why it is refused with this one.
     """
 
-    delays: Delays | None = None
-
-    kind: ClassVar[str]
     phases: ClassVar[int] = 1
     trains_in: ClassVar[int] = 0
-    shuffles_reports: ClassVar[bool] = False
-    unused: ClassVar[Mapping[str, str]] = {**_UNSHUFFLED, **_UNMASKED}
+
+    kind: Kind = "named"
+    delays: Delays | None = None
+
+    @classmethod
+    def of(cls, settings: Any, kind: Kind, *, category: bool = False) -> Channel:
+        """Return the channel of a kind.
+
+        Args:
+            settings: those in ``SHUFFLER`` describe a shuffler.
+            kind: the kind.
+            category: whether a report has one category for all weights, and is shuffled as a whole.
+        """
+        if kind != "shuffle" or category:
+            return cls(kind=kind)
+        delays = Delays(chunk=settings.chunk, prediction_error=settings.prediction_error)
+        return cls(kind=kind, delays=delays)
+
+    @property
+    def shuffles_reports(self) -> bool:
+        """Whether a shuffler carries whole reports rather than pieces of them."""
+        return self.kind == "shuffle" and self.delays is None
 
     @property
     def hides_senders(self) -> bool:
-        """Whether the statement has lines for a shuffler."""
-        return False
+        """Whether the statement has lines for a shuffler: arrival times reveal nothing."""
+        return self.kind == "shuffle" and (self.delays is None or not self.delays.prediction_error)
+
+    @property
+    def unused(self) -> Mapping[str, str]:
+        """Settings of other channels, each with the reason why it is refused with this one."""
+        if self.delays is not None:
+            return _UNMASKED
+        return (_WHOLE if self.shuffles_reports else _UNSHUFFLED) | _UNMASKED
 
     def chunk(self, size: int) -> int | None:
         """Return how many of a model's ``size`` coordinates one message carries; None means all.
@@ -104,11 +147,20 @@ class Channel(ABC):
         Raises:
             ConfigError: a message cannot have that many coordinates.
         """
-        return None
+        if self.delays is None:
+            return None
+        if self.delays.chunk > size:
+            raise ConfigError(
+                f"chunk = {self.delays.chunk}: the model has {size} weights; give at most that many"
+            )
+        return self.delays.chunk
 
     def encoder(self, encoder: Encoder) -> EncoderRole:
-        """Return the encoder for a client's answers, given the ``encoder`` for its report."""
-        return encoder
+        """Return the encoder for a client's answers, given the ``encoder`` for its report.
+
+        If whole reports are shuffled, it states how its category is drawn.
+        """
+        return replace(encoder, one_category=True) if self.shuffles_reports else encoder
 
     def server(self, server: ServerRole, encoder: Callable[[], Encoder]) -> ServerRole:
         """Return the server's role; ``encoder`` returns the encoder for reports."""
@@ -116,86 +168,7 @@ class Channel(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Named(Channel):
-    """Every report reaches the server with its sender's name."""
-
-    kind: ClassVar[str] = "named"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shuffle(Channel):
-    """Reports reach the server in pieces, in order of arrival, without names."""
-
-    kind: ClassVar[str] = "shuffle"
-    unused: ClassVar[Mapping[str, str]] = _UNMASKED
-
-    @classmethod
-    def of(cls, settings: Any) -> Shuffle:
-        """Return the shuffler that the settings in ``SHUFFLER`` describe."""
-        return cls(
-            delays=Delays(
-                chunk=settings.chunk,
-                prediction_error=settings.prediction_error,
-            )
-        )
-
-    @property
-    def hides_senders(self) -> bool:
-        """Whether arrival times reveal nothing; see ``Channel``."""
-        return self.delays is not None and self.delays.prediction_error == 0
-
-    def chunk(self, size: int) -> int:
-        """Return the number of coordinates in one message; see ``Channel``."""
-        assert self.delays is not None
-        if self.delays.chunk > size:
-            raise ConfigError(
-                f"chunk = {self.delays.chunk}: the model has {size} weights; give at most that many"
-            )
-        return self.delays.chunk
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShuffleReports(Channel):
-    """Whole reports of one category each reach the server together, without names or order.
-
-    A report holds a seed, a category and nothing else, and all reports have the same size. A
-    client's second report in a round is dropped. The shuffler must be someone other than the
-    server. No deployment has such a relay yet, so sites refuse this channel.
-    """
-
-    kind: ClassVar[str] = "shuffle"
-    shuffles_reports: ClassVar[bool] = True
-    unused: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(
-            _UNSHUFFLED, "whole reports are shuffled once all reports of a round have arrived"
-        ),
-        **_UNMASKED,
-    }
-
-    @property
-    def hides_senders(self) -> bool:
-        """True; see ``Channel``."""
-        return True
-
-    def encoder(self, encoder: Encoder) -> EncoderRole:
-        """Return the encoder, which then states how its category is drawn; see ``Channel``."""
-        return replace(encoder, one_category=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sum(Channel):
-    """A secure sum gives the server the total of a round's reports, and nothing else.
-
-    A simulation computes the total in the server's step, which reads nothing else. The result
-    equals the sum of masked reports bit for bit, at a thousandth of the cost. A deployment masks
-    the same reports.
-    """
-
-    kind: ClassVar[str] = "sum"
-
-
-@dataclass(frozen=True, kw_only=True)
-class MaskedSum(Sum):
+class MaskedSum(Channel):
     """A secure sum whose four phases also run in a simulation.
 
     Attributes:
@@ -205,10 +178,15 @@ class MaskedSum(Sum):
 
     phases: ClassVar[int] = len(Phase)
     trains_in: ClassVar[int] = Phase.MASKED_INPUT
-    unused: ClassVar[Mapping[str, str]] = _UNSHUFFLED
 
+    kind: Kind = "sum"
     dropout: float
     committees: Committees
+
+    @property
+    def unused(self) -> Mapping[str, str]:
+        """The settings of a shuffler; see ``Channel``."""
+        return _UNSHUFFLED
 
     def setup(self, summing: Summing) -> SecureSum:
         """Return the parameters for one of a round's sums, without certified keys.
@@ -259,26 +237,6 @@ class MaskedSum(Sum):
                 f"expected to stay, fewer than the {setup.threshold} that a sum needs; give a "
                 f"dropout of at most {most:g}"
             )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Central(Channel):
-    """Clients send reports in the clear to a server that they trust, which draws the noise."""
-
-    kind: ClassVar[str] = "central"
-
-
-def channel_of(settings: Any, kind: type[Mechanism]) -> Channel:
-    """Return the channel that the setting names, for reports from this class of mechanisms."""
-    match settings.channel:
-        case "shuffle":
-            return ShuffleReports() if sends_category(kind) else Shuffle.of(settings)
-        case "sum":
-            return Sum()
-        case "central":
-            return Central()
-        case _:
-            return Named()
 
 
 def _summing(encoder: Encoder, clients: int) -> Summing:

@@ -25,7 +25,7 @@ from fedldp.accounting.events import Event
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import Bound, InRange, Unbounded
 from fedldp.algorithms.calibration import Calibration
-from fedldp.algorithms.channel import Channel, Named
+from fedldp.algorithms.channel import Channel
 from fedldp.algorithms.features import Features
 from fedldp.algorithms.participation import All, Participation
 from fedldp.algorithms.problem import Problem
@@ -234,7 +234,7 @@ class Composition:
     shaped: Callable[[Release, Problem], Release] | None = None
     features: Features = field(default_factory=Features)
     local: Local = field(default_factory=Sgd)
-    channel: Channel = field(default_factory=Named)
+    channel: Channel = field(default_factory=Channel)
     estimate: Estimate = field(default_factory=OwnMean)
     participation: Participation = field(default_factory=All)
     server_noise: Callable[[Problem], Callable[[int, Draw], Values] | None] | None = None
@@ -523,7 +523,7 @@ class Algorithm:
 
     def inside(self) -> Algorithm:
         """Return the algorithm with channel ``named``, to run inside a secure sum of reports."""
-        return replace(self, parts=replace(self.parts, channel=Named()))
+        return replace(self, parts=replace(self.parts, channel=Channel()))
 
 
 def start_from(model: nn.Module, name: str, data_dir: Path | None) -> None:

@@ -39,7 +39,7 @@ from fedldp.algorithms.asking import (
 )
 from fedldp.algorithms.bounds import Bound, Send
 from fedldp.algorithms.calibration import Calibration
-from fedldp.algorithms.channel import channel_of
+from fedldp.algorithms.channel import Channel
 from fedldp.algorithms.composition import (
     Algorithm,
     Composition,
@@ -1048,7 +1048,7 @@ _AGAINST: dict[str, Adversary] = {
 
 def sums_over_people(settings: Settings) -> Composition:
     """Return an algorithm whose clients send sums over their people."""
-    channel = channel_of(settings, IntegerGaussian)
+    channel = Channel.of(settings, settings.channel or "named")
     turns = participation_of(settings, default="balanced")
     calibration = PerPersonRun(settings=settings, participation=turns, channel=channel.kind)
     given: dict[str, Any] = {

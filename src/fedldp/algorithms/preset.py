@@ -15,11 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import create_model
 
-from fedldp.algorithms.channel import (
-    CHANNEL,
-    SHUFFLER,
-    channel_of,
-)
+from fedldp.algorithms.channel import CHANNEL, SHUFFLER, Channel
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import FEATURES, chosen_features
@@ -28,6 +24,7 @@ from fedldp.algorithms.participation import PARTICIPATION, All, participation_of
 from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import PAPERS, note_own
+from fedldp.mechanisms import sends_category
 
 _PRESETS = ("fedldp.algorithms.presets.", f"{PAPERS}.")
 
@@ -148,7 +145,8 @@ def with_chosen(parts: Composition, settings: Settings) -> Composition:
         )
     channel = parts.channel
     if settings.channel not in (None, channel.kind):
-        channel = channel_of(settings, parts.calibration.kind)
+        category = sends_category(parts.calibration.kind)
+        channel = Channel.of(settings, settings.channel, category=category)
     participation = parts.participation
     if isinstance(participation, All):
         participation = participation_of(settings)

@@ -90,6 +90,8 @@ def _of_recipe(name: str) -> dict[str, Any]:
 
 def _parts(config: RunConfig) -> dict[str, str]:
     """Return a description of each part of the composition, in the order of the pipeline."""
+    from fedldp.algorithms.channel import SEEN
+
     parts = config.composition
     slots = {
         "features": parts.features,
@@ -100,7 +102,8 @@ def _parts(config: RunConfig) -> dict[str, str]:
         "estimate": parts.estimate,
         "participation": parts.participation,
     }
-    return {slot: summary_of(type(part)) for slot, part in slots.items()}
+    told = {slot: summary_of(type(part)) for slot, part in slots.items()}
+    return told | {"channel": f"The server sees {SEEN[parts.channel.kind]}."}
 
 
 def _of_mechanism(mechanism: type[Mechanism], name: str) -> dict[str, Any]:

@@ -59,7 +59,7 @@ from fedldp.accounting.events import Event, InClear, SampledClientsGaussian
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InNorm
 from fedldp.algorithms.calibration import Fixed
-from fedldp.algorithms.channel import Central
+from fedldp.algorithms.channel import Channel
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import Problem
@@ -149,7 +149,7 @@ def central_dp(settings: Settings) -> Composition:
             clip=settings.clip,
             number=settings.round_size,
         ),
-        channel=Central(),
+        channel=Channel(kind="central"),
         downlink=lambda size, problem, round: of_broadcast(settings, size),
         claim=claim if settings.clip is None or followed is not None else None,
         unused=unused,
@@ -177,7 +177,7 @@ def discrete(settings: Settings) -> Composition:
         bound=InNorm(clip=settings.clip, send="update"),
         calibration=Fixed(every=steps),
         estimate=NoisyTotal(steps=steps, number=settings.round_size),
-        channel=Central(),
+        channel=Channel(kind="central"),
         downlink=lambda size, problem, round: steps.noised(size),
         unused={
             "untrusted_clients": "no line of the statement depends on it, because every client is "

@@ -39,7 +39,7 @@ from pydantic import Field
 
 from fedldp.algorithms.bounds import Rotated
 from fedldp.algorithms.budgets import SharesPerRun
-from fedldp.algorithms.channel import Sum
+from fedldp.algorithms.channel import Channel
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.participation import participation_of
 from fedldp.algorithms.preset import Settings, preset
@@ -84,5 +84,5 @@ def distributed_gaussian(settings: Settings) -> Composition:
         bound=bound,
         calibration=SharesPerRun(settings=settings, bound=bound, participation=turns),
         participation=turns,
-        channel=Sum(),
+        channel=Channel(kind="sum"),
     )

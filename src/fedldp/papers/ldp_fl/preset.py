@@ -28,7 +28,7 @@ from typing import Literal
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import RANGES, InRange
 from fedldp.algorithms.budgets import MECHANISM, PerReport
-from fedldp.algorithms.channel import SHUFFLER, Named, Shuffle
+from fedldp.algorithms.channel import SHUFFLER, Channel
 from fedldp.algorithms.composition import Composition, Sgd
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.server_update import OwnMean
@@ -87,7 +87,7 @@ def ldp_fl(settings: Settings) -> Composition:
         local=Sgd(momentum=settings.momentum, augmentation=settings.augmentation),
         bound=bound,
         calibration=calibration,
-        channel=Shuffle.of(settings) if shuffles else Named(),
+        channel=Channel.of(settings, "shuffle" if shuffles else "named"),
         estimate=OwnMean(scale=calibration.scale),
         claim=claim(settings),
         unused=bound.unused,
