@@ -38,19 +38,25 @@ def lines(config: RunConfig) -> dict[tuple[str, str], Any]:
     return {(line.unit, line.adversary): line.epsilon for line in guarantees}
 
 
-@pytest.mark.parametrize("bound", ["norm", "layers", "direction"])
 @pytest.mark.parametrize(
-    ("channel", "refused", "remedy"),
-    [("sum", "k_closest", "gaussian_share"), ("shuffle", "laplace", "k_closest")],
+    ("channel", "refused", "remedies"),
+    [
+        ("sum", "k_closest", {"two_point": "range", "gaussian_share": "norm", "codes": "range"}),
+        ("shuffle", "laplace", {"two_point": "range", "k_closest": "norm"}),
+    ],
 )
-def test_a_remedy_for_vectors_of_bounded_norm_works(
-    channel: str, refused: str, remedy: str, bound: str
+def test_every_remedy_for_a_channel_works(
+    channel: str, refused: str, remedies: dict[str, str]
 ) -> None:
-    given = {"epsilon": 1.0, "channel": channel, "bound": bound}
-    with pytest.raises(ConfigError, match=rf"use mechanism = {remedy}, or set channel = named$"):
+    given: dict[str, Any] = {"epsilon": 1.0, "channel": channel, "bound": "norm"}
+    with pytest.raises(ConfigError, match="set channel = named, or use system = composed") as said:
         made("composed", **given, mechanism=refused)
-    for changed in ({"mechanism": remedy}, {"mechanism": refused, "channel": "named"}):
-        assert lines(made("composed", **{**given, **changed}))
+    assert lines(made("composed", **{**given, "mechanism": refused, "channel": "named"}))
+    for mechanism, bound in remedies.items():
+        assert mechanism in str(said.value)
+        epsilon = None if mechanism == "codes" else 1.0
+        more = {"mechanism": mechanism, "bound": bound, "epsilon": epsilon}
+        assert lines(made("composed", **{**given, **more}))
 
 
 @pytest.mark.parametrize("target", [None, {"adversary": "shuffled-server"}])

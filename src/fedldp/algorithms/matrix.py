@@ -67,16 +67,12 @@ def check_pairs(parts: Composition, settings: Any) -> None:
             "once, by a server that clients trust; set channel = central"
         )
     closed = getattr(settings, "local_update", "sgd")
-    if channel == "central" and parts.downlink is None and closed != "sgd":
-        shared = "" if home == "sum" else ", or channel = sum with mechanism = gaussian_share"
-        raise ConfigError(
-            f"channel = central and local_update = {closed}: the server's noise is only for "
-            f"weights trained with SGD (system = central_dp); set channel = {home}{shared}"
-        )
     if channel == "central" and parts.downlink is None:
+        what = named if closed == "sgd" else f"local_update = {closed}"
         raise ConfigError(
-            f"channel = central and {named}: with channel = central, the server draws the noise "
-            f"once for the sum; use system = central_dp, or set channel = {home}"
+            f"channel = central and {what}: the server draws the noise once for the sum, and only "
+            "for weights trained with SGD; use system = central_dp, or set channel = "
+            f"{home}"
         )
     if channel == "central" and not isinstance(parts.participation, All | Drawn):
         raise ConfigError(
@@ -111,13 +107,14 @@ def check_pairs(parts: Composition, settings: Any) -> None:
     carried = sends_category(kind) if whole else issubclass(kind, BitMechanism)
     if channel == "shuffle" and not carried:
         raise ConfigError(
-            f"channel = shuffle and {named}: its {kind.unsplit}; "
-            f"{_other_shuffled(settings, kind)}set channel = {home}"
+            f"channel = shuffle and {named}: its {kind.unsplit}; set channel = {home}, or use "
+            "system = composed with mechanism = two_point (bound = range) or k_closest"
         )
     if channel == "sum" and not issubclass(kind, SUMMABLE):
         raise ConfigError(
-            f"channel = sum and {named}: {_no_sum(kind)}; {_other_sum(settings, kind)}set "
-            "channel = named"
+            f"channel = sum and {named}: {_no_sum(kind)}; set channel = named, or use system = "
+            "composed with mechanism = two_point (bound = range), gaussian_share (bound = norm) or "
+            "codes"
         )
     labelled = parts.calibration.label(0) is not None
     if channel == "sum" and labelled:
@@ -207,37 +204,3 @@ def _no_sum(kind: type[Mechanism]) -> str:
     if issubclass(kind, Gaussian):
         return "this noise is sized for a single client, and sums of such reports are not exact"
     return "no mean can be read from the sum of its reports"
-
-
-def _other_sum(settings: Any, kind: type[Mechanism]) -> str:
-    """Return what can replace a mechanism in a sum, to begin a suggested fix."""
-    free = settings.name() == "composed"  # composed has the parts of the systems below
-    if issubclass(kind, Plain):
-        return f"use {'mechanism = codes' if free else 'system = secure_aggregation'}, or "
-    if issubclass(kind, Gaussian) and free:
-        return f"use mechanism = {SharedGaussian.name} with bound = norm, or "
-    if issubclass(kind, Gaussian):
-        return "use system = distributed_gaussian, or "
-    if free and settings.bound != "range":  # one-bit reports need bound = range
-        return f"use mechanism = {SharedGaussian.name}, or "
-    return _other_mechanism(settings, kind)
-
-
-def _other_shuffled(settings: Any, kind: type[Mechanism]) -> str:
-    """Return what can replace a mechanism behind a shuffler, to begin a suggested fix."""
-    if settings.name() == "composed" and settings.bound != "range":
-        return "use mechanism = k_closest, or "
-    found = _other_mechanism(settings, kind)
-    return found and f"{found[: -len(', or ')]}, or mechanism = k_closest, or "
-
-
-def _other_mechanism(settings: Any, kind: type[Mechanism]) -> str:
-    """Return how to get one-bit reports, to begin a suggested fix; "" if that is not enough.
-
-    A mechanism that draws nothing has no budget, which the new mechanism would need.
-    """
-    if issubclass(kind, IntegerGaussian):  # sums over people do not fit into one-bit reports
-        return ""
-    if getattr(settings, "mechanism", None) is None:  # the preset has its own mechanism
-        return "use system = composed with mechanism = two_point, or "
-    return "" if issubclass(kind, Plain | ClippedCodes) else "use mechanism = two_point, or "

@@ -1,4 +1,4 @@
-"""Settings in words: meaning, type, limits, unit and default, from their declarations."""
+"""Settings in words: meaning, type, limits and default, from their declarations."""
 
 from __future__ import annotations
 
@@ -12,28 +12,6 @@ import tomli_w
 from pydantic import BaseModel
 
 from fedldp.core.frozen_config import FrozenConfig
-
-_UNITS = {
-    "seconds": "seconds",
-    "clients": "clients",
-    "examples": "examples",
-    "epochs": "passes",
-    "rounds": "rounds",
-    "turns": "rounds",
-    "delta": "probability",
-    "dropout": "probability",
-    "probability": "probability",
-    "share": "share of 1",
-    "average": "share of 1",
-    "growth": "factor",
-    "multiplier": "factor",
-    "rate": "factor",
-    "ratio": "factor",
-    "margin": "factor",
-    "scale": "factor",
-    "epsilon": "nats",
-}
-"""The unit of a setting, by the last of these words in its name."""
 
 _TYPES = {"string": "text", "boolean": "true or false", "integer": "whole number"}
 _SYSTEM = "the system's name"
@@ -49,7 +27,6 @@ class Setting:
         meaning: its meaning in words.
         type: the type of its values, in words.
         default: the default as TOML writes it, or "required", or "not set".
-        unit: the unit of its values, if they have one.
         limits: the limits on its values, if there are any.
     """
 
@@ -57,13 +34,12 @@ class Setting:
     meaning: str
     type: str
     default: str
-    unit: str | None
     limits: str | None
 
     @property
     def in_brackets(self) -> str:
         """Everything except the name and the meaning, as a short text."""
-        parts = [self.type, self.limits, self.unit and f"in {self.unit}"]
+        parts = [self.type, self.limits]
         if self.default != "required":
             parts.append("not set by default" if self.default == "not set" else "")
             parts.append("" if self.default == "not set" else f"default {self.default}")
@@ -81,7 +57,6 @@ def describe_settings(owner: type[BaseModel]) -> tuple[Setting, ...]:
             meaning=found.get("description", _SYSTEM if name == "system" else ""),
             type=_type(found, document),
             default="required" if name in required else value_text(found.get("default")),
-            unit=_unit(name, found, document),
             limits=_limits(found),
         )
         for name, found in document["properties"].items()
@@ -165,9 +140,3 @@ def _limits(found: Mapping[str, Any]) -> str | None:
         if low or high:
             return ", ".join(low + high)
     return None
-
-
-def _unit(name: str, found: Mapping[str, Any], document: Mapping[str, Any]) -> str | None:
-    if not any(kind in _type(found, document) for kind in ("number", "[")):
-        return None
-    return next((_UNITS[word] for word in reversed(name.split("_")) if word in _UNITS), None)

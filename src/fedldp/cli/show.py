@@ -125,7 +125,6 @@ def _of_mechanism(mechanism: type[Mechanism], name: str) -> dict[str, Any]:
                 if isinstance(each.type, str)
                 else inspect.formatannotation(each.type),
                 "default": "required" if each.default is dataclasses.MISSING else str(each.default),
-                "unit": None,
                 "limits": None,
             }
             for each in dataclasses.fields(mechanism)  # type: ignore[arg-type]
@@ -185,7 +184,7 @@ def _print(found: dict[str, Any]) -> None:
     valued = "value" in found["settings"][0]
     rows = []
     for each in found["settings"]:
-        details = ", ".join(part for part in (each["type"], each["limits"], each["unit"]) if part)
+        details = ", ".join(part for part in (each["type"], each["limits"]) if part)
         cells = [each["name"], *([value_text(each["value"])] if valued else []), each["default"]]
         what = f"{each['meaning']} ({details})" if each["meaning"] else details
         rows.append([*cells, what])
