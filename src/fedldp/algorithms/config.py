@@ -11,7 +11,7 @@ from dataclasses import replace
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from fedldp.accounting.guarantees import Guarantee
 from fedldp.accounting.releases import ClientIndices
@@ -36,6 +36,8 @@ class RunConfig(RunSettings):
     ``preset`` makes a subclass for each system, with the system's own settings. Everything that a
     run must know about these settings comes from the composition.
     """
+
+    model_config = ConfigDict(use_attribute_docstrings=False)  # presets have descriptions
 
     # Not a field, nor in __dict__: copies, comparisons and files know nothing of it.
     __slots__ = ("_parts",)

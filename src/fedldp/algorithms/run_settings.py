@@ -1,4 +1,7 @@
-"""The settings that every run has, and their checks."""
+"""The settings that every run has, and their checks.
+
+The text below a setting is its meaning, as ``fedldp show`` and the comments in a file tell it.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,7 @@ def _loss_named(loss: Any) -> Any:
 class RunSettings(FrozenConfig):
     """The settings that every run has, checked as far as possible without its parts."""
 
-    model_config = ConfigDict(protected_namespaces=(), strict=True)
+    model_config = ConfigDict(protected_namespaces=(), strict=True, use_attribute_docstrings=True)
 
     simulation_only: ClassVar[frozenset[str]] = frozenset(
         {"seed", "client_budget", "person_budget", "target", "client_column", "test_file"}
@@ -108,226 +111,138 @@ class RunSettings(FrozenConfig):
     inverse: ClassVar[bool] = False
     """Whether the calibrated setting is a noise level: the larger the budget, the lower it is."""
 
-    system: str = Field(description="the system's name")
-    dataset: str = Field(
-        description="the data set: a name from `fedldp list datasets`, or a .npz, .csv or "
-        ".parquet file"
-    )
-    label_column: str = Field(
-        "label", description="the column of a .csv or .parquet file that holds the labels"
-    )
-    client_column: str | None = Field(
-        None,
-        description="the column that names the client of each row; num_clients is then the number "
-        "of different values in this column",
-    )
-    test_file: str | None = Field(
-        None,
-        description="a second .csv or .parquet file with the test examples; if not set, a fifth "
-        "of the rows is held out for testing",
-    )
-    ignore_columns: list[str] = Field([], description="columns to ignore")
-    scale_columns: dict[str, Range] = Field(
-        {},
-        description="public range [low, high] of each column, which is used to scale the column's "
-        "values to 0 to 1; it must not be measured on the data",
-    )
-    categories: dict[str, list[str]] = Field(
-        {},
-        description="public list of the strings that may occur in a column; each string becomes a "
-        "feature that is 0 or 1",
-    )
-    classes: list[str] | None = Field(
-        None,
-        description="public list of labels that are strings, in order; if not set, labels are "
-        "integers from 0, or strings that are numbered in sorted order",
-    )
-    standardise: bool = Field(
-        False,
-        description="whether to shift and scale images by the data set's published mean "
-        "and standard deviation",
-    )
-    partition: str = Field(
-        "iid",
-        description="how examples are divided among clients: iid, dirichlet:ALPHA (unequal shares "
-        "of each label), shards:N (each client gets N pieces of the examples sorted "
-        "by label), power-law:EXPONENT (unequal numbers of examples) or drawn:N (each "
-        "client gets N examples, drawn from all)",
-    )
-    num_examples: Count | None = Field(
-        None,
-        description="number of training examples to use, drawn at random; if not set, all are used",
-    )
+    system: str
+    """the system's name"""
+    dataset: str
+    """the data set: a name from `fedldp list datasets`, or a .npz, .csv or .parquet file"""
+    label_column: str = "label"
+    """the column of a .csv or .parquet file that holds the labels"""
+    client_column: str | None = None
+    """the column that names the client of each row; num_clients is then the number of different
+    values in this column"""
+    test_file: str | None = None
+    """a second .csv or .parquet file with the test examples; if not set, a fifth of the rows is
+    held out for testing"""
+    ignore_columns: list[str] = Field([])
+    """columns to ignore"""
+    scale_columns: dict[str, Range] = Field({})
+    """public range [low, high] of each column, which is used to scale the column's values to 0 to
+    1; it must not be measured on the data"""
+    categories: dict[str, list[str]] = Field({})
+    """public list of the strings that may occur in a column; each string becomes a feature that is
+    0 or 1"""
+    classes: list[str] | None = None
+    """public list of labels that are strings, in order; if not set, labels are integers from 0, or
+    strings that are numbered in sorted order"""
+    standardise: bool = False
+    """whether to shift and scale images by the data set's published mean and standard deviation"""
+    partition: str = "iid"
+    """how examples are divided among clients: iid, dirichlet:ALPHA (unequal shares of each label),
+    shards:N (each client gets N pieces of the examples sorted by label), power-law:EXPONENT
+    (unequal numbers of examples) or drawn:N (each client gets N examples, drawn from all)"""
+    num_examples: Count | None = None
+    """number of training examples to use, drawn at random; if not set, all are used"""
 
-    target: PrivacyTarget | None = Field(
-        None,
-        description="the guarantee to meet (target.unit, .epsilon, .delta, .adversary); epsilon "
-        "or the noise is then solved for",
-    )
-    num_clients: Count = Field(
-        le=1_000_000,
-        description="number of clients among whom the training set is divided; if the data name "
-        "each row's client, the number of clients that they name",
-    )
-    clients_per_round: Count | None = Field(
-        None,
-        description="number of clients that take part in each round; if not set, all clients do",
-    )
-    rounds: Count = Field(le=100_000, description="number of communication rounds")
-    model: ModelName = Field(
-        description='the model: a name from `fedldp list models`, or "module:name" for your own'
-    )
-    local_epochs: Count = Field(
-        1,
-        le=100_000,
-        description="number of passes that a client makes over its examples in one round",
-    )
-    batch_size: Count = Field(
-        10, le=LARGEST_BATCH, description="number of examples in one SGD step"
-    )
-    learning_rate: LearningRate = Field(description="SGD step size")
-    delta: Delta = Field(
-        1e-5,
-        description="delta for the statement's approximate guarantees, and for mechanisms that "
-        "need one",
-    )
-    untrusted_clients: int = Field(
-        0,
-        ge=0,
-        description="number of participants in a round that may collude with the server or drop "
-        "out",
-    )
-    client_budget: ClientBudget | None = Field(
-        None,
-        description="limit for every simulated client's ledger, which refuses to spend more: "
-        "client_budget.limit, .kind (pure, zcdp or gdp); if not set, ledgers only "
-        "count",
-    )
-    seed: int = Field(0, ge=0, lt=2**64, description="seed for all random numbers in a simulation")
-    centre_columns: dict[str, float] = Field(
-        {},
-        description="for each column, the public value that is mapped to 0: a number in the "
-        "column's unit or, "
-        'for a category such as "sex=f", a share; it must not be measured on the data',
-    )
-    fill_columns: dict[str, float | str] = Field(
-        {},
-        description="public value that replaces missing values in a column: a number in the "
-        "column's unit (a feature "
-        '"column=missing" then marks the missing values), or one of the column\'s categories, '
-        "such as unknown; it must not be measured on the data",
-    )
-    person_column: str | None = Field(
-        None,
-        description="the column that names the person of each row: rows with the same value "
-        "belong to one person; if not set, every row counts as a different person",
-    )
-    rows_per_person: Count | None = Field(
-        None,
-        description="largest number of rows per person that a client uses; if a person has more "
-        "rows, this many are drawn once; if not set, all are used",
-    )
-    persons_at_sites: Count = Field(
-        1, description="largest number of clients that may have rows of the same person"
-    )
-    server_optimizer: Optimizer = Field(
-        "none",
-        description="the server's optimiser, which turns the mean of the reports into a step: "
-        "none (the step is the mean itself), momentum or adam",
-    )
-    server_rate: ServerRate = Field(
-        1.0, description="the server's learning rate: the factor on each step"
-    )
-    person_budget: PersonBudget | None = Field(
-        None,
-        description="limit for each person, or each row, in every simulated client's ledger, in "
-        "addition to client_budget or instead of it: person_budget.limit, .kind, "
-        ".unit (person or record)",
-    )
-    average: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.0,
-        description="share of the rounds, counted from the last, whose weights are averaged to "
-        "give the model that is tested and saved; 0 means the last weights alone",
-    )
-    class_weights: list[ClassWeight] | None = Field(
-        None,
-        min_length=2,
-        description="factors on the loss in the clients' training, one per class; they must come "
-        "from public shares of the classes, never from counting private rows; if not "
-        "set, all are 1",
-    )
-    committee: Annotated[int, Field(ge=2)] | None = Field(
-        None,
-        description="smallest number of clients in one secure sum: all clients are divided into "
-        "committees of this size or slightly more, each committee has its own sum, and the "
-        "server adds these sums; if not set, all clients share one sum",
-    )
-    trainable: Trainable = Field(
-        "all",
-        description="which parameters of the model are trained: all, head (the last layer), "
-        "requires_grad (those of a torch module that require a gradient), or patterns "
-        "of names, separated by commas; all other parameters are frozen and public",
-    )
-    initial: WeightsFile | None = Field(
-        None,
-        description="a public .safetensors file with the model's initial weights, by name; it "
-        "must contain all frozen parameters, and parameters that it lacks are drawn "
-        "at random; if not set, all are drawn at random",
-    )
-    start: Literal["torch", "he"] | None = Field(
-        None,
-        description="how the initial weights of dense layers and convolutions are drawn: torch "
-        "(uniform, torch's own rule) or he (normal, for ReLU; biases are 0); if not set, as the "
-        "model says",
-    )
-    spread_columns: dict[str, Range] = Field(
-        {},
-        description="public [typical value, spread] of each column, instead of a range: the "
-        "typical value becomes 0, the spread above it 1, and values beyond 3 spreads are clipped; "
-        "it must not be measured on the data",
-    )
-    other_columns: dict[str, str] = Field(
-        {},
-        description="for a column with categories, the one that stands for every string that is "
-        "not declared, such as other; if not set, such strings are refused",
-    )
-    fold_columns: list[str] = Field(
-        [],
-        description="columns with a spread that also become 0.5 (|z| - 0.8), where z is the column "
-        "by its spread: with it, a linear model can fit a risk that is high, or low, at both ends",
-    )
-    label_range: Range | None = Field(
-        None,
-        description="public range [low, high] of labels that are numbers to predict, such as days; "
-        "numbers beyond an end count as that end; if not set, labels are classes",
-    )
-    label_typical: Finite | None = Field(
-        None,
-        description="public typical value of labels that are numbers, at which the intercept "
-        "starts; if not set, it starts at what measure_share measures, or else in the middle of "
-        "label_range",
-    )
-    weight_decay: WeightDecay = Field(
-        0.0,
-        description="weight decay in the clients' training: the multiple of each weight that "
-        "is added to its gradient",
-    )
-    proximal: WeightDecay = Field(
-        0.0,
-        description="mu of FedProx in the clients' training: the multiple of each weight's "
-        "distance from the broadcast that is added to its gradient",
-    )
-    gradient_clip: NormBound | None = Field(
-        None,
-        description="largest L2 norm of a batch's gradient in the clients' training; longer "
-        "gradients are scaled down to this norm, which by itself guarantees no "
-        "privacy; if not set, gradients are not scaled",
-    )
-    loss: Annotated[str, BeforeValidator(_loss_named)] = Field(
-        "cross_entropy",
-        description='the loss that clients minimise: cross_entropy, or "module:function" for '
-        "your own function, which returns each example's loss from logits and labels",
-    )
+    target: PrivacyTarget | None = None
+    """the guarantee to meet (target.unit, .epsilon, .delta, .adversary); epsilon or the noise is
+    then solved for"""
+    num_clients: Count = Field(le=1_000_000)
+    """number of clients among whom the training set is divided; if the data name each row's client,
+    the number of clients that they name"""
+    clients_per_round: Count | None = None
+    """number of clients that take part in each round; if not set, all clients do"""
+    rounds: Count = Field(le=100_000)
+    """number of communication rounds"""
+    model: ModelName
+    """the model: a name from `fedldp list models`, or "module:name" for your own"""
+    local_epochs: Count = Field(1, le=100_000)
+    """number of passes that a client makes over its examples in one round"""
+    batch_size: Count = Field(10, le=LARGEST_BATCH)
+    """number of examples in one SGD step"""
+    learning_rate: LearningRate
+    """SGD step size"""
+    delta: Delta = 1e-5
+    """delta for the statement's approximate guarantees, and for mechanisms that need one"""
+    untrusted_clients: int = Field(0, ge=0)
+    """number of participants in a round that may collude with the server or drop out"""
+    client_budget: ClientBudget | None = None
+    """limit for every simulated client's ledger, which refuses to spend more: client_budget.limit,
+    .kind (pure, zcdp or gdp); if not set, ledgers only count"""
+    seed: int = Field(0, ge=0, lt=2**64)
+    """seed for all random numbers in a simulation"""
+    centre_columns: dict[str, float] = Field({})
+    """for each column, the public value that is mapped to 0: a number in the column's unit or, for
+    a category such as "sex=f", a share; it must not be measured on the data"""
+    fill_columns: dict[str, float | str] = Field({})
+    """public value that replaces missing values in a column: a number in the column's unit (a
+    feature "column=missing" then marks the missing values), or one of the column's categories, such
+    as unknown; it must not be measured on the data"""
+    person_column: str | None = None
+    """the column that names the person of each row: rows with the same value belong to one person;
+    if not set, every row counts as a different person"""
+    rows_per_person: Count | None = None
+    """largest number of rows per person that a client uses; if a person has more rows, this many
+    are drawn once; if not set, all are used"""
+    persons_at_sites: Count = 1
+    """largest number of clients that may have rows of the same person"""
+    server_optimizer: Optimizer = "none"
+    """the server's optimiser, which turns the mean of the reports into a step: none (the step is
+    the mean itself), momentum or adam"""
+    server_rate: ServerRate = 1.0
+    """the server's learning rate: the factor on each step"""
+    person_budget: PersonBudget | None = None
+    """limit for each person, or each row, in every simulated client's ledger, in addition to
+    client_budget or instead of it: person_budget.limit, .kind, .unit (person or record)"""
+    average: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """share of the rounds, counted from the last, whose weights are averaged to give the model that
+    is tested and saved; 0 means the last weights alone"""
+    class_weights: list[ClassWeight] | None = Field(None, min_length=2)
+    """factors on the loss in the clients' training, one per class; they must come from public
+    shares of the classes, never from counting private rows; if not set, all are 1"""
+    committee: Annotated[int, Field(ge=2)] | None = None
+    """smallest number of clients in one secure sum: all clients are divided into committees of this
+    size or slightly more, each committee has its own sum, and the server adds these sums; if not
+    set, all clients share one sum"""
+    trainable: Trainable = "all"
+    """which parameters of the model are trained: all, head (the last layer), requires_grad (those
+    of a torch module that require a gradient), or patterns of names, separated by commas; all other
+    parameters are frozen and public"""
+    initial: WeightsFile | None = None
+    """a public .safetensors file with the model's initial weights, by name; it must contain all
+    frozen parameters, and parameters that it lacks are drawn at random; if not set, all are drawn
+    at random"""
+    start: Literal["torch", "he"] | None = None
+    """how the initial weights of dense layers and convolutions are drawn: torch (uniform, torch's
+    own rule) or he (normal, for ReLU; biases are 0); if not set, as the model says"""
+    spread_columns: dict[str, Range] = Field({})
+    """public [typical value, spread] of each column, instead of a range: the typical value becomes
+    0, the spread above it 1, and values beyond 3 spreads are clipped; it must not be measured on
+    the data"""
+    other_columns: dict[str, str] = Field({})
+    """for a column with categories, the one that stands for every string that is not declared, such
+    as other; if not set, such strings are refused"""
+    fold_columns: list[str] = Field([])
+    """columns with a spread that also become 0.5 (|z| - 0.8), where z is the column by its spread:
+    with it, a linear model can fit a risk that is high, or low, at both ends"""
+    label_range: Range | None = None
+    """public range [low, high] of labels that are numbers to predict, such as days; numbers beyond
+    an end count as that end; if not set, labels are classes"""
+    label_typical: Finite | None = None
+    """public typical value of labels that are numbers, at which the intercept starts; if not set,
+    it starts at what measure_share measures, or else in the middle of label_range"""
+    weight_decay: WeightDecay = 0.0
+    """weight decay in the clients' training: the multiple of each weight that is added to its
+    gradient"""
+    proximal: WeightDecay = 0.0
+    """mu of FedProx in the clients' training: the multiple of each weight's distance from the
+    broadcast that is added to its gradient"""
+    gradient_clip: NormBound | None = None
+    """largest L2 norm of a batch's gradient in the clients' training; longer gradients are scaled
+    down to this norm, which by itself guarantees no privacy; if not set, gradients are not scaled
+    """
+    loss: Annotated[str, BeforeValidator(_loss_named)] = "cross_entropy"
+    """the loss that clients minimise: cross_entropy, or "module:function" for your own function,
+    which returns each example's loss from logits and labels"""
 
     @model_validator(mode="wrap")
     @classmethod

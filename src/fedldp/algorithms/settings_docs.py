@@ -54,7 +54,7 @@ def describe_settings(owner: type[BaseModel]) -> tuple[Setting, ...]:
     return tuple(
         Setting(
             name=name,
-            meaning=found.get("description", _SYSTEM if name == "system" else ""),
+            meaning=" ".join(found.get("description", _SYSTEM if name == "system" else "").split()),
             type=_type(found, document),
             default="required" if name in required else value_text(found.get("default")),
             limits=_limits(found),
