@@ -25,7 +25,7 @@ the grid and its bounds are ours.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
@@ -46,7 +46,7 @@ from fedldp.training.exact_sums import NORM, Floats, cut, exp, whose_rows
 from fedldp.training.questions import CLASS_WEIGHTS, VOTES, Question, Rows
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 SUMS = "sums of people"
 """The key under which an update carries these sums in addition to its weights."""
@@ -538,18 +538,9 @@ class ModelGradients:
         import torch  # a statement needs no torch
         from torch.nn import functional
 
-        from fedldp.training.draws import draws_by_dropout_alone
-        from fedldp.training.tensors import load_weights
-
-        self.model.eval()
-        load_weights(self.model, self.layout, weights)
         factors = torch.tensor(self.class_weights)
 
-        def gradient(rows: NDArray[np.int64]) -> Floats:
-            # Copy the rows, because torch aligns its own memory, and the alignment affects the last
-            # bits of a library's results.
-            inputs = torch.from_numpy(examples.features[rows]).clone()
-            answers = torch.from_numpy(examples.labels[rows]).clone()
+        def gradient(inputs: Tensor, answers: Tensor) -> Floats:
             outputs = self.model(inputs)
             if outputs.shape[1] == 1:
                 losses = (outputs[:, 0] - answers * (2 / STEPS) + 1).square() / 2
@@ -565,19 +556,31 @@ class ModelGradients:
             )
             return torch.cat([each.flatten() for each in parts]).numpy().astype(np.float64)
 
-        known = draws_by_dropout_alone(self.model)  # and in tests, nothing is dropped
-        for _, people in rows_of_people(examples):
-            for rows in people:
-                try:
-                    with nullcontext() if known else torch_seeded(_same_draws()):
-                        found = gradient(rows)
-                except Exception as error:  # a user's model may raise any error
-                    yield error
-                    continue
-                yield on_grid_of_clip(found, self.clip)
+        people = (rows for _, alike in rows_of_people(examples) for rows in alike)
+        for found in self._each(weights, examples, people, gradient):
+            yield found if isinstance(found, Exception) else on_grid_of_clip(found, self.clip)
 
     def logits(self, weights: NDArray[np.float32], examples: Examples) -> Floats:
         """Return the model's outputs; see ``Summed``. A row on which the model fails is NaN."""
+        import torch
+
+        found = np.full((len(examples), self.num_classes), np.nan)
+        rows = np.arange(len(examples))[:, None]
+        with torch.no_grad():
+            each = self._each(weights, examples, rows, lambda one, _: self.model(one)[0].numpy())
+            for row, own in zip(found, each, strict=True):
+                if not isinstance(own, Exception) and np.isfinite(own).all():
+                    row[:] = own
+        return found
+
+    def _each(
+        self,
+        weights: NDArray[np.float32],
+        examples: Examples,
+        parts: Iterable[NDArray[np.int64]],
+        of: Callable[[Tensor, Tensor], Floats],
+    ) -> Iterator[Floats | Exception]:
+        """Yield what a function gives for some parts of the rows, or the error that it raises."""
         import torch
 
         from fedldp.training.draws import draws_by_dropout_alone
@@ -585,19 +588,18 @@ class ModelGradients:
 
         self.model.eval()
         load_weights(self.model, self.layout, weights)
-        found = np.full((len(examples), self.num_classes), np.nan)
-        known = draws_by_dropout_alone(self.model)
-        with torch.no_grad():
-            for row in range(len(examples)):
-                one = torch.from_numpy(examples.features[row : row + 1]).clone()
-                try:
-                    with nullcontext() if known else torch_seeded(_same_draws()):
-                        logits = self.model(one)
-                    if logits.isfinite().all():
-                        found[row] = logits[0].numpy()
-                except Exception:  # only this row has no output
-                    continue
-        return found
+        known = draws_by_dropout_alone(self.model)  # and in tests, nothing is dropped
+        for rows in parts:
+            # Copy the rows, because torch aligns its own memory, and the alignment affects the last
+            # bits of a library's results.
+            inputs = torch.from_numpy(examples.features[rows]).clone()
+            answers = torch.from_numpy(examples.labels[rows]).clone()
+            try:
+                with nullcontext() if known else torch_seeded(_same_draws()):
+                    found: Floats | Exception = of(inputs, answers)
+            except Exception as error:  # a user's model may raise any error
+                found = error
+            yield found
 
     def weighted(self, class_weights: tuple[float, ...]) -> ModelGradients:
         """Return the same with other class weights; see ``Summed``."""

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.core.randomness import Stream
 from fedldp.protocol.roles import Arrays, Client
-
-if TYPE_CHECKING:
-    pass
 
 
 def check_portions(num_examples: int, num_clients: int, rounds: int) -> None:
