@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +26,11 @@ _OF_ROWS = ("shards", "drawn")
 _MAX_PARAMETER = 1e6  # larger values make no further difference, and may overflow when sampled
 
 
-def parse_scheme(text: str) -> tuple[str, float | None]:
+def parse_scheme(text: str) -> tuple[str, float]:
     """Read a partition scheme, such as "iid" or "dirichlet:0.5".
 
     Returns:
-        The scheme's name, and its parameter if it has one.
+        The scheme's name, and its parameter; 0 if it has none.
 
     Raises:
         ConfigError: the name is unknown, or the parameter is missing, superfluous or out of range.
@@ -40,7 +38,7 @@ def parse_scheme(text: str) -> tuple[str, float | None]:
     >>> parse_scheme("dirichlet:0.5")
     ('dirichlet', 0.5)
     >>> parse_scheme("iid")
-    ('iid', None)
+    ('iid', 0)
     """
     name, colon, number = text.partition(":")
     if name not in _SCHEMES:
@@ -52,7 +50,7 @@ def parse_scheme(text: str) -> tuple[str, float | None]:
     if described is None:
         if colon:
             raise ConfigError(f"partition is {text!r}, but {name} has no parameter; give {name}")
-        return name, None
+        return name, 0
     parameter, example = described
     try:
         value = float(number)
@@ -71,7 +69,7 @@ def parse_scheme(text: str) -> tuple[str, float | None]:
 
 def check_partition(
     num_examples: int, num_clients: int, scheme: str, num_people: int | None = None
-) -> tuple[str, float | None]:
+) -> tuple[str, float]:
     """Read a partition scheme like ``parse_scheme``, and refuse it if there are too few examples.
 
     Args:
@@ -96,7 +94,7 @@ def check_partition(
             f"num_clients is {num_clients}, more than the {num_people} people in the training set; "
             "give fewer clients"
         )
-    if name == "drawn" and parameter is not None:
+    if name == "drawn":
         if parameter > num_examples:
             raise ConfigError(
                 f"partition is {scheme!r}, but there are only {num_examples} examples to draw "
@@ -108,7 +106,7 @@ def check_partition(
             f"num_clients is {num_clients}, more than the {num_examples} training examples; "
             "give fewer clients or more examples"
         )
-    num_shards = num_clients * int(parameter) if name == "shards" and parameter else 0
+    num_shards = num_clients * int(parameter) if name == "shards" else 0
     if num_shards > num_examples:
         raise ConfigError(
             f"partition is {scheme!r}, which for {num_clients} clients needs {num_shards} "
@@ -120,10 +118,10 @@ def check_partition(
 def examples_of_all(num_examples: int, num_clients: int, scheme: str) -> int:
     """Return how many of the ``num_examples`` examples the clients hold in total."""
     name, parameter = parse_scheme(scheme)
-    return num_clients * int(parameter) if name == "drawn" and parameter else num_examples
+    return num_clients * int(parameter) if name == "drawn" else num_examples
 
 
-class Shares(Sequence[NDArray[np.int64]]):
+class Shares:
     """The rows of each client, ascending; stored in a few arrays for any number of clients.
 
     Args:
@@ -133,17 +131,24 @@ class Shares(Sequence[NDArray[np.int64]]):
 
     def __init__(self, rows: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
         self.sizes = sizes
-        self.largest = int(sizes.max())
         self._rows = rows
         self._stops = np.cumsum(sizes)
 
     @classmethod
     def of(cls, parts: Sequence[NDArray[np.int64]]) -> Shares:
         """Return the shares of clients, given the rows of each."""
-        return cls(np.concatenate(parts), np.array([len(part) for part in parts]))
+        return Shares(np.concatenate(parts), np.array([len(part) for part in parts]))
 
     def __len__(self) -> int:
         return len(self.sizes)
+
+    def __iter__(self) -> Iterator[NDArray[np.int64]]:
+        return map(self.__getitem__, range(len(self)))
+
+    @property
+    def largest(self) -> int:
+        """The number of rows of the largest client."""
+        return int(self.sizes.max())
 
     def counts(self, labels: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
         """Return how many examples of each class each client has, shape (clients, classes)."""
@@ -151,15 +156,7 @@ class Shares(Sequence[NDArray[np.int64]]):
         found = np.bincount(cells, minlength=len(self) * num_classes)
         return found.reshape(len(self), num_classes)
 
-    @overload
-    def __getitem__(self, client: int) -> NDArray[np.int64]: ...
-
-    @overload
-    def __getitem__(self, client: slice) -> list[NDArray[np.int64]]: ...
-
-    def __getitem__(self, client: int | slice) -> NDArray[np.int64] | list[NDArray[np.int64]]:
-        if isinstance(client, slice):
-            return [self[each] for each in range(*client.indices(len(self)))]
+    def __getitem__(self, client: int) -> NDArray[np.int64]:
         stop = self._stops[client]
         return self._rows[stop - self.sizes[client] : stop]
 
@@ -168,58 +165,34 @@ _TOGETHER = 1024
 """The number of clients whose examples are drawn at a time."""
 
 
-@dataclass(frozen=True)
-class DrawnShares(Sequence[NDArray[np.int64]]):
+class DrawnShares(Shares):
     """The rows of each client, drawn only when needed, and the same each time.
 
-    Attributes:
+    Args:
         num_clients: the number of clients.
         per_client: the number of rows of each client.
         num_examples: the number of examples from which the rows are drawn.
         key: determines the draws.
     """
 
-    num_clients: int
-    per_client: int
-    num_examples: int
-    key: int
+    def __init__(self, num_clients: int, per_client: int, num_examples: int, key: int) -> None:
+        self.sizes = np.broadcast_to(np.int64(per_client), num_clients)
+        self._how = num_examples, per_client, key
 
-    @property
-    def largest(self) -> int:
-        """The number of rows of the largest client."""
-        return self.per_client
-
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        """The number of rows of each client."""
-        return np.broadcast_to(np.int64(self.per_client), self.num_clients)
-
-    def __len__(self) -> int:
-        return self.num_clients
-
-    @overload
-    def __getitem__(self, client: int) -> NDArray[np.int64]: ...
-
-    @overload
-    def __getitem__(self, client: slice) -> list[NDArray[np.int64]]: ...
-
-    def __getitem__(self, client: int | slice) -> NDArray[np.int64] | list[NDArray[np.int64]]:
-        if isinstance(client, slice):
-            return [self[each] for each in range(*client.indices(len(self)))]
-        if not 0 <= client < self.num_clients:
-            raise IndexError(client)
-        rows: NDArray[np.int64] = _drawn(self, client // _TOGETHER)[client % _TOGETHER]
+    def __getitem__(self, client: int) -> NDArray[np.int64]:
+        block, place = divmod(range(len(self))[client], _TOGETHER)
+        rows: NDArray[np.int64] = _drawn(*self._how, block)[place]
         return rows
 
 
 @lru_cache(maxsize=16)
-def _drawn(shares: DrawnShares, block: int) -> NDArray[np.int64]:
+def _drawn(num_examples: int, per_client: int, key: int, block: int) -> NDArray[np.int64]:
     """Return the rows of one block of clients, shape (_TOGETHER, per_client)."""
-    generator = numbered_generator(shares.key, block)
-    drawn = generator.integers(shares.num_examples, size=(_TOGETHER, shares.per_client))
+    generator = numbered_generator(key, block)
+    drawn = generator.integers(num_examples, size=(_TOGETHER, per_client))
     drawn.sort(axis=1)
     for place in np.flatnonzero((np.diff(drawn, axis=1) == 0).any(1)):  # an example was drawn twice
-        own = generator.choice(shares.num_examples, shares.per_client, replace=False)
+        own = generator.choice(num_examples, per_client, replace=False)
         drawn[place] = np.sort(own)
     return drawn
 
@@ -230,7 +203,7 @@ def partition(
     scheme: str,
     generator: np.random.Generator,
     people: NDArray[np.int64] | None = None,
-) -> Shares | DrawnShares:
+) -> Shares:
     """Assign every example to exactly one client, and to every client at least one.
 
     The schemes:
@@ -281,17 +254,15 @@ def partition(
             homes[own] = client
         return shares_of(homes[whose], num_clients)
     name, parameter = check_partition(len(labels), num_clients, scheme)
-    if name == "drawn" and parameter is not None:
+    if name == "drawn":
         key = int(generator.integers(1 << 63))
         return DrawnShares(num_clients, int(parameter), len(labels), key)
-    if name == "dirichlet" and parameter is not None:
-        owners = _dirichlet(labels, num_clients, parameter, generator)
-    elif name == "shards" and parameter is not None:
-        owners = _shards(labels, num_clients, int(parameter), generator)
-    elif name == "power-law" and parameter is not None:
-        owners = _power_law(len(labels), num_clients, parameter, generator)
-    else:
-        owners = _owners(generator.permutation(len(labels)), _even(len(labels), num_clients))
+    owners = {
+        "iid": _iid,
+        "dirichlet": _dirichlet,
+        "shards": _shards,
+        "power-law": _power_law,
+    }[name](labels, num_clients, parameter, generator)
     return shares_of(owners, num_clients)
 
 
@@ -310,6 +281,12 @@ def _owners(order: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.in
     owners = np.empty(len(order), np.int32)
     owners[order] = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
     return owners
+
+
+def _iid(
+    labels: NDArray[np.int64], num_clients: int, _: float, generator: np.random.Generator
+) -> NDArray[np.int32]:
+    return _owners(generator.permutation(len(labels)), _even(len(labels), num_clients))
 
 
 def _dirichlet(
@@ -337,10 +314,10 @@ def _dirichlet(
 def _shards(
     labels: NDArray[np.int64],
     num_clients: int,
-    shards_per_client: int,
+    shards_per_client: float,
     generator: np.random.Generator,
 ) -> NDArray[np.int32]:
-    num_shards = num_clients * shards_per_client
+    num_shards = num_clients * int(shards_per_client)
     order = generator.permutation(len(labels))
     shards = _owners(
         order[np.argsort(labels[order], kind="stable")], _even(len(labels), num_shards)
@@ -351,8 +328,9 @@ def _shards(
 
 
 def _power_law(
-    num_examples: int, num_clients: int, exponent: float, generator: np.random.Generator
+    labels: NDArray[np.int64], num_clients: int, exponent: float, generator: np.random.Generator
 ) -> NDArray[np.int32]:
+    num_examples = len(labels)
     ranks = generator.permutation(num_clients) + 1
     weights = ranks.astype(np.float64) ** -exponent
     ends = np.cumsum(weights) / weights.sum() * (num_examples - num_clients)

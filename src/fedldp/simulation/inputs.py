@@ -16,7 +16,6 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Doubt
 from fedldp.data import (
     Dataset,
-    DrawnShares,
     Shares,
     is_own_file,
     partition,
@@ -44,7 +43,7 @@ class Inputs:
 
     dataset: Dataset
     problem: Problem
-    members: Shares | DrawnShares
+    members: Shares
     own_data: str | None
     exact_data: str | None
 
@@ -72,7 +71,6 @@ class Inputs:
         Raises:
             FedldpError: the data are incompatible with the configuration.
         """
-        members: Shares | DrawnShares
         if whole.clients is not None:
             _check_divides_nothing(config, whole)
             dataset, members = whole, whole.clients

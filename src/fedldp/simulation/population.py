@@ -48,7 +48,7 @@ class Population:
     config: RunConfig
     problem: Problem
     dataset: Dataset
-    members: Shares | DrawnShares
+    members: Shares
     device: torch.device
     folder: Path
     run: str
@@ -105,7 +105,7 @@ class Population:
             return lambda scores, confusion: np.array(
                 [score.right / score.total for score in scores if score.total]
             )
-        if not isinstance(self.members, Shares):
+        if isinstance(self.members, DrawnShares):
             return None
         train = self.dataset.train
         counts = self.members.counts(train.labels, self.problem.num_classes)
