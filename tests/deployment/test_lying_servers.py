@@ -34,6 +34,7 @@ from fedldp.deployment.certificates import (
 )
 from fedldp.deployment.messages import Answered, End, Stranger, pack, read_by_server
 from fedldp.deployment.site import Agent
+from fedldp.protocol.client_runtime import OneClient
 from fedldp.protocol.wire import Reason, Refusal, Report
 
 ROUNDS = 3
@@ -89,6 +90,37 @@ def test_a_session_answers_for_its_own_run_only(runs: list[Environment]) -> None
     assert paid(one) == Counter()
     assert not is_stranger(agent.answer_in(other.agreement.digest, body))
     assert paid(one) == {(other.agreement.run, 1, 0): 1}
+
+
+def test_a_slow_training_holds_up_no_other_run(
+    runs: list[Environment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One connection to the file of state is held, as in an agent that runs."""
+    one, other = runs
+    agent, slow, done = one.agent(0), threading.Event(), threading.Event()
+    (held_up, _) = (agent._run(env.agreement.digest) for env in runs)
+    assert held_up is not None
+    trains = OneClient.local_update.fget
+
+    def waits(members: OneClient) -> Any:
+        if members is held_up.runtime.members:
+            slow.set()
+            assert done.wait(60)
+        return trains(members)
+
+    monkeypatch.setattr(OneClient, "local_update", property(waits))
+    with agent.ledger.database.held():
+        training = threading.Thread(target=ask, args=(agent, one, request_of(one)))
+        training.start()
+        assert slow.wait(60)
+        assert isinstance(content(ask(agent, other, request_of(other))), Report)
+        assert agent.served().keys() == {env.agreement.digest for env in runs}
+        assert is_stranger(agent.answer_in(other.agreement.digest, end_of(other)))
+        assert not is_open(other)
+        assert training.is_alive()
+        done.set()
+        training.join()
+    assert paid(one) == {(env.agreement.run, 1, 0): 1 for env in runs}
 
 
 @pytest.mark.parametrize("after", [0, 1])
