@@ -190,7 +190,7 @@ class Environment:
     def server(self) -> Server:
         weights = beside(self.folder / "run.agreement")
         file, test = self.agreement.to_bytes(), self.inputs.dataset.test
-        return Server(self.folder / "server", file, test, weights)
+        return Server(self.folder / "server", file, test if len(test) else None, weights)
 
     def serve(
         self,

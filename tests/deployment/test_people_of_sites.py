@@ -363,6 +363,56 @@ def test_sites_answer_questions_like_the_simulation(
     assert 2 * run == pytest.approx(stated, rel=1e-6)
 
 
+def write_visits(folder: Path) -> Path:
+    """Write a table of people at three sites, with odd cells, and each site's own table of it."""
+    rng, head = np.random.default_rng(1), "age,sex,who,ill"
+    ages = ["3", "30", "39.5", "40", "71", "1e30", "", "nan", "inf", "-inf", "1e300"]
+    rows = [
+        f"{rng.choice(ages)},{rng.choice(['f', 'm', 'x', ''])},{who},{rng.choice(['yes', 'no'])}"
+        for who in np.repeat(np.arange(60), rng.integers(1, 4, 60))
+    ]
+    sites = [int(row.split(",")[2]) % 3 for row in rows]
+    text = [f"{row},site-{site}" for row, site in zip(rows, sites, strict=True)]
+    (folder / "all.csv").write_text("\n".join([f"{head},where", *text]) + "\n")
+    for site in range(3):
+        own = [row for row, where in zip(rows, sites, strict=True) if where == site]
+        (folder / f"site-{site}").mkdir()
+        (folder / f"site-{site}" / "own.csv").write_text("\n".join([head, *own]) + "\n")
+        (folder / f"site-{site}" / "own.csv").chmod(0o600)
+    return folder / "all.csv"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("channel", "ask", "label"),
+    [("sum", '["shares", "age", "sex"]', "ill"), ("named", '["sex", "age"]', "nowhere")],
+)
+def test_sites_answer_about_the_columns_of_their_own_tables_like_the_simulation(
+    tmp_path: Path, channel: str, ask: str, label: str
+) -> None:
+    """All rows are counted: also numbers out of range or missing, and undeclared strings."""
+    env = make_environment(
+        tmp_path, f"dataset={write_visits(tmp_path)}", "num_examples=", f"ask={ask}",
+        f"label_column={label}", 'classes=["no", "yes"]', "client_column=where",
+        "person_column=who", "edges.age=[20, 40]", 'categories.sex=["f", "m"]', "rounds=1",
+        f"channel={channel}", "epsilon=20", "model=linear", "server_optimizer=none",
+        recipe="person-dp-sgd-digits", channel=channel, deadline=60.0,
+        policy={**PERSONS, "data": "own.csv", "label_column": label,
+                "person_budget": {**BUDGET, "limit": 99.0}},
+    )  # fmt: skip
+    served, simulated = env.serve(), simulate(env.config)
+    told = served.rounds[-1].metrics
+    assert asked_of(served.rounds) == asked_of(simulated.rounds)
+    demo = DemoEnvironment.made(tmp_path / "demo", env.config, env.agreement.channel, None)
+    assert demo.test == []  # nobody is held out
+    cells = [f"age {where}" for where in ("below 20", "20 to 40", "from 40 on")]
+    for names in ([*cells, "age=missing"], ["sex=f", "sex=m", "sex=none of these"]):
+        assert sum(told[f"private {name}"] for name in names) == pytest.approx(1, abs=0.01)
+    for index in range(3):
+        cost = env.policies[index].costs(env.agreement)[1]
+        assert env.ledger(index).spent() == pytest.approx(cost)
+
+
 def test_asking_again_is_stopped_by_the_ledger_which_lists_all_that_was_asked(
     tmp_path: Path,
 ) -> None:

@@ -69,7 +69,7 @@ class DemoEnvironment:
         folder: holds the files.
         agreement: the agreement of all parties.
         sites: the policy of each site, by its number.
-        test: the file of the server's test set.
+        test: the server's option for its test set; empty if there is none, as in a run that asks.
         data_dir: the data folder.
         port: the server's port for HTTPS.
     """
@@ -77,7 +77,7 @@ class DemoEnvironment:
     folder: Path
     agreement: Agreement
     sites: list[SitePolicy]
-    test: str
+    test: list[str]
     data_dir: Path | None
     port: int
 
@@ -132,9 +132,11 @@ class DemoEnvironment:
             budgets=budgets,
         )
         (folder / "run.agreement").write_bytes(agreement.to_bytes())
-        test = raw.dataset.test
         within = config.columns.label_range
-        _write_examples(folder / "test.npz", test, within)
+        test = []
+        if len(raw.dataset.test):
+            _write_examples(folder / "test.npz", raw.dataset.test, within)
+            test = ["--test", str(folder / "test.npz")]
         sites = []
         for index, place in enumerate(places):
             _write_examples(place / "data.npz", raw.dataset.train.taken(raw.members[index]), within)
@@ -143,7 +145,7 @@ class DemoEnvironment:
             # Check this now, because the server would wait forever for a site that cannot read the
             # agreement.
             accept(sites[-1], agreement).allowed(sites[-1])
-        return cls(folder, agreement, sites, str(folder / "test.npz"), data_dir, port)
+        return cls(folder, agreement, sites, test, data_dir, port)
 
 
 def _write_examples(path: Path, examples: Examples, within: LabelRange | None) -> None:
@@ -216,7 +218,7 @@ class Running:
         self._launch(
             "server",
             *("deploy", "server", str(world.run), str(world.folder / "run.agreement")),
-            *("--test", world.test, *data_dir, "--json"),
+            *(*world.test, *data_dir, "--json"),
             *("--listen", f"{HOST}:{world.port}", *tls),
         )
 
