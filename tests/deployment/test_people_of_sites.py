@@ -22,19 +22,23 @@ from environments import (
     request_of,
     write_policy,
 )
+from safetensors.numpy import save_file
 
 from fedldp.core.errors import ConfigError, DataError
+from fedldp.core.kinds import TRAINED_ON
 from fedldp.data import Columns
 from fedldp.data.label_range import STEPS, LabelRange
 from fedldp.deployment.acceptance import accept, payable
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.checks import check_data
+from fedldp.deployment.initial import write_initial
 from fedldp.deployment.messages import Answered, read_by_server
 from fedldp.deployment.parties import DemoEnvironment
 from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.source import NO_CLASS, open_source
 from fedldp.ledgers.budget import Budget
 from fedldp.mechanisms.gaussian_share import largest_mu
+from fedldp.protocol.client_runtime import digest_of_weights
 from fedldp.protocol.server_loop import asked_of
 from fedldp.protocol.wire import Report
 from fedldp.simulation.engine import simulate
@@ -322,7 +326,7 @@ def test_a_demo_states_what_its_sites_pay_for_one_row(tmp_path: Path, channel: A
     [
         (*STAGED, "rounds=8", "evaluation_share=0.2"),
         ("held_out_people=0.3", "class_count_rounds=1", "rounds=3"),
-        ('ask=["shares"]', "rounds=1", "server_optimizer=none"),
+        ('ask=["shares", "evaluation"]', "server_optimizer=none", "rounds=3"),
         (*STAGED, "intercept_share=0", *OF_NUMBERS, "rounds=5", "evaluation_share=0.3"),
     ],
     ids=lambda more: more[-1],
@@ -335,12 +339,22 @@ def test_sites_answer_questions_like_the_simulation(
     All of them are charged what the statement covers; in a sum, a site relies on its own noise.
     """
     numbers = set(OF_NUMBERS) <= set(more)
-    env = environment_of(tmp_path, *more, channel=channel, numbers=numbers)
+    asks, given = "ask=" in more[0], np.linspace(-3, 5, 10, dtype=np.float32)
+    begins = digest_of_weights(given).hex() if asks else None
+    env = environment_of(tmp_path, *more, channel=channel, numbers=numbers, initial=begins)
+    config = env.config
+    if asks:  # a given model, which is nobody's setting: the server has its file
+        file, layout = tmp_path / "given.safetensors", env.agreement.layout
+        save_file({name: each.copy() for name, each in layout.split(given).items()}, file)
+        write_initial(file, tmp_path / "run.agreement")
+        config = config.changed(initial=str(file))
     assert (env.agreement.problem.num_classes == 1) == numbers
     pipe = env.pipe()
     served = env.serve(pipe)
-    simulated = simulate(env.config)
+    simulated = simulate(config)
     assert bits(served) == bits(simulated)
+    trained_on = any(TRAINED_ON in each.doubts for each in served.figures)
+    assert trained_on == any("evaluation_share" in each for each in more)
     told, expected = (
         [(each.round, name, value) for each in result.rounds
          for name, value in each.metrics.items() if name.startswith("private ")]

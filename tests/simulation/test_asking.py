@@ -262,9 +262,31 @@ def test_a_given_model_may_have_been_trained_on_the_people_who_are_asked(
     changes = ['person_column="who"', 'client_column="site"', 'ignore_columns=["sex", "age"]']
     config = config_to_ask(written(tmp_path, text), table, None, changes)
     for line in plan(config, problem_of(config, None)).privacy.guarantees:
-        if line.kind == "proven":
+        if line.epsilon is not None:
             assert GIVEN_MODEL(of="m.safetensors") in line.assumptions
         assert not BEGINS_PUBLIC.among(line.assumptions)
+
+
+def test_columns_mean_for_an_evaluation_what_they_meant_for_the_model(tmp_path: Path) -> None:
+    """Every declaration about columns comes from the run; once the range of labels did not."""
+    rows = [f"{20 + n},{n % 9},{'fx'[n % 2]},{n % 30},{'ab'[n % 2]},{n // 2},7" for n in range(60)]
+    (table := tmp_path / "t.csv").write_text("\n".join(["age,crea,sex,days,site,who,no", *rows]))
+    settings = {
+        "system": "person_dp_sgd", "dataset": str(table), "rounds": 1, "epsilon": 8.0,
+        "learning_rate": 1.0, "channel": "sum", "model": "linear", "features": "unit-norm",
+        "num_clients": 2, "label_column": "days", "label_range": [0, 30], "client_column": "site",
+        "person_column": "who", "persons_at_sites": 2, "ignore_columns": ["no"],
+        "scale_columns": {"crea": [0, 9]}, "spread_columns": {"age": [50, 20]},
+        "fold_columns": ["age"], "categories": {"sex": ["f", "other"]},
+        "other_columns": {"sex": "other"}, "fill_columns": {"crea": 5},
+        "centre_columns": {"sex=f": 0.5},
+    }  # fmt: skip
+    config = fedldp.simulation.settings.from_mapping(settings)
+    fedldp.run(config, out=tmp_path / "run")
+    text = 'ask = ["evaluation"]\nchannel = "sum"\nepsilon = 4.0\n'
+    found = config_to_ask(written(tmp_path, text), table, tmp_path / "run", [])
+    assert found.columns == config.columns
+    assert all(value or name in ("classes", "only") for name, value in vars(found.columns).items())
 
 
 @pytest.mark.slow

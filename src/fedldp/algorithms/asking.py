@@ -108,6 +108,19 @@ def rounds_to_ask(ask: Sequence[str]) -> tuple[int, int]:
     return int(len(set(ask) - {EVALUATION}) > 0), 2 * evaluates
 
 
+def check_given(settings: Any, initial: str | None, remedy: str) -> None:
+    """Refuse to evaluate a model that nobody gave.
+
+    Args:
+        settings: the settings of any system.
+        initial: the model that is given, if any.
+        remedy: how to give one.
+    """
+    ask = getattr(settings, "ask", ())
+    if EVALUATION in ask and initial is None:
+        raise ConfigError(f"ask = {ask}: which model is to be evaluated? give its file: {remedy}")
+
+
 def asked_columns(ask: Sequence[str]) -> tuple[str, ...] | None:
     """Return the columns that a run that asks reads; None if a model needs all of them."""
     if not ask or EVALUATION in ask:

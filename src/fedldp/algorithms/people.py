@@ -206,11 +206,6 @@ class PersonSteps(Local):
                 f"by_columns = {self.settings.by_columns}: nothing is evaluated; set "
                 "evaluation_share, or leave it out"
             )
-        if EVALUATION in self.settings.ask and algorithm.config.initial is None:
-            raise ConfigError(
-                f"ask = {self.settings.ask}: which model is to be evaluated? give its file: "
-                "initial = RUN/model.safetensors"
-            )
         self._check_shares(algorithm)
         given = _first_set(self.settings, (*_OF_TRAINING, *_STARTS))
         if not given:

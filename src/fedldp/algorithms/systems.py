@@ -80,8 +80,13 @@ def own_code(config: RunConfig) -> tuple[str, ...]:
     return tuple(name for name in named if isinstance(name, str) and is_address(name))
 
 
-def assumed(config: RunConfig) -> tuple[Assumed, ...]:
-    """Return what a statement assumes about the user's own features, models and numbers."""
+def assumed(config: RunConfig, begins: str | None = None) -> tuple[Assumed, ...]:
+    """Return what a statement assumes about the user's own features, models and numbers.
+
+    Args:
+        config: the configuration.
+        begins: the digest of the weights that a deployed run begins with; None if it draws them.
+    """
     found: list[Assumed] = []
     named = str(getattr(config, "features", "none"))
     match rests_on(named):
@@ -100,6 +105,8 @@ def assumed(config: RunConfig) -> tuple[Assumed, ...]:
         found.append(Assumed(kind(of=config.initial), "file"))
     elif config.trainable != "all" and is_address(config.model):
         found.append(Assumed(kinds.FROZEN_PUBLIC(of=config.model), "code"))
+    if begins is not None:
+        found.append(Assumed(kinds.GIVEN_MODEL(of=begins[:16]), "file"))
     declared = ("centre_columns", "fill_columns", "scale_columns", "categories", "classes",
                 "spread_columns", "class_shares", "other_columns", "fold_columns",
                 "label_range", "label_typical", "edges")  # fmt: skip
@@ -136,6 +143,7 @@ def stated(
     shuffler: ShufflerInPath | None = None,
     delta: float | None = None,
     searched: Unit | None = None,
+    begins: str | None = None,
 ) -> Statement:
     """Return the statement of a configuration for what was or will be released.
 
@@ -148,6 +156,7 @@ def stated(
         shuffler: the shuffler between the clients and the server, if there is one.
         delta: the delta of the approximate lines; None uses ``config.delta``.
         searched: see ``statement``.
+        begins: see ``assumed``.
     """
     return statement(
         releases,
@@ -156,7 +165,7 @@ def stated(
         summed=summed,
         delta=config.delta if delta is None else delta,
         own_code=own_code(config),
-        assumed=assumed(config),
+        assumed=assumed(config, begins),
         persons_at_sites=config.persons_at_sites,
         protected=_protected(config, problem, asked),
         searched=searched,

@@ -22,6 +22,7 @@ from fedldp.accounting.accountants import drawn_once, sent_in_clear
 from fedldp.accounting.events import Event
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import Statement, SumInPath
+from fedldp.algorithms.asking import check_given
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of, rests_on
 from fedldp.algorithms.own_code import check_own_code
@@ -248,6 +249,7 @@ class Agreement(RunDocument):
                 "frozen parameters; leave --initial out, and set initial to the file in the "
                 "configuration"
             )
+        check_given(config, self.initial or config.initial, "deploy invite --initial RUN")
         found = noted_frozen(config, self.problem)
         check_frozen(self.changed(frozen=found), self.frozen)
 
@@ -440,6 +442,7 @@ class Agreement(RunDocument):
             else None,
             simulated=self.test_seed is not None,
             timed=ANSWER_TIME(at="site"),
+            begins=self.initial,
             delta=delta,
         )
 

@@ -193,7 +193,9 @@ class Server:
 
     def _note(self, record: Round) -> None:
         """Note the figures of a round; those that it lacks are still the latest."""
-        for found in (*self._test.figures(record), *asked_figures(record.metrics)):
+        trained_on = not getattr(self.agreement.config, "ask", None)
+        asked = asked_figures(record.metrics, trained_on=trained_on)
+        for found in (*self._test.figures(record), *asked):
             self._figures[found.metric, found.rows] = found
 
     def _of_round_under_way(self, clients: Sequence[int]) -> Statement:
@@ -220,6 +222,7 @@ class Server:
             summed=summed,
             simulated=agreement.test_seed is not None,
             timed=ANSWER_TIME(at="site"),
+            begins=agreement.initial,
         )
 
     def serve(

@@ -24,6 +24,7 @@ def stated(
     summed: SumInPath | None,
     simulated: bool,
     timed: Caveat,
+    begins: str | None,
     delta: float | None = None,
 ) -> Statement:
     """Return the statement of a deployed run.
@@ -35,10 +36,12 @@ def stated(
         summed: the secure sum between the clients and the server, if there is one.
         simulated: whether all randomness comes from a seed.
         timed: what the statement does not cover about the timing of answers.
+        begins: see ``systems.assumed``.
         delta: the delta for approximate guarantees. None: the configuration's delta.
     """
+    unit = _asked(config, problem)
     found = systems.stated(
-        config, problem, releases, asked=_asked(config, problem), summed=summed, delta=delta
+        config, problem, releases, asked=unit, summed=summed, delta=delta, begins=begins
     )
     # Leave out guarantees that hold only for a simulation's noise in real arithmetic: they do not
     # apply to what is sent here.

@@ -20,7 +20,8 @@ from fedldp.simulation.settings import assignment, from_mapping, nested
 _OF_MODEL = (
     "model", "features", "trainable", "scale_columns", "spread_columns", "centre_columns",
     "categories", "classes", "fill_columns", "other_columns", "fold_columns", "label_column",
-    "ignore_columns", "client_column", "person_column", "standardise",
+    "ignore_columns", "client_column", "person_column", "persons_at_sites", "standardise",
+    "label_range",
 )  # fmt: skip
 """The settings that an evaluation takes from the run whose model it is about."""
 

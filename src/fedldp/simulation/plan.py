@@ -23,6 +23,7 @@ from fedldp.accounting.statement import (
     spent_by_unit,
     statement,
 )
+from fedldp.algorithms.asking import check_given
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.own_code import check_own_code
 from fedldp.algorithms.problem import Problem
@@ -97,6 +98,7 @@ def plan(config: RunConfig, problem: Problem, *, delta: float | None = None) -> 
             is refused; see ``check_own_code``.
     """
     selftest()
+    check_given(config, config.initial, "initial = RUN/model.safetensors")
     if problem.num_clients is None:
         check_partition(problem.num_examples, config.num_clients, config.partition, problem.people)
     elif problem.num_clients != config.num_clients:
