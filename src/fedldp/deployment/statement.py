@@ -24,7 +24,7 @@ def stated(
     summed: SumInPath | None,
     simulated: bool,
     timed: Caveat,
-    begins: str | None,
+    begins: str | None = None,
     delta: float | None = None,
 ) -> Statement:
     """Return the statement of a deployed run.
