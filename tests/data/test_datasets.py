@@ -84,8 +84,8 @@ def test_the_covertype_subset_is_used_under_its_own_name(
     (tmp_path / "covertype" / "subset.gz").write_bytes(content)
 
     def info() -> tuple[int, bool]:
-        (found,) = (i for i in list_datasets(tmp_path) if i.name == "covertype")
-        return found.examples, found.present
+        (found,) = (i for i in list_datasets(tmp_path) if i["name"] == "covertype")
+        return found["examples"], found["present"]
 
     assert load_dataset("covertype", data_dir=tmp_path).name == "covertype"
     assert info() == (581_012, True)
@@ -137,13 +137,13 @@ def test_labels_that_do_not_fit_the_images(
 
 def test_list_datasets(install: Install, tmp_path: Path) -> None:
     install("mnist")
-    infos = {info.name: info for info in list_datasets(tmp_path)}
+    infos = {info["name"]: info for info in list_datasets(tmp_path)}
     assert infos.keys() == SOURCES.keys()
-    assert {name for name, info in infos.items() if info.present} == {"digits", "mnist"}
-    assert infos["digits"].folder is None
-    assert infos["mnist"].folder == tmp_path / "mnist"
-    assert infos["svhn-extra"].examples == 557_163
-    assert infos["fmnist"].license == "MIT"
+    assert {name for name, info in infos.items() if info["present"]} == {"digits", "mnist"}
+    assert infos["digits"]["folder"] is None
+    assert infos["mnist"]["folder"] == str(tmp_path / "mnist")
+    assert infos["svhn-extra"]["examples"] == 557_163
+    assert infos["fmnist"]["license"] == "MIT"
 
 
 REAL = {

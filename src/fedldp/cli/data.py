@@ -40,7 +40,8 @@ def fetch(name: str, *, data_dir: DataDir = None) -> None:
     """
     from fedldp.data.download import fetch as download
 
-    typer.echo(download(name, data_dir))
+    for path in download(name, data_dir):
+        typer.echo(path)
 
 
 @data_app.command()

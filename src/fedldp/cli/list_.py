@@ -23,14 +23,10 @@ def dataset_rows(data_dir: Path | None) -> Rows:
     """Return every built-in data set as a JSON-ready row."""
     from fedldp.data import list_datasets
 
-    rows = []
-    for info in list_datasets(data_dir):
-        row = asdict(info)
-        row["folder"] = None if info.folder is None else str(info.folder)
-        row["input_shape"] = list(info.input_shape)
-        here = "here" if info.present else f"`fedldp data fetch {info.name}`"
-        row["description"] = f"{info.examples:,} examples, {info.classes} classes; {here}"
-        rows.append(row)
+    rows = list_datasets(data_dir)
+    for row in rows:
+        here = "here" if row["present"] else f"`fedldp data fetch {row['name']}`"
+        row["description"] = f"{row['examples']:,} examples, {row['classes']} classes; {here}"
     return rows
 
 

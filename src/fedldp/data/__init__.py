@@ -21,7 +21,6 @@ from fedldp.data.custom import (
     rows_left_out,
 )
 from fedldp.data.datasets import (
-    DatasetInfo,
     check_standardise,
     list_datasets,
     load_dataset,
@@ -44,7 +43,6 @@ from fedldp.data.tables import read_table
 __all__ = [
     "Columns",
     "Dataset",
-    "DatasetInfo",
     "DrawnShares",
     "Examples",
     "FileStatus",

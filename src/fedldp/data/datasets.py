@@ -11,7 +11,7 @@ import tomllib
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,51 +31,31 @@ _FIXED_SPLIT_SEED = 0
 _TEST_SHARE = 0.2
 
 
-@dataclass(frozen=True)
-class DatasetInfo:
-    """The facts about a built-in data set that are known without loading it.
+def list_datasets(data_dir: Path | None = None) -> list[dict[str, Any]]:
+    """Describe every built-in data set without loading it; files are checked by their size.
 
-    Attributes:
-        name: the name that load_dataset takes.
-        examples: the number of training and test examples together, in the files that would be
-            loaded now.
-        input_shape: the shape of an example.
-        classes: the number of classes; labels are 0 to classes - 1.
-        source: the address of its home page.
-        license: the licence, as the publisher states it.
-        present: whether it can be loaded without a download.
-        folder: where its files belong; None if the data set comes with this package.
+    Returns:
+        For each the name that ``load_dataset`` takes; the number of training and test "examples"
+        together, in the files that would be loaded now; the "input_shape" of one; the number of
+        "classes"; the address of its home page, "source"; the "license", as the publisher states
+        it; whether it is "present", so that no download is needed; and the "folder" of its files,
+        None if the data set comes with this package.
     """
-
-    name: str
-    examples: int
-    input_shape: tuple[int, ...]
-    classes: int
-    source: str
-    license: str
-    present: bool
-    folder: Path | None
-
-
-def list_datasets(data_dir: Path | None = None) -> list[DatasetInfo]:
-    """Describe every built-in data set; files are checked by their size."""
     root = resolve_data_dir(data_dir)
-    infos = []
-    for name, source in SOURCES.items():
-        used = in_use(source, root)
-        infos.append(
-            DatasetInfo(
-                name=name,
-                examples=used.num_examples,
-                input_shape=used.input_shape,
-                classes=used.num_classes,
-                source=used.home,
-                license=used.licence,
-                present=is_present(used, root),
-                folder=root / used.folder if used.files else None,
-            )
-        )
-    return infos
+    used = {name: in_use(source, root) for name, source in SOURCES.items()}
+    return [
+        {
+            "name": name,
+            "examples": each.num_examples,
+            "input_shape": list(each.input_shape),
+            "classes": each.num_classes,
+            "source": each.home,
+            "license": each.licence,
+            "present": is_present(each, root),
+            "folder": str(root / each.folder) if each.files else None,
+        }
+        for name, each in used.items()
+    ]
 
 
 def load_dataset(
@@ -118,20 +98,22 @@ def load_dataset(
     (1437, 360, (1, 8, 8))
     """
     if is_own_file(name):
-        test = None if test_file is None else Path(test_file).expanduser()
+        other = None if test_file is None else Path(test_file).expanduser()
         path = Path(name).expanduser()
-        own = load_file(path, columns=columns, seed=seed, test_file=test, test_share=test_share)
+        own = load_file(path, columns=columns, seed=seed, test_file=other, test_share=test_share)
         if standardise:
             raise _no_constants(name)
         return own
     source, paths = locate(find_source(name), resolve_data_dir(data_dir))
     if standardise:
         check_standardise(source)
-    dataset = _LOADERS[source.name](source, paths)
+    *parts, last = _READERS[source.name](paths)
+    joined = (np.concatenate([part[at] for part in parts]) for at in (0, 1))
+    train, test = _examples(source, *joined), _examples(source, *last)
     if standardise:
-        for examples in (dataset.train, dataset.test):
+        for examples in (train, test):
             _standardise(examples.features, source)
-    return dataset
+    return Dataset(source.name, train=train, test=test, num_classes=source.num_classes)
 
 
 def standardised(examples: Examples, name: str) -> Examples:
@@ -180,82 +162,50 @@ def _standardise(images: NDArray[np.float32], source: PublishedDataset) -> None:
         images[:, channel] /= np.float32(deviation)
 
 
-def _load_digits(source: PublishedDataset, paths: list[Path]) -> Dataset:
+_Part = tuple[NDArray[Any], NDArray[np.int64]]
+"""Pixels as bytes, or features from 0 to 1; and labels."""
+
+
+def _digits(paths: list[Path]) -> list[_Part]:
     with np.load(Path(__file__).with_name("digits.npz")) as file:
-        pixels, labels = file["pixels"], file["labels"].astype(np.int64)
-    whole = Examples(_scale(pixels, 16), labels)
-    return _of_two_parts(source, whole, *np.split(np.arange(len(labels)), [source.num_train]))
+        features, labels = _scale(file["pixels"], 16), file["labels"].astype(np.int64)
+    cut = SOURCES["digits"].num_train
+    return [(features[:cut], labels[:cut]), (features[cut:], labels[cut:])]
 
 
-def _load_idx(source: PublishedDataset, paths: list[Path]) -> Dataset:
-    train_images, train_labels, test_images, test_labels = (
-        read_idx(path, num_axes) for path, num_axes in zip(paths, (3, 1, 3, 1), strict=True)
-    )
-    return Dataset(
-        source.name,
-        train=_image_examples(source, train_images[:, None], train_labels.astype(np.int64)),
-        test=_image_examples(source, test_images[:, None], test_labels.astype(np.int64)),
-        num_classes=source.num_classes,
-    )
+def _idx(paths: list[Path]) -> list[_Part]:
+    return [
+        (read_idx(images, 3)[:, None], read_idx(labels, 1).astype(np.int64))
+        for images, labels in (paths[:2], paths[2:])
+    ]
 
 
-def _load_cifar(source: PublishedDataset, paths: list[Path]) -> Dataset:
-    labels = "fine_labels" if source.name == "cifar100" else "labels"
-    *train, test = (read_cifar_batch(path, labels) for path in paths)
-    return _from_parts(source, train, test)
-
-
-def _load_svhn(source: PublishedDataset, paths: list[Path]) -> Dataset:
-    train, test = (read_svhn(path) for path in paths)
-    return _from_parts(source, [train], test)
-
-
-def _load_covertype(source: PublishedDataset, paths: list[Path]) -> Dataset:
+def _covertype(paths: list[Path]) -> list[_Part]:
     features, labels = read_covertype(paths[0])
-    rows = split(labels, test_share=_TEST_SHARE, seed=_FIXED_SPLIT_SEED)
-    return _of_two_parts(source, Examples(features, labels), *rows)
+    parts = split(labels, test_share=_TEST_SHARE, seed=_FIXED_SPLIT_SEED)
+    return [(features[rows], labels[rows]) for rows in parts]
 
 
-def _load_adult(source: PublishedDataset, paths: list[Path]) -> Dataset:
-    train, test = (Examples(*read_adult(path)) for path in paths)
-    return Dataset(source.name, train=train, test=test, num_classes=source.num_classes)
-
-
-_LOADERS: dict[str, Callable[[PublishedDataset, list[Path]], Dataset]] = {
-    "digits": _load_digits,
-    "mnist": _load_idx,
-    "fmnist": _load_idx,
-    "cifar10": _load_cifar,
-    "cifar100": _load_cifar,
-    "svhn": _load_svhn,
-    "svhn-extra": _load_svhn,
-    "covertype": _load_covertype,
-    "covertype-subset-92962": _load_covertype,
-    "adult": _load_adult,
+_READERS: dict[str, Callable[[list[Path]], list[_Part]]] = {
+    "digits": _digits,
+    **dict.fromkeys(("mnist", "fmnist"), _idx),
+    "cifar10": lambda paths: list(map(read_cifar_batch, paths)),
+    "cifar100": lambda paths: [read_cifar_batch(path, "fine_labels") for path in paths],
+    **dict.fromkeys(("svhn", "svhn-extra"), lambda paths: list(map(read_svhn, paths))),
+    **dict.fromkeys(("covertype", "covertype-subset-92962"), _covertype),
+    "adult": lambda paths: list(map(read_adult, paths)),
 }
-
-_Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
-
-
-def _from_parts(source: PublishedDataset, train: list[_Part], test: _Part) -> Dataset:
-    images = np.concatenate([part[0] for part in train])
-    labels = np.concatenate([part[1] for part in train])
-    return Dataset(
-        source.name,
-        train=_image_examples(source, images, labels),
-        test=_image_examples(source, *test),
-        num_classes=source.num_classes,
-    )
+"""Read a data set's files into parts, the last of which is the test set."""
 
 
-def _image_examples(
-    source: PublishedDataset, pixels: NDArray[np.uint8], labels: NDArray[np.int64]
+def _examples(
+    source: PublishedDataset, features: NDArray[Any], labels: NDArray[np.int64]
 ) -> Examples:
-    """Scale bytes to [0, 1], after checking the shapes and labels of complete files."""
+    """Return a part with bytes scaled to [0, 1], after checking the shapes and labels."""
     shape = (len(labels), *source.input_shape)
-    if pixels.shape != shape or labels.shape != shape[:1]:
+    if features.shape != shape or labels.shape != shape[:1]:
         raise DataError(
-            f"{source.name} is damaged: images {pixels.shape} with labels {labels.shape}; "
+            f"{source.name} is damaged: features {features.shape} with labels {labels.shape}; "
             "run: fedldp data verify"
         )
     if labels.size and not 0 <= labels.min() <= labels.max() < source.num_classes:
@@ -263,24 +213,13 @@ def _image_examples(
             f"{source.name} is damaged: labels from {labels.min()} to {labels.max()}; "
             "run: fedldp data verify"
         )
-    return Examples(_scale(pixels, 255), labels)
+    return Examples(_scale(features, 255) if features.dtype == np.uint8 else features, labels)
 
 
 def _scale(pixels: NDArray[np.uint8], largest: int) -> NDArray[np.float32]:
     # Convert in one pass, because the largest data set takes 7 GB, which leaves no room for copies.
     scaled: NDArray[np.float32] = np.divide(pixels, largest, dtype=np.float32, order="C")
     return scaled
-
-
-def _of_two_parts(
-    source: PublishedDataset, whole: Examples, train: NDArray[np.int64], test: NDArray[np.int64]
-) -> Dataset:
-    return Dataset(
-        source.name,
-        train=whole.taken(train),
-        test=whole.taken(test),
-        num_classes=source.num_classes,
-    )
 
 
 # The smallest and largest value of each numeric column over the 581,012 published rows, from the

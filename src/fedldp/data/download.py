@@ -11,14 +11,7 @@ from shutil import copyfileobj
 
 import httpx
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import Progress
 
 from fedldp.core.errors import DataError, DataMissing
 from fedldp.data.folder import checksum_status, resolve_data_dir
@@ -28,13 +21,7 @@ _CHUNK_BYTES = 1 << 18
 _TIMEOUT_SECONDS = 30.0
 
 
-def fetch(
-    name: str,
-    data_dir: Path | None = None,
-    *,
-    progress: bool = True,
-    client: httpx.Client | None = None,
-) -> list[Path]:
+def fetch(name: str, data_dir: Path | None = None) -> list[Path]:
     """Download a data set's files, unless they are complete, and check each one's SHA-256.
 
     A download goes to NAME.partial and is resumed from there; the file gets its name only after the
@@ -43,9 +30,6 @@ def fetch(
     Args:
         name: a built-in data set.
         data_dir: the data folder; see resolve_data_dir.
-        progress: show a bar on stderr if that is a terminal.
-        client: the HTTP client that makes the requests, for proxies and the like; the caller closes
-            it.
 
     Returns:
         The paths of all the data set's files; empty if the data set comes with this package.
@@ -61,22 +45,14 @@ def fetch(
     folder = root / source.folder
     wanted = [f for f in source.files if checksum_status(folder / f.name, f) != "ok"]
     if wanted:
-        made = [place for place in (folder, *folder.parents) if not place.exists()]
+        bar = Progress(console=Console(stderr=True), disable=not sys.stderr.isatty())
+        client = httpx.Client(follow_redirects=True, timeout=_TIMEOUT_SECONDS)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with _bar(progress) as bar:
-                if client is not None:
-                    _obtain(source, wanted, root, client, bar)
-                else:
-                    with httpx.Client(follow_redirects=True, timeout=_TIMEOUT_SECONDS) as own:
-                        _obtain(source, wanted, root, own, bar)
+            with bar, client:
+                _obtain(source, wanted, root, client, bar)
         except OSError as error:
             reason = f"{error.strerror or error}: {error.filename or folder}"
             raise DataError(f"{source.name} cannot be stored in {folder} ({reason})") from None
-        finally:
-            for place in made:  # from the inside out, so that a failed fetch leaves no empty folder
-                if place.is_dir() and not any(place.iterdir()):
-                    place.rmdir()
     return [folder / file.name for file in source.files]
 
 
@@ -147,6 +123,7 @@ def _stream(
         resumed = response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
         if not (resumed and response.status_code == httpx.codes.PARTIAL_CONTENT):
             have = 0
+        partial.parent.mkdir(parents=True, exist_ok=True)  # not before there is something to keep
         with partial.open("ab" if have else "wb") as out:
             for chunk in response.iter_raw(_CHUNK_BYTES):
                 out.write(chunk)
@@ -163,6 +140,7 @@ def _extract(archive: Path, wanted: list[PublishedFile], folder: Path) -> None:
         DataError: the archive is damaged or lacks one of them.
     """
     missing = {f"{folder.name}/{file.name}": file for file in wanted}
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         with tarfile.open(archive, "r:gz") as tar:
             for member in tar:
@@ -184,15 +162,3 @@ def _extract(archive: Path, wanted: list[PublishedFile], folder: Path) -> None:
         raise DataError(
             f"{archive}: {', '.join(missing)} missing or damaged; fetch the archive again"
         )
-
-
-def _bar(wanted: bool) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        disable=not (wanted and sys.stderr.isatty()),
-    )
