@@ -73,9 +73,8 @@ def test_tables_with_the_same_columns_and_kinds_give_the_same_file(
         assert value == OPEN or set(value.values()) == {OPEN}
 
 
-def test_whole_numbers_that_name_the_rows_are_ignored_and_those_that_measure_are_asked(
-    tmp_path: Path,
-) -> None:
+def test_how_often_numbers_repeat_is_shown_to_the_owner_and_changes_no_file(tmp_path: Path) -> None:
+    """Whether nearly all rows differ is read from the rows, as a range would be."""
     count = 200
     columns = {
         "case no": [str(70_000 + 13 * row - (row == 5) * 13) for row in range(count)],  # one twice
@@ -84,13 +83,20 @@ def test_whole_numbers_that_name_the_rows_are_ignored_and_those_that_measure_are
         "where": ["N", "S"] * (count // 2),
     }
     table = write(tmp_path / "t.csv", columns)
-    questions = tomllib.loads(draft(table, client="where").text)
-    assert questions["ignore_columns"] == ["case no"]
-    assert list(questions["scale_columns"]) == ["age", "mg"]
-    assert draft(table, person="case no").text.count("case no") == 1
-    few = {name: cells[:20] for name, cells in columns.items()}
-    questions = tomllib.loads(draft(write(tmp_path / "few.csv", few)).text)
+    found = draft(table, client="where")
+    questions = tomllib.loads(found.text)
     assert not questions["ignore_columns"]
+    assert list(questions["scale_columns"]) == ["case no", "age", "mg"]
+    kinds = {each.name: each.kind for each in found.columns}
+    assert kinds == {
+        "case no": "identifiers", "age": "numbers", "mg": "numbers", "where": "strings"
+    }  # fmt: skip
+    assert draft(table, person="case no").text.count("case no") == 1
+    for rows, repeat in ((200, 2), (20, 1)):
+        other = {name: cells[:rows:repeat] * repeat for name, cells in columns.items()}
+        told = draft(write(table, other), client="where")
+        assert "identifiers" not in {each.kind for each in told.columns}
+        assert told.text == found.text
 
 
 @pytest.mark.parametrize("name", ["", "a b"])

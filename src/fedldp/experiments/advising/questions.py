@@ -37,6 +37,9 @@ _QUESTIONS = tomllib.loads(_FILE.read_text(encoding="utf-8"))
 ROLES: Mapping[str, str] = _QUESTIONS["roles"]
 """The questions about what a column is for, by setting; each must be answered."""
 
+_TOLD: Mapping[Kind, Kind] = {"identifiers": "numbers"}
+"""What the file calls a kind: how often numbers repeat is for the owner's eyes only."""
+
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\S+)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}", re.ASCII)
 _CODE = re.compile(r"0\d", re.ASCII)
 """How a code of digits may begin, such as a zip code; no program writes a number so."""
@@ -123,7 +126,7 @@ def draft(
         raise RunError(f"draft = {place}: {why}; choose another file")
     columns = [_seen(read, name, names_somebody=name in (client, person)) for name in read.names]
     shown = str(table) if place is None else os.path.relpath(read.path, place.parent)
-    kinds = {each.name: each.kind for each in columns}
+    kinds = {each.name: _TOLD.get(each.kind, each.kind) for each in columns}
     found = Draft(_questions(shown, kinds, {**roles, "by_columns": list(by)}), columns)
     if place is not None:
         replace_file(place, found.text.encode())
@@ -191,12 +194,11 @@ def _questions(dataset: str, columns: Mapping[str, Kind], given: Mapping[str, An
     taken = {given[role] for role in ROLES if given.get(role)}
     label = given.get("label_column")
     labels = columns.values() if label is None else [columns[label]]
-    may_be_numbers = not {"numbers", "identifiers"}.isdisjoint(labels)
-    asked = _QUESTIONS["table"] | (_QUESTIONS["numbers"] if may_be_numbers else {})
+    asked = _QUESTIONS["table"] | (_QUESTIONS["numbers"] if "numbers" in labels else {})
     unfit = [
         name
         for name, kind in columns.items()
-        if name not in taken and (kind in ("identifiers", "dates", "other") or is_row_number(name))
+        if name not in taken and (kind in ("dates", "other") or is_row_number(name))
     ]
     parts = [
         _comment(_QUESTIONS["head"].format(table=Path(dataset).name)),
