@@ -93,7 +93,7 @@ def test_an_audit_uses_the_streams_of_a_deployment(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.slow
 def test_a_bug_in_a_users_mechanism_ends_with_status_1(fedldp_command: Any) -> None:
-    wrong = fedldp_command("audit", "--mechanism", "planted:WrongK", "--quick",
+    wrong = fedldp_command("audit", "--mechanism", "planted:WrongK", "--brief",
                            "--trials", 500, "--workers", 1, "--json")  # fmt: skip
     assert wrong.status == 1
     assert json.loads(wrong.out)["verdict"] == "bug"

@@ -107,7 +107,7 @@ def test_the_page_shows_the_findings() -> None:
 def test_the_command_writes_the_page_and_replaces_no_other_file(
     fedldp_command: Any, tmp_path: Path
 ) -> None:
-    arguments = ("audit", "--mechanism", "two_point", "--quick", "--trials", 20, "--workers", 1)
+    arguments = ("audit", "--mechanism", "two_point", "--brief", "--trials", 20, "--workers", 1)
     other = tmp_path / "thesis.html"
     other.write_text("years of work")
     line = fedldp_command(*arguments, "--page", other).assert_refused()

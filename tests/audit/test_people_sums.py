@@ -34,11 +34,12 @@ def problem(config: Any) -> Any:
     return replace(problem_of(config, None), people=700)
 
 
-def exactly(config: Any) -> Any:
-    """Return the row of the exact check."""
-    games = planned_games(config, problem(config), QUICK)
-    (check,) = [each for each in games if isinstance(each, PeopleCheck)]
-    (row,) = check.play(AuditKeys(0), 0.999)
+def exactly(config: Any, shape: Problem | None = None) -> Any:
+    """Return the row of the exact check, which meets each kind of round and weights in few
+    trials."""
+    check = PeopleCheck.of(config, shape or problem(config))
+    assert check is not None
+    (row,) = check.play(AuditKeys(0), 0.999, 40)
     return row
 
 
@@ -197,7 +198,7 @@ def test_half_the_noise_in_any_stage_is_found_exactly(
     more = {**STAGED, "rounds": 8, "evaluation_share": 0.2}
     quiet_in(monkeypatch, kind, planted.HalfNoise)
     config = planted.person_dp_sgd(**planted.settings(channel, **more))
-    row = checked(config, problem(config))
+    row = exactly(config)
     assert row.verdict == "bug"
     assert "times the stated variance" in row.attack
 
@@ -210,7 +211,7 @@ def test_too_little_noise_in_all_rounds_is_found_exactly(
 ) -> None:
     for channel in ("named", "sum", "central"):
         config = changed(RIGHT, **wrong)(**planted.settings(channel, **more))
-        assert "times the stated variance" in checked(config, problem(config)).attack
+        assert "times the stated variance" in exactly(config).attack
 
 
 @pytest.mark.slow
@@ -246,13 +247,6 @@ def test_games_of_counts_of_sampled_people_are_played(cls: Any, verdict: str) ->
     )
     assert game.rounds == (1, 2)  # one counts, and one trains
     assert play("", [game], confidence=0.999, trials=100, seed=0).verdict == verdict
-
-
-def checked(config: Any, shape: Problem) -> Any:
-    check = PeopleCheck.of(config, shape)
-    assert check is not None
-    (row,) = check.play(AuditKeys(0), 0.999, 40)
-    return row
 
 
 def own_means(examples: Examples) -> Any:
@@ -302,7 +296,7 @@ def test_questions_of_an_evaluation_are_exact_whatever_edges_are_told(
             "summed_shares": lambda *given: 2 * right(*given),
         }
         monkeypatch.setattr(questions, planted_in, wrong[planted_in])
-    row = checked(config, of_classes)
+    row = exactly(config, of_classes)
     assert row.verdict == ("ok" if planted_in is None else "bug"), row.attack
 
 
@@ -317,5 +311,5 @@ def test_questions_about_a_table_are_exact(channel: str) -> None:
     )  # fmt: skip
     names = ("age", "sex=f", "sex=m")
     table = Problem((3,), 3, 900, num_clients=3, features=names, people=700)
-    row = checked(config, table)
+    row = exactly(config, table)
     assert row.verdict == "ok", row.attack

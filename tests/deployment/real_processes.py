@@ -129,13 +129,15 @@ def _act(arguments: list[str], log: str, sabotage: Sabotage | None) -> None:
 
 
 def _hurry() -> None:
-    """Shorten the pauses between tries, which are for networks and real outages."""
-    from fedldp.deployment import running, sites
+    """Shorten the pauses between tries, which are for networks and real outages, and the making of
+    words."""
+    from fedldp.deployment import running, sites, words
     from fedldp.deployment.https import server, site
 
     sites._PAUSE = sites._SEE = running._LOOK_SECONDS = 0.1
     site._LONGEST_PAUSE = 0.4
     server._TELL_SECONDS = 3.0
+    words._STEPS = 1
 
 
 def die() -> None:

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import runpy
 import shutil
 import tomllib
 from collections.abc import Callable
@@ -65,7 +66,6 @@ def deploy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fedldp_command: Any
 ) -> Callable[..., Any]:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(words, "_STEPS", 1)
     os.umask(0o022)  # an agent or a server that began in this process changed it
     Path("mine.toml").write_text(RECIPE)
     for folder in ("server", "north", "south"):
@@ -505,6 +505,11 @@ def test_a_site_that_changes_its_key_is_admitted_with_the_new_one_only(
 
 
 def test_ten_words_stand_for_a_digest() -> None:
+    stretched = runpy.run_path(words.__file__)["words_of"]  # as outside tests
+    assert (
+        stretched(b"\x01" * 32)
+        == "high bounce daughter moon lantern rotate august pyramid language orange"
+    )
     found = words.words_of(b"\x01" * 32)
     assert len(found.split()) == 10
     assert found == words.words_of(b"\x01" * 32) != words.words_of(b"\x02" * 32)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import NoneType, UnionType
@@ -171,74 +170,6 @@ def test_an_agreement_holds_after_its_words_have_changed(
     check_stated(Agreement.parse(content))
 
 
-SENTENCE = re.compile(r"\b(epsilon|guarantees?|proven|proves?|protect(s|ed|ion)|covers?)\b(?! = )")
-"""Words of a sentence about a guarantee; a setting's name is followed by its value."""
-
-OF_MESSAGES = re.compile(r"(Error|Exception|Refusal|OverBudget|Field|Option|Argument|Offer|Claim)$")
-"""Calls whose strings are messages of exceptions, descriptions of settings, or quoted claims."""
-
-NOT_OF_A_GUARANTEE = {
-    # Part of the message of an exception.
-    "algorithms/validation.py:describe", "cli/__init__.py:_remedy",
-    "deployment/policy.py:_protects_people",
-    "experiments/proving.py:_what_it_has",
-    "protocol/server_loop.py:too_few", "deployment/sites.py:_too_few", "ledgers/budget.py:admit",
-    "integrations/client.py:", "integrations/loop.py:", "estimator.py:", "accounting/events.py:",
-    # A line of a job's log, and the name of a table's row.
-    "integrations/nvflare.py:_answered", "cli/advise.py:_show_fleet",
-    # What a setting or a budget means, before anything is stated.
-    "deployment/agreement.py:epsilon_in_words", "deployment/own_budgets.py:__str__",
-    # The mark of a generated table.
-    "experiments/reproduction/pages.py:",
-    # Bounds that were measured, beside what they are compared with.
-    "audit", "cli/audit.py:_show", "testing", "cli/check.py:check",
-    # Advice is a text of its own, about what was measured; its page has a template of its own.
-    "experiments/advising",
-}  # fmt: skip
-
-
-def sentences(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield the strings that a module shows, each with the function in which it stands."""
-
-    def of(node: ast.AST, where: str) -> Iterator[tuple[str, str]]:
-        if isinstance(node, ast.Raise | ast.Expr) and not (
-            isinstance(node, ast.Expr) and isinstance(node.value, ast.Call | ast.Yield)
-        ):
-            return  # messages and docstrings
-        if isinstance(node, ast.Call) and OF_MESSAGES.search(ast.unparse(node.func)):
-            return
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            where = node.name if isinstance(node, ast.FunctionDef) else where
-        if isinstance(node, ast.JoinedStr):
-            parts = [each.value if isinstance(each, ast.Constant) else "{}" for each in node.values]
-            yield where, "".join(map(str, parts))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield where, node.value
-        else:
-            for each in ast.iter_child_nodes(node):
-                yield from of(each, where)
-
-    for node in tree.body:
-        yield from of(node, "")
-
-
-@pytest.mark.slow
-def test_no_other_room_builds_a_sentence_about_a_guarantee() -> None:
-    found = []
-    for path in sorted(SRC.rglob("*.py")):
-        name = path.relative_to(SRC).as_posix()
-        if name.startswith("reporting/"):
-            continue
-        for function, text in sentences(ast.parse(path.read_text(encoding="utf-8"))):
-            allowed = any(
-                f"{name}:{function}" == each or name.startswith(f"{each}/")
-                for each in NOT_OF_A_GUARANTEE
-            )
-            if not allowed and len(text.split()) > 4 and SENTENCE.search(text) and "|" not in text:
-                found.append(f"{name}:{function}: {text}")
-    assert found == []
-
-
 NOT_RENDERING = {"templates", "names", "fits", "at", "facts", "shown", "document", "figure"}
 READERS = {
     "startswith", "endswith", "find", "index", "count", "split", "partition", "rpartition",
@@ -302,17 +233,6 @@ def test_no_rendered_text_is_compared() -> None:
 )
 def test_a_comparison_of_rendered_text_is_found(code: str) -> None:
     assert compared(ast.parse(code)) == [1]
-
-
-def test_a_sentence_about_a_guarantee_is_found() -> None:
-    code = (
-        'def f():\n    """An epsilon that covers all of it."""\n    raise ValueError("an epsilon '
-        'covers nothing of it")\n\ndef g(epsilon):\n    return f"nothing is proven for {epsilon} '
-        'of it"\n'
-    )
-    ((function, text),) = (each for each in sentences(ast.parse(code)) if SENTENCE.search(each[1]))
-    assert function == "g"
-    assert text == "nothing is proven for {} of it"
 
 
 def test_values_are_checked() -> None:

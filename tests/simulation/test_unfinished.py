@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -313,6 +314,19 @@ def test_two_workers_give_the_bits_and_charges_of_one() -> None:
     assert one.rounds[-1].refused
     assert one.ledger.to_record() == two.ledger.to_record()
     assert one.privacy == two.privacy
+
+
+@pytest.mark.slow
+def test_a_killed_worker_ends_the_run_with_one_line(tmp_path: Path) -> None:
+    def kill(record: Any) -> None:
+        (one, _) = multiprocessing.active_children()
+        one.kill()
+
+    config = ldp_fl(rounds=9)
+    with forked_workers(), pytest.raises(RunError, match=r"^a worker process died[^\n]*$"):
+        simulate(config, workers=2, out=tmp_path / "run", after_round=kill)
+    assert RunFolder(tmp_path / "run").read_checkpoint() is not None
+    assert multiprocessing.active_children() == []
 
 
 def test_global_generators_have_no_effect_and_do_not_change() -> None:
