@@ -17,7 +17,7 @@ import pytest
 from planted import changed
 
 from fedldp.accounting.guarantees import Unit
-from fedldp.audit.efforts import QUICK
+from fedldp.audit.efforts import BRIEF
 from fedldp.audit.game import Planned
 from fedldp.audit.mechanisms import planned_games as games_of_mechanism
 from fedldp.audit.observations import AuditKeys
@@ -80,7 +80,7 @@ def found_by(games: list[Planned]) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("cls", MECHANISMS)
 def test_a_planted_mistake_of_a_mechanism_is_found(cls: Any) -> None:
-    assert found_by(games_of_mechanism(cls, QUICK))
+    assert found_by(games_of_mechanism(cls, BRIEF))
 
 
 @pytest.mark.slow
@@ -91,13 +91,13 @@ def test_a_planted_mistake_of_a_system_is_found(name: str) -> None:
         more = planted_people.settings()
     config = SYSTEMS[name](**more)
     problem = replace(problem_of(config, None), people=700 if name == "float sums" else None)
-    assert found_by(games_of_system(config, problem, QUICK))
+    assert found_by(games_of_system(config, problem, BRIEF))
 
 
 @pytest.mark.parametrize("cls", [planted.FloatBits, planted_categories.PublicK])
 def test_every_key_of_a_mechanism_is_known(cls: Any) -> None:
     """A key that is renamed in one place only would silently leave its games out."""
-    games = games_of_mechanism(cls, QUICK)
+    games = games_of_mechanism(cls, BRIEF)
     ranks = [rank(game) for game in cover(games, 0.999)]
     assert ranks == sorted(ranks)
     due = 6 if cls is planted.FloatBits else 5
@@ -107,7 +107,7 @@ def test_every_key_of_a_mechanism_is_known(cls: Any) -> None:
 
 def test_the_weights_that_show_the_better_of_two_seeds_are_counted_in_brief() -> None:
     """They find it whatever the seed is; see ``test_drawn_weights``."""
-    chosen = cover(games_of_mechanism(planted_categories.BetterSeed, QUICK), 0.999)
+    chosen = cover(games_of_mechanism(planted_categories.BetterSeed, BRIEF), 0.999)
     assert "weights at 4, 64" in {game.key for game in chosen}
 
 
@@ -117,7 +117,7 @@ def test_the_weights_that_show_the_better_of_two_seeds_are_counted_in_brief() ->
 def game_at(epsilon: float, size: int, unit: Unit = "client-round", **more: Any) -> ReportGame:
     mechanism = TwoPoint(epsilon)
     lines = lines_of(mechanism, size, unit, **more)
-    return ReportGame(mechanism=mechanism, lines=lines, effort=QUICK)
+    return ReportGame(mechanism=mechanism, lines=lines, effort=BRIEF)
 
 
 def test_a_game_that_no_outcome_can_refute_is_known_before() -> None:
@@ -158,7 +158,15 @@ class Slow(Planned):
 
 
 def slow(subject: str, key: str) -> Slow:
-    return Slow(lines=(Line(subject=subject, size=1, unit="weight"),), key=key)
+    return Slow(lines=(Line(subject=subject, size=1, unit="weight", proven=1.0),), key=key)
+
+
+def test_exact_checks_do_not_stand_for_the_games_of_a_subject() -> None:
+    """A subject whose only game of ``FIRST`` is an exact check plays one more, which counts."""
+    games = [
+        slow(who, key) for who, key in (("one", "exact"), ("one", "b"), ("one", "c"), ("two", "d"))
+    ]
+    assert [game.key for game in cover(games, 0.9)] == ["exact", "b", "d"]
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])

@@ -1,8 +1,8 @@
-"""The amount of work in each game and attack of an audit, at each of two levels."""
+"""The amount of work in each game and attack of an audit, at each of three levels."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Lie = Literal["report", "random", "update", "labels"]
@@ -96,6 +96,9 @@ class Effort:
 
 
 QUICK = Effort()
+
+BRIEF = replace(QUICK, system_explore=40)
+"""For the games of ``playing.cover``, which look for gross mistakes: few trials choose the pair."""
 
 FULL = Effort(
     mechanism_settings=tuple((e, d) for e in (0.5, 1.0, 4.0, 12.0) for d in (1, 8, 64)),

@@ -222,8 +222,10 @@ def _largest_ratio(laws: Sequence[Law]) -> Fraction | None:
     if not all(laws):
         return None
     reports = {report for law in laws for report in law}
+    totals = [law.total() for law in laws]
     shares = [
-        [Fraction(max(1, law[report]), law.total()) for law in laws] for report in sorted(reports)
+        [Fraction(max(1, law[report]), total) for law, total in zip(laws, totals, strict=True)]
+        for report in sorted(reports)
     ]
     return max(max(each) / min(each) for each in shares)
 

@@ -56,8 +56,8 @@ def rank(planned: Planned) -> int:
 def cover(games: Sequence[Planned], confidence: float) -> list[Planned]:
     """Return the few games of each subject that find most, of those that can refute a line.
 
-    These are the games in ``FIRST`` whose lines have a figure; of a subject without these, the
-    first that comes.
+    These are the games in ``FIRST`` whose lines have a figure; of a subject without these, exact
+    checks aside, the first that comes.
 
     Args:
         games: the games of all subjects.
@@ -71,7 +71,7 @@ def cover(games: Sequence[Planned], confidence: float) -> list[Planned]:
         chosen = (rank(planned) < len(FIRST) and stated) or planned.subject not in known
         if chosen and planned.can_refute(each):
             found.append(planned)
-            known.add(planned.subject)
+            known |= {planned.subject} if planned.key != "exact" else set()
     return found
 
 

@@ -119,7 +119,7 @@ def audit(
     """
     from rich.console import Console
 
-    from fedldp.audit.efforts import FULL, QUICK
+    from fedldp.audit.efforts import BRIEF, FULL, QUICK
     from fedldp.audit.page import extra_attacks
     from fedldp.audit.page import page as page_of
     from fedldp.audit.plans import configs_of
@@ -140,7 +140,7 @@ def audit(
         if page is not None:
             check_replaceable(page, BEGINS.encode(), option="page")
             stack.enter_context(alone(page.with_name(f"{page.name}.lock"), "audit"))
-        effort = QUICK if quick else FULL
+        effort = BRIEF if brief else QUICK if quick else FULL
         games = of.planned(recipe or mechanism, effort)
         if games is None:
             games = _planned(recipe, mechanism, effort)

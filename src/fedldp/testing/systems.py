@@ -30,7 +30,7 @@ from pydantic import ValidationError
 from fedldp.accounting.events import Event, NoRelease
 from fedldp.algorithms.config import RunConfig
 from fedldp.audit import playing
-from fedldp.audit.efforts import QUICK
+from fedldp.audit.efforts import BRIEF
 from fedldp.audit.plans import planned_games
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.kinds import SIMULATED
@@ -315,7 +315,7 @@ def server(at: System) -> Iterator[str]:
 def law(at: System) -> Iterator[str]:
     """No adversary of the audit's brief games learns more than the statement says."""
     config = at.config
-    games = playing.cover(planned_games(config, problem_of(config, None), QUICK), 1 - FALSE_ALARM)
+    games = playing.cover(planned_games(config, problem_of(config, None), BRIEF), 1 - FALSE_ALARM)
     found = playing.play(
         str(at), games, confidence=1 - FALSE_ALARM, trials=None, seed=0, futile=False,
         seconds=_SECONDS,
