@@ -34,96 +34,96 @@ KEPT = 4
 Size = tuple[int, int, int]
 
 
-class Dense(NamedTuple):
-    """A dense layer, and a ReLU unless it is the last."""
-
-    inputs: int
-    outputs: int
-
-
-class Conv:
-    """A convolution of stride 1 without padding, max-pooling, and a ReLU."""
-
-    def __init__(self, conv: nn.Conv2d, pool: int, size: Size) -> None:
-        channels, height, width = size
-        tall, broad = conv.weight.shape[2:]
-        high, wide = (height - tall + 1) // pool, (width - broad + 1) // pool
-        self.inputs, self.outputs = channels * tall * broad, conv.out_channels
-        self.shape, self.size = size, (self.outputs, high, wide)
-        self.pool, self.places = pool * pool, high * wide
-        rows = np.arange(channels * height * width).reshape(size)
-        seen = np.lib.stride_tricks.sliding_window_view(rows, (tall, broad), (1, 2))
-        seen = seen[:, : high * pool, : wide * pool]
-        seen = seen.reshape(channels, high, pool, wide, pool, tall, broad)
-        taken = seen.transpose(0, 5, 6, 2, 4, 1, 3).reshape(self.inputs, -1)
-        ones = np.full((1, taken.shape[1]), rows.size)
-        self.taken = torch.from_numpy(np.concatenate([taken, ones]).reshape(-1))
-        # For the backward pass: the positions to which each input value was copied, and where each
-        # value's list starts.
-        self.takers = torch.from_numpy(np.argsort(taken, axis=None, kind="stable"))
-        times = np.bincount(taken.reshape(-1), minlength=rows.size)
-        self.starts = torch.from_numpy(np.cumsum(times) - times)
-
-
-class _DenseRun:
-    """A dense layer for batches of one size, whose values are written to ``values``.
+class Layer(NamedTuple):
+    """A dense layer; or a convolution of stride 1 without padding, max-pooling, and a ReLU.
 
     Attributes:
-        result: the layer's outputs before its ReLU, with a last row of ones.
+        weight: the shape of its weights.
+        pool: the side of a square of the pooling.
+        size: the shape of the images that a convolution takes.
     """
 
-    def __init__(self, weights: Tensor, slope: Tensor, values: Tensor) -> None:
-        examples = values.shape[1]
-        self._weights, self._back = weights, weights[:, :-1].t()
-        self._slope, self._values, self._across = slope, values, values.t()
-        self.result = torch.ones(len(weights) + 1, examples)
-        self._sums = self.result[:-1]
-        self._given = self._sums
+    weight: torch.Size
+    pool: int = 1
+    size: Size = (0, 0, 0)
+
+
+class _Dense:
+    """A dense layer for batches of one size.
+
+    Args:
+        weights: the weights, with the bias as the last column.
+        slope: where their gradient is written to.
+        values: the inputs, with a last row of ones.
+        rows: the number of outputs of one example.
+
+    Attributes:
+        values: the inputs.
+        active: the outputs, to which a ReLU is then applied.
+        result: the same with a last row of ones.
+    """
+
+    def __init__(self, weights: Tensor, slope: Tensor, values: Tensor, rows: int) -> None:
+        self.values, self._across = values, values.t()
+        self._weights, self._back, self._slope = weights, weights[:, :-1].t(), slope
+        self.result = torch.ones(rows + 1, values.shape[1])
+        self.active = self._given = self.result[:-1]
 
     def forward(self) -> None:
-        """Compute ``result``."""
-        torch.mm(self._weights, self._values, out=self._sums)
+        """Compute the outputs."""
+        torch.mm(self._weights, self.values, out=self.active)
 
     def backward(self, slope: Tensor) -> None:
-        """Set the weights' gradient from the gradient of ``result``; overwrite ``slope``."""
+        """Set the weights' gradient from the gradient of the outputs; overwrite ``slope``."""
         self._given = slope
         torch.mm(slope, self._across, out=self._slope)
 
     def spread(self) -> Tensor:
-        """Return the gradient with respect to the layer's inputs; call ``backward`` first."""
+        """Return the gradient with respect to the inputs; call ``backward`` first."""
         return self._back @ self._given
 
 
-class _ConvRun:
-    """A convolution and its pooling, with the attributes and methods of ``_DenseRun``."""
+class _Conv(_Dense):
+    """A convolution and its pooling, for batches of one size."""
 
-    def __init__(self, layer: Conv, weights: Tensor, slope: Tensor, values: Tensor) -> None:
+    def __init__(self, layer: Layer, weights: Tensor, slope: Tensor, values: Tensor) -> None:
+        (outputs, channels, tall, broad), pool = layer.weight, layer.pool
+        high, wide = (side // pool for side in _sides(layer.weight, layer.size))
+        rows = np.arange(prod(layer.size)).reshape(layer.size)
+        seen = np.lib.stride_tricks.sliding_window_view(rows, (tall, broad), (1, 2))
+        seen = seen[:, : high * pool, : wide * pool]
+        seen = seen.reshape(channels, high, pool, wide, pool, tall, broad)
+        taken = seen.transpose(0, 5, 6, 2, 4, 1, 3).reshape(channels * tall * broad, -1)
+        ones = np.full((1, taken.shape[1]), rows.size)
+        self._taken = torch.from_numpy(np.concatenate([taken, ones]).reshape(-1))
+        # For the backward pass: the positions to which each input value was copied, and where each
+        # value's list starts.
+        self._takers = torch.from_numpy(np.argsort(taken, axis=None, kind="stable"))
+        times = np.bincount(taken.reshape(-1), minlength=rows.size)
+        self._starts = torch.from_numpy(np.cumsum(times) - times)
+        super().__init__(weights, slope, values, outputs * high * wide)
         examples = values.shape[1]
-        self._layer, self._values = layer, values
-        self._weights, self._back, self._slope = weights, weights[:, :-1].t(), slope
-        self._windows = torch.empty(layer.inputs + 1, layer.pool * layer.places * examples)
+        self._windows = torch.empty(len(taken) + 1, taken.shape[1] * examples)
         self._across, self._rows = self._windows.t(), self._windows.view(-1, examples)
-        self._found = torch.empty(layer.outputs, self._windows.shape[1])
-        self._blocks = self._found.view(layer.outputs, layer.pool, -1).unbind(1)
-        self.result = torch.ones(layer.outputs * layer.places + 1, examples)
-        last = self.result[:-1].view(layer.outputs, -1)
-        between = [torch.empty_like(last) for _ in range(layer.pool - 2)]
+        self._found = torch.empty(outputs, self._windows.shape[1])
+        self._blocks = self._found.view(outputs, pool * pool, -1).unbind(1)
+        last = self.active.view(outputs, -1)
+        between = [torch.empty_like(last) for _ in self._blocks[2:]]
         # Running maxima: of the first block, of the first two, ..., of all blocks.
         self._largest = [self._blocks[0], *between, last]
 
     def forward(self) -> None:
-        torch.index_select(self._values, 0, self._layer.taken, out=self._rows)
+        torch.index_select(self.values, 0, self._taken, out=self._rows)
         torch.mm(self._weights, self._windows, out=self._found)
-        for place in range(1, self._layer.pool):
-            before, block = self._largest[place - 1], self._blocks[place]
-            torch.maximum(before, block, out=self._largest[place])
+        for place, block in enumerate(self._blocks[1:]):
+            torch.maximum(self._largest[place], block, out=self._largest[place + 1])
 
     def backward(self, slope: Tensor) -> None:
         # Among equal values, the first receives the gradient, as in torch: a block receives the
         # gradient where its value is larger than the values of all earlier blocks, and no later
         # block has a larger value.
-        left = slope.view(self._layer.outputs, -1)
-        for place in range(self._layer.pool - 1, 0, -1):
+        left = slope.view(len(self._found), -1)
+        for place in range(len(self._blocks) - 1, 0, -1):
             block = self._blocks[place].sub_(self._largest[place - 1])
             _keep_positive(left, block, out=block)
             left.sub_(block)
@@ -131,10 +131,9 @@ class _ConvRun:
         torch.mm(self._found, self._across, out=self._slope)
 
     def spread(self) -> Tensor:
-        taken = self._windows[:-1]
-        torch.mm(self._back, self._found, out=taken)
-        rows = self._rows[: self._layer.takers.numel()]
-        return functional.embedding_bag(self._layer.takers, rows, self._layer.starts, mode="sum")
+        torch.mm(self._back, self._found, out=self._windows[:-1])
+        rows = self._rows[: self._takers.numel()]
+        return functional.embedding_bag(self._takers, rows, self._starts, mode="sum")
 
 
 def _keep_positive(slope: Tensor, values: Tensor, out: Tensor) -> None:
@@ -145,19 +144,17 @@ def _keep_positive(slope: Tensor, values: Tensor, out: Tensor) -> None:
 class ColumnStack:
     """The weights of a network that ``layers_of`` recognises, and SGD on them."""
 
-    def __init__(self, layers: Sequence[Conv | Dense]) -> None:
-        sizes = [layer.outputs * (layer.inputs + 1) for layer in layers]
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        shapes = [(layer.weight[0], prod(layer.weight[1:]) + 1) for layer in layers]
+        sizes = list(map(prod, shapes))
         self._layers = layers
-        self._all, self._slope = torch.zeros(sum(sizes)), torch.zeros(sum(sizes))
-        self._velocity = torch.zeros(sum(sizes))
+        self._all, self._slope, self._velocity = torch.zeros(3, sum(sizes)).unbind()
         self._weights, self._slopes = (
-            [
-                own.view(layer.outputs, -1)
-                for layer, own in zip(layers, torch.split(of, sizes), strict=True)
-            ]
+            [own.view(shape) for own, shape in zip(torch.split(of, sizes), shapes, strict=True)]
             for of in (self._all, self._slope)
         )
-        self._batches: dict[int, _Batch] = {}
+        self._classes = torch.eye(layers[-1].weight[0])
+        self._batches: dict[int, list[_Dense]] = {}
 
     @classmethod
     def of(cls, model: nn.Module, shape: tuple[int, ...], batch_size: int) -> ColumnStack | None:
@@ -200,59 +197,44 @@ class ColumnStack:
             momentum: factor on the previous step's velocity, as in torch's SGD.
             class_weights: a weight for each class in the loss, shape (classes,).
         """
-        batch = self._batches.get(len(indices))
-        if batch is None:
+        runs = self._runs(len(indices))
+        torch.index_select(columns, 1, indices, out=runs[0].values)
+        answers = labels.index_select(0, indices)
+        for run in runs[:-1]:
+            run.forward()
+            run.active.clamp_min_(0)
+        runs[-1].forward()
+        slope = runs[-1].active.softmax(0).sub_(self._classes.index_select(1, answers))
+        if class_weights is not None:
+            slope.mul_(class_weights.index_select(0, answers))
+        slope.div_(len(answers))
+        for run, before in zip(runs[:0:-1], runs[-2::-1], strict=True):
+            run.backward(slope)
+            slope = run.spread()
+            _keep_positive(slope, before.active, out=slope)
+        runs[0].backward(slope)
+        change = self._slope
+        if momentum:
+            change = self._velocity.mul_(momentum).add_(change)
+        self._all.add_(change, alpha=-rate)
+
+    def _runs(self, examples: int) -> list[_Dense]:
+        """Return the layers for batches of a size, each with the result of the one before it."""
+        runs = self._batches.get(examples)
+        if runs is None:
+            runs, values = [], torch.ones(prod(self._layers[0].size) + 1, examples)
+            for layer, weights, slope in zip(
+                self._layers, self._weights, self._slopes, strict=True
+            ):
+                if len(layer.weight) > 2:
+                    runs.append(_Conv(layer, weights, slope, values))
+                else:
+                    runs.append(_Dense(weights, slope, values, layer.weight[0]))
+                values = runs[-1].result
             if len(self._batches) == KEPT:
                 self._batches.pop(next(iter(self._batches)))
-            batch = _Batch(self._layers, self._weights, self._slopes, len(indices))
-            self._batches[len(indices)] = batch
-        torch.index_select(columns, 1, indices, out=batch.values)
-        batch.slopes(labels.index_select(0, indices), class_weights)
-        slope = self._slope
-        if momentum:
-            slope = self._velocity.mul_(momentum).add_(slope)
-        self._all.add_(slope, alpha=-rate)
-
-
-class _Batch:
-    """All layers, applied to batches of one size."""
-
-    def __init__(
-        self,
-        layers: Sequence[Conv | Dense],
-        weights: Sequence[Tensor],
-        slopes: Sequence[Tensor],
-        examples: int,
-    ) -> None:
-        first = layers[0]
-        inputs = prod(first.shape) if isinstance(first, Conv) else first.inputs
-        values = self.values = torch.ones(inputs + 1, examples)
-        self._runs: list[_ConvRun | _DenseRun] = []
-        for layer, own, slope in zip(layers, weights, slopes, strict=True):
-            if isinstance(layer, Conv):
-                self._runs.append(_ConvRun(layer, own, slope, values))
-            else:
-                self._runs.append(_DenseRun(own, slope, values))
-            values = self._runs[-1].result
-        self._active = [run.result[:-1] for run in self._runs]
-        self._classes = torch.eye(layers[-1].outputs)
-
-    def slopes(self, labels: Tensor, class_weights: Tensor | None) -> None:
-        """Set the gradients of all weights for the examples in ``values``."""
-        last = len(self._runs) - 1
-        for number, run in enumerate(self._runs):
-            run.forward()
-            if number < last:
-                self._active[number].clamp_min_(0)
-        slope = self._active[last].softmax(0).sub_(self._classes.index_select(1, labels))
-        if class_weights is not None:
-            slope.mul_(class_weights.index_select(0, labels))
-        slope.div_(len(labels))
-        for number in range(last, -1, -1):
-            self._runs[number].backward(slope)
-            if number:
-                slope = self._runs[number].spread()
-                _keep_positive(slope, self._active[number - 1], out=slope)
+            self._batches[examples] = runs
+        return runs
 
 
 def as_columns(features: Tensor) -> Tensor:
@@ -260,9 +242,7 @@ def as_columns(features: Tensor) -> Tensor:
     return torch.cat([features.flatten(1).t(), torch.ones(1, len(features))])
 
 
-def layers_of(
-    model: nn.Module, shape: tuple[int, ...], batch_size: int
-) -> list[Conv | Dense] | None:
+def layers_of(model: nn.Module, shape: tuple[int, ...], batch_size: int) -> list[Layer] | None:
     """Return the layers of ``model`` if its kind is known to train faster this way, or else None.
 
     The known networks consist of convolutions, each followed by max-pooling and a ReLU, and then
@@ -276,18 +256,20 @@ def layers_of(
     modules: list[Any] = list(model)
     if len(set(modules)) < len(modules) or any(map(is_changed, [model, *modules])):
         return None
-    layers: list[Any] = []
+    layers: list[Layer] = []
     values = 0
     size = (shape[0], shape[1], shape[2])
     while len(modules) > 3 and type(modules[0]) is nn.Conv2d:
         conv, pool, relu, *modules = modules
         if not (is_pool(pool) and type(relu) is nn.ReLU and _is_narrow(conv, pool, size)):
             return None
-        values += _windows(conv, size) * batch_size
+        places = prod(_sides(conv.weight.shape, size))
+        values += conv.weight[0].numel() * places * batch_size
         if values > LARGEST:
             return None
-        layers.append(Conv(conv, pool.kernel_size, size))
-        size = layers[-1].size
+        layers.append(Layer(conv.weight.shape, pool.kernel_size, size))
+        high, wide = (side // pool.kernel_size for side in _sides(conv.weight.shape, size))
+        size = (conv.out_channels, high, wide)
     if not layers or not modules or not _is_flatten(modules[0]):
         return None
     expected = [nn.Linear, nn.ReLU] * (len(modules) // 2)
@@ -298,7 +280,7 @@ def layers_of(
     for module in dense[::2]:
         if module.bias is None or module.in_features != width:
             return None
-        layers.append(Dense(module.in_features, module.out_features))
+        layers.append(Layer(module.weight.shape))
         width = module.out_features
     return layers
 
@@ -315,18 +297,13 @@ def _is_narrow(conv: nn.Conv2d, pool: Any, size: Size) -> bool:
     return (
         (plain and conv.groups == 1 and conv.bias is not None)
         and (conv.in_channels == size[0] and conv.out_channels <= WIDEST)
-        and min(_sides(conv, size)) >= pool.kernel_size
+        and min(_sides(conv.weight.shape, size)) >= pool.kernel_size
     )
 
 
-def _sides(conv: nn.Conv2d, size: Size) -> list[int]:
-    """Return the height and the width of the result of ``conv``."""
-    return [have - side + 1 for have, side in zip(size[1:], conv.kernel_size, strict=True)]
-
-
-def _windows(conv: nn.Conv2d, size: Size) -> int:
-    """Return the total number of values in all windows of one image of ``size``."""
-    return conv.weight[0].numel() * prod(_sides(conv, size))
+def _sides(weight: torch.Size, size: Size) -> list[int]:
+    """Return the height and the width of what a convolution gives of an image of ``size``."""
+    return [have - side + 1 for have, side in zip(size[1:], weight[2:], strict=True)]
 
 
 def is_pool(module: nn.Module) -> bool:
