@@ -48,10 +48,10 @@ from typing import Any
 
 from fedldp.data import load_examples
 from fedldp.deployment.agreement import Agreement, Channel
+from fedldp.deployment.demo import HOST, DemoEnvironment
 from fedldp.deployment.https.site import HttpsLink
 from fedldp.deployment.identity import read_private
-from fedldp.deployment.messages import Ask, Receipts, read_by_site
-from fedldp.deployment.parties import HOST, DemoEnvironment
+from fedldp.deployment.messages import Ask, Receipts, read_message
 from fedldp.deployment.policy import read_policy
 from fedldp.deployment.site import Agent
 from fedldp.ledgers.sqlite import SqliteLedger
@@ -74,7 +74,7 @@ def host(folder: Path, sites: Sequence[int], work: float) -> None:
     """The answers of each site to each request."""
 
     def answered(site: int, agent: Agent, body: bytes) -> bytes:
-        if not isinstance(read_by_site(body), Ask):
+        if not isinstance(read_message(body), Ask):
             return agent.answer(body)  # the end of the run
         requests.append(time.monotonic())
         answer = agent.answer(body)

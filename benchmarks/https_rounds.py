@@ -31,7 +31,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,9 +44,9 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.data import load_examples
 from fedldp.deployment.agreement import Channel
 from fedldp.deployment.certificates import tls_of_server
+from fedldp.deployment.demo import HOST, DemoEnvironment, Running, free_ports
 from fedldp.deployment.https.hello import SignedHello
 from fedldp.deployment.https.site import tls_of_site
-from fedldp.deployment.parties import HOST, DemoEnvironment, free_ports, running_parties
 from fedldp.deployment.policy import SitePolicy
 from fedldp.deployment.running import OverHttps, pipe_of, serve_links
 from fedldp.deployment.server import Server
@@ -112,7 +112,7 @@ def in_processes(world: DemoEnvironment, cell: Cell) -> dict[str, Any]:
                 for name, peak in peaks().items():
                     memory[name] = max(peak, memory.get(name, 0))
 
-    with running_parties(world, lambda what: None) as running:
+    with closing(Running(world, lambda what: None)) as running:
         began = time.monotonic()
         running.start_own()
         watching = threading.Thread(target=watch)

@@ -27,6 +27,7 @@ from fedldp.deployment.certificates import (
     fingerprints,
     server_certificate,
 )
+from fedldp.deployment.demo import _write_examples, own_budgets_of
 from fedldp.deployment.identity import make_identity, read_private, read_public
 from fedldp.deployment.initial import beside
 from fedldp.deployment.messages import (
@@ -34,11 +35,9 @@ from fedldp.deployment.messages import (
     Answered,
     Ask,
     pack,
-    read_by_server,
-    read_by_site,
+    read_message,
 )
 from fedldp.deployment.own_budgets import SignedBudget, stay_at_sites
-from fedldp.deployment.parties import _write_examples, own_budgets_of
 from fedldp.deployment.policy import SitePolicy, read_policy
 from fedldp.deployment.server import Server
 from fedldp.deployment.site import Agent
@@ -212,7 +211,7 @@ class Environment:
 
 
 def asks(asked: bytes, round: int = 1, phase: int = 0) -> bool:
-    request = read_request(read_by_site(asked).request)
+    request = read_request(read_message(asked).request)
     return (request.broadcast.round, request.phase) == (round, phase)
 
 
@@ -227,7 +226,7 @@ def assert_each_once(env: Environment, pipe: FakePipe | None = None) -> None:
         assert env.releases(index) == whole(env)
     given: dict[tuple[int, int, int], set[bytes]] = {}
     for node, _asked, answer in [] if pipe is None else pipe.seen:
-        message = read_by_server(answer) if answer else None
+        message = read_message(answer) if answer else None
         if isinstance(message, Answered):
             _run, phase, content = read_reply(message.answer)
             if isinstance(content, Report):
@@ -264,7 +263,9 @@ def make_environment(
         make_identity(place / "site.key", place / "site.pub")
         roster[f"site-{index}"] = read_public(place / "site.pub")
         if chosen and not stay_at_sites(config):
-            budgets.append(SignedBudget.by(read_private(place / "site.key"), chosen[index]))
+            budgets.append(
+                SignedBudget.signed(read_private(place / "site.key"), budget=chosen[index])
+            )
     agreement = agree(
         config,
         inputs.problem,
@@ -348,7 +349,7 @@ def ask_bytes(env: Environment, request: bytes, receipt: bytes = NO_RECEIPT) -> 
 
 
 def ask(agent: Agent, env: Environment, request: bytes, receipt: bytes = NO_RECEIPT) -> Answered:
-    answer = read_by_server(agent.answer(ask_bytes(env, request, receipt)))
+    answer = read_message(agent.answer(ask_bytes(env, request, receipt)))
     assert isinstance(answer, Answered)
     return answer
 

@@ -25,7 +25,7 @@ from fedldp.accounting.guarantees import proven_epsilon
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import find_system, own_code
 from fedldp.core.errors import ConfigError
-from fedldp.deployment.parties import DemoEnvironment
+from fedldp.deployment.demo import DemoEnvironment
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.server_loop import Loop, Round

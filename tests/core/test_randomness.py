@@ -247,7 +247,7 @@ ALLOWED = {
     "deployment/https/hello.py": {"os.urandom"},  # a secret and nonces
     "deployment/https/server.py": {"os.urandom"},  # a session's token
     "deployment/https/site.py": {"random"},  # the delay before reconnecting
-    "deployment/parties.py": {"secrets"},  # ports
+    "deployment/demo.py": {"secrets"},  # ports
     "experiments/own.py": {"secrets"},  # the key of the HMAC of private data
     # Made-up people and vectors, which no guarantee is about.
     "algorithms/foreseen.py": {"np.random.default_rng", "np.random.default_rng(0).normal"},

@@ -18,7 +18,7 @@ from environments import HOST
 
 from fedldp.deployment.https.hello import SignedHello
 from fedldp.deployment.https.site import tls_of_site
-from fedldp.deployment.messages import Answered, read_by_server
+from fedldp.deployment.messages import Answered, read_message
 from fedldp.protocol.wire import Report, read_reply
 
 
@@ -173,7 +173,7 @@ class RecordingProxy:
         """Return the different reports that left a site, by round and phase."""
         found: dict[tuple[int, int], set[bytes]] = {}
         for answer in self.answers.get(site, []):
-            message = read_by_server(answer) if answer else None
+            message = read_message(answer) if answer else None
             if isinstance(message, Answered):
                 _run, phase, content = read_reply(message.answer)
                 if isinstance(content, Report):

@@ -28,7 +28,7 @@ from environments import Environment, FakePipe, bits, make_environment, whole
 from fedldp.accounting.guarantees import Guarantee
 from fedldp.core.errors import FedldpError
 from fedldp.deployment import journal, messages, server, site_ledger
-from fedldp.deployment.messages import Answered, read_by_server
+from fedldp.deployment.messages import Answered, read_message
 from fedldp.deployment.policy import SitePolicy
 from fedldp.deployment.site import Agent
 from fedldp.deployment.site_ledger import Mark, Witness, read_mark, write_mark
@@ -177,7 +177,7 @@ class Site:
         return None
 
     def note(self, answer: bytes, syncs: int) -> None:
-        message = read_by_server(answer)
+        message = read_message(answer)
         if isinstance(message, Answered):
             _, phase, content = read_reply(message.answer)
             if isinstance(content, Report):

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedldp.deployment.messages import Answered, read_by_server
+from fedldp.deployment.messages import Answered, read_message
 from fedldp.protocol.roles import ServerRole, State
 
 PATIENCE = 600.0
@@ -201,7 +201,7 @@ class HoldsAnAnswer:
         def stream(client: httpx.Client, method: str, url: str, **given: Any) -> Any:
             if url.startswith("/v1/answer/"):
                 content = given["content"]
-                seen[0] += isinstance(read_by_server(content), Answered)
+                seen[0] += isinstance(read_message(content), Answered)
                 if seen[0] == self.number and self.seconds is not None:
                     time.sleep(self.seconds)
                 elif seen[0] == self.number:

@@ -14,7 +14,7 @@ from https_proxies import RecordingProxy
 from real_processes import Party
 from safetensors.numpy import load_file
 
-from fedldp.deployment.parties import free_ports, is_free
+from fedldp.deployment.demo import free_ports, is_free
 from fedldp.deployment.sites import RELEASED_TWICE
 from fedldp.simulation.engine import simulate
 

@@ -32,7 +32,7 @@ from fedldp.core.errors import EndedForGood, LedgerUnusable, StoreUnusable
 from fedldp.deployment import running, sites
 from fedldp.deployment.acceptance import Acceptances, accept
 from fedldp.deployment.journal import Journal
-from fedldp.deployment.messages import read_by_site
+from fedldp.deployment.messages import read_message
 from fedldp.deployment.watch import ServerWatch, read_status
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.client_store import FolderStore
@@ -112,7 +112,7 @@ def test_a_server_killed_in_any_phase_asks_the_same_and_ends_as_if_it_had_not_be
 
     def tamper(node: int, asked: bytes, answer: Body) -> list[Body]:
         if asks(asked, round, phase):
-            asked_before.append(read_by_site(asked).request)
+            asked_before.append(read_message(asked).request)
             if len(asked_before) > answered:
                 raise Killed
         return [answer]
@@ -123,14 +123,14 @@ def test_a_server_killed_in_any_phase_asks_the_same_and_ends_as_if_it_had_not_be
     again = FakePipe(pipe.agents, seen=pipe.seen)
     assert bits(env.serve(again)) == expected
     assert_each_once(env, again)
-    later = {read_by_site(a).request for _, a, _ in again.seen if asks(a, round, phase)}
+    later = {read_message(a).request for _, a, _ in again.seen if asks(a, round, phase)}
     assert later == set(asked_before)
     assert Journal(env.folder / "server" / "journal").receipts() == {}
 
 
 def places(pipe: FakePipe) -> list[tuple[int, int]]:
     """Return the round and the phase of every request."""
-    asked = [read_request(read_by_site(asked).request) for _node, asked, _answer in pipe.seen]
+    asked = [read_request(read_message(asked).request) for _node, asked, _answer in pipe.seen]
     return [(each.broadcast.round, each.phase) for each in asked]
 
 
@@ -151,7 +151,7 @@ def test_a_round_with_too_few_answers_is_tried_again_with_the_same_requests(
     def tamper(node: int, asked: bytes, answer: Body) -> list[Body]:
         if node != 1:
             return [answer]
-        request = read_request(read_by_site(asked).request)
+        request = read_request(read_message(asked).request)
         place = request.broadcast.round, request.phase
         if lost[place] == 0:
             lost[place] += 1
@@ -213,7 +213,7 @@ def test_a_site_that_withdraws_its_acceptance_is_neither_asked_nor_waited_for(
 
     env.server().serve(pipe, after_round, None)
     assert clients == [3, 2, 2, 2, 3]
-    asked = [read_by_site(asked) for node, asked, _answer in pipe.seen if node == 1]
+    asked = [read_message(asked) for node, asked, _answer in pipe.seen if node == 1]
     rounds = [read_request(each.request).broadcast.round for each in asked]
     assert rounds == [1, 2, 5]
     assert env.releases(1) == [(1, 0), (5, 0)]

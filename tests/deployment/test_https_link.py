@@ -21,7 +21,7 @@ from fedldp.deployment.https import connections
 from fedldp.deployment.https import pipe as pipe_module
 from fedldp.deployment.https.hello import NO_DIGEST, TAG, Nonces
 from fedldp.deployment.https.pipe import RunPipe
-from fedldp.deployment.messages import End, read_by_site
+from fedldp.deployment.messages import End, read_message
 
 slow = pytest.mark.slow
 
@@ -116,11 +116,12 @@ def test_a_site_that_comes_late_is_told_that_its_run_is_over(
         with ends.link(0, answer=partial(said, near)):
             eventually(lambda: pipe.present()[0].there)
             pipe.end(3)
+            known = ends.listening._known[DIGEST]
             telling = threading.Thread(target=ends.listening.tell, args=(pipe,))
             telling.start()
             eventually(lambda: near)
             # It waits for the site that was there before, unless that was told while it went.
-            assert telling.is_alive() or len(ends.listening._told) == 2
+            assert telling.is_alive() or len(known.told) == 2
         with ends.link(1, answer=partial(said, far)):
             eventually(lambda: far)
             telling.join(10)
@@ -129,7 +130,7 @@ def test_a_site_that_comes_late_is_told_that_its_run_is_over(
     with ends.pipe() as pipe:
         pipe.digest = b"another".ljust(32)
         listener = ends.listening
-        listener._runs = {}
+        listener._known = {}
         listener.remember(DIGEST, names, 3)
         with ends.link(1, answer=partial(said, later)):
             eventually(lambda: later)
@@ -140,7 +141,7 @@ def test_a_site_that_comes_late_is_told_that_its_run_is_over(
             assert not never
         assert listener.asking(DIGEST) == 1
     for end in (near[0], far[0]):
-        message = read_by_site(end)
+        message = read_message(end)
         assert isinstance(message, End)
         assert (message.digest, message.rounds) == (DIGEST, 3)
         known = authorities_of(ends.folder / "ca.pem")

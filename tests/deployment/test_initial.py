@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import GIVEN_MODEL
 from fedldp.deployment.initial import digest_of_file, write_initial
-from fedldp.deployment.messages import read_by_site
+from fedldp.deployment.messages import read_message
 from fedldp.protocol.wire import Layout, Reason, Refusal, Vector, read_request
 
 
@@ -47,7 +47,7 @@ def test_a_run_begins_with_the_weights_of_another(
     served = following.serve(pipe)
     told = []
     for _, asked, _ in pipe.seen:
-        broadcast = read_request(read_by_site(asked).request).broadcast
+        broadcast = read_request(read_message(asked).request).broadcast
         told += [broadcast.weights] if broadcast.round == 1 and broadcast.weights.size else []
     assert len(told) >= 3
     for vector in told:

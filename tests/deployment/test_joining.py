@@ -163,7 +163,6 @@ def test_a_servers_keys_are_made_once_and_are_for_its_name(invited: Callable[...
     [
         (None, ("--budget", "inf"), "budget = inf: give a finite number above 0"),
         (None, ("--site", "../north"), "give a name of letters"),
-        (None, ("--people", "16"), "come from 15 people; state no more"),
         (None, ("--epsilon", "2"), "epsilon = 2: in person_dp_sgd the invite sets one epsilon"),
         ("chmod", (), "others may read it; run chmod 600"),
         ("class", (), "dead"),
@@ -351,7 +350,7 @@ def test_only_what_was_shown_is_signed_and_admitted(
     [
         ("north/north.join", {"key": "0" * 64}, "it was changed after the site signed it"),
         ("north/north.join", {"join": 2}, "damaged at join, or was written by another version"),
-        ("server/run.invite", {"version": "9.9"}, "written by fedldp 9.9, but this is"),
+        ("server/run.invite", {"version": "9.9"}, "fedldp = 9.9: it was made with this version"),
         ("server/run.invite", {"authorities": ["AAAA"]}, "damaged at authorities"),
         ("server/run.invite", {"deadline_seconds": 5.0}, "answers another invite"),
         ("server/run.invite", None, "damaged"),

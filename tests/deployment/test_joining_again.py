@@ -19,8 +19,8 @@ from fedldp.deployment import words
 from fedldp.deployment.acceptance import Acceptances, policy_for
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.data_ledgers import DataLedgers, check_only, note_ledger
+from fedldp.deployment.joining import with_table, with_values
 from fedldp.deployment.policy import read_policy
-from fedldp.deployment.policy_text import with_table, with_values
 from fedldp.deployment.running import OverHttps, pipe_of
 from fedldp.deployment.site import Agent
 from fedldp.ledgers.database import Database

@@ -58,7 +58,10 @@ def next_run(env: Environment, letter: str = "e") -> Environment:
     agreement = env.agreement.changed(run=letter * 32, sites=roster)
     if agreement.budgets:
         told = zip(env.policies, agreement.budgets, strict=True)
-        budgets = [SignedBudget.by(read_private(policy.key), each.budget) for policy, each in told]
+        budgets = [
+            SignedBudget.signed(read_private(policy.key), budget=each.budget)
+            for policy, each in told
+        ]
         agreement = agreement.changed(budgets=tuple(budgets))
     for policy in env.policies:
         accept(policy, agreement)

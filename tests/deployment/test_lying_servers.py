@@ -32,7 +32,7 @@ from fedldp.deployment.certificates import (
     is_of_server,
     server_certificate,
 )
-from fedldp.deployment.messages import Answered, End, Stranger, pack, read_by_server
+from fedldp.deployment.messages import Answered, End, Stranger, pack, read_message
 from fedldp.deployment.site import Agent
 from fedldp.protocol.client_runtime import OneClient
 from fedldp.protocol.wire import Reason, Refusal, Report
@@ -67,7 +67,7 @@ def end_of(env: Environment, tls: Path | None = None, after: int = 1, **changes:
 
 
 def is_stranger(answer: bytes) -> bool:
-    return isinstance(read_by_server(answer), Stranger)
+    return isinstance(read_message(answer), Stranger)
 
 
 def is_open(env: Environment) -> bool:
@@ -83,12 +83,12 @@ def test_a_session_answers_for_its_own_run_only(runs: list[Environment]) -> None
     one, other = runs
     agent = one.agent(0)
     body = ask_bytes(other, request_of(other))
-    assert is_stranger(agent.answer_in(one.agreement.digest, body))
-    mixed = read_by_server(agent.answer(ask_bytes(one, request_of(other))))
+    assert is_stranger(agent.answer(body, one.agreement.digest))
+    mixed = read_message(agent.answer(ask_bytes(one, request_of(other))))
     assert isinstance(mixed, Answered)
     assert content(mixed) == Refusal(1, Reason.UNKNOWN_RUN)
     assert paid(one) == Counter()
-    assert not is_stranger(agent.answer_in(other.agreement.digest, body))
+    assert not is_stranger(agent.answer(body, other.agreement.digest))
     assert paid(one) == {(other.agreement.run, 1, 0): 1}
 
 
@@ -115,7 +115,7 @@ def test_a_slow_training_holds_up_no_other_run(
         assert slow.wait(60)
         assert isinstance(content(ask(agent, other, request_of(other))), Report)
         assert agent.served().keys() == {env.agreement.digest for env in runs}
-        assert is_stranger(agent.answer_in(other.agreement.digest, end_of(other)))
+        assert is_stranger(agent.answer(end_of(other), other.agreement.digest))
         assert not is_open(other)
         assert training.is_alive()
         done.set()
@@ -132,7 +132,7 @@ def test_a_site_says_that_it_answered_more_than_its_server_counts(
     agent = env.agent(0)
     for round in (1, 2):
         ask(agent, env, request_of(env, round))
-    agent.answer_in(env.agreement.digest, end_of(env, after=after))
+    agent.answer(end_of(env, after=after), env.agreement.digest)
     assert ("answered 2 rounds, and the server's statement counts fewer" in caplog.text) != after
 
 
@@ -158,12 +158,12 @@ def test_only_the_runs_own_server_ends_it(runs: list[Environment], tmp_path: Pat
         end_of(one, chain=b""),
         end_of(one, tls=tmp_path / "elsewhere"),
     ):
-        assert is_stranger(agent.answer_in(digest, lie))
+        assert is_stranger(agent.answer(lie, digest))
         assert is_open(one), lie
-    assert is_stranger(agent.answer_in(digest, end_of(other)))  # the end of another run
+    assert is_stranger(agent.answer(end_of(other), digest))  # the end of another run
     assert is_open(other)
     for _ in range(2):
-        assert is_stranger(agent.answer_in(digest, end_of(one)))
+        assert is_stranger(agent.answer(end_of(one), digest))
     assert not is_open(one)
     assert acceptance_of(one.policies[0], digest).state == "finished"
     assert is_stranger(agent.answer(ask_bytes(one, request_of(one))))
@@ -194,7 +194,7 @@ def test_lies_in_any_order_and_at_once_are_paid_once(runs: list[Environment], se
 
     def lie(some: list[tuple[bytes, bytes]]) -> None:
         for digest, body in some:
-            message = read_by_server(agent.answer_in(digest, body))
+            message = read_message(agent.answer(body, digest))
             if isinstance(message, Answered) and isinstance(content(message), Report):
                 run = next(e.agreement.run for e in runs if e.agreement.digest == digest)
                 given.setdefault((run, content(message).round), set()).add(message.answer)

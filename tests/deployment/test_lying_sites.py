@@ -10,7 +10,7 @@ import pytest
 from environments import Body, asks, bits, make_environment
 
 from fedldp.core.errors import FedldpError
-from fedldp.deployment.messages import Answered, pack, read_by_server
+from fedldp.deployment.messages import Answered, pack, read_message
 from fedldp.protocol.wire import Report, pack_reply, read_reply
 
 
@@ -39,7 +39,7 @@ def test_a_different_second_answer_is_noticed_and_the_first_counts(
 
 
 def other_bits(answer: Body, **changes: Any) -> bytes:
-    message = read_by_server(answer or b"")
+    message = read_message(answer or b"")
     assert isinstance(message, Answered)
     run, phase, content = read_reply(message.answer)
     assert isinstance(content, Report)

@@ -19,8 +19,14 @@ from https_ends import eventually
 from prometheus_client.core import GaugeMetricFamily
 
 from fedldp.core.errors import ConfigError, LedgerUnusable
-from fedldp.deployment.metrics import of_agent, of_server, serving, text_of
-from fedldp.deployment.pages import page_of_servers, page_of_site
+from fedldp.deployment.metrics import (
+    of_agent,
+    of_server,
+    page_of_servers,
+    page_of_site,
+    serving,
+    text_of,
+)
 from fedldp.deployment.server import Server
 from fedldp.reporting import words
 

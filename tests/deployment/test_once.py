@@ -17,7 +17,7 @@ from fedldp.accounting.statement import Statement
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.kinds import HONEST_SUMMANDS, SIMULATED
 from fedldp.deployment.agreement import Agreement
-from fedldp.deployment.messages import Answered, pack, read_by_server, read_by_site
+from fedldp.deployment.messages import Answered, pack, read_message
 from fedldp.mechanisms import discrete
 from fedldp.mechanisms.discrete import discrete_gaussian
 from fedldp.protocol.wire import (
@@ -64,21 +64,21 @@ def test_a_site_refuses_a_second_round_whoever_asks(tmp_path: Path) -> None:
     for index in range(4):
         (own,) = (round for (round,) in [rounds_of(env)[index]])
         body = next(body for to, body, _ in pipe.seen if to == index and asks(body, round=own))
-        message = read_by_site(body)
+        message = read_message(body)
         request = read_request(message.request)
         told = replace(request.broadcast, round=3 - own)
         forged = pack(replace(message, request=pack_request(replace(request, broadcast=told))))
         before = env.releases(index)
         for agent in (pipe.agents[index], env.agent(index).answer):  # also after a restart
             assert agent is not None
-            answer = read_by_server(agent(forged))
+            answer = read_message(agent(forged))
             assert isinstance(answer, Answered)
             _, _, refusal = read_reply(answer.answer)
             assert isinstance(refusal, Refusal)
             # The site has answered its round, or has answered a later round but never this one.
             assert refusal.reason is (Reason.POLICY if own == 1 else Reason.NOT_KEPT)
             assert env.releases(index) == before
-            again = read_by_server(agent(body))
+            again = read_message(agent(body))
             assert isinstance(again, Answered)
             assert isinstance(read_reply(again.answer)[2], Report), "its own round it recalls"
 
@@ -146,7 +146,7 @@ def summing(privacy: Statement) -> list[Guarantee]:
 
 def gone(nodes: set[int], phase: int) -> Any:
     def tamper(node: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
-        message = read_by_site(asked)
+        message = read_message(asked)
         lost = read_request(message.request).phase >= phase
         return [None if lost and node in nodes else answer]
 

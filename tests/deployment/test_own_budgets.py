@@ -28,7 +28,7 @@ from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement, check_stated
 from fedldp.deployment.channels import ReportChecker
 from fedldp.deployment.joining import Joining
-from fedldp.deployment.messages import read_by_server
+from fedldp.deployment.messages import read_message
 from fedldp.deployment.own_budgets import (
     OwnBudget,
     SignedBudget,
@@ -67,7 +67,7 @@ KEYS = keys_of(3)
 
 def budgets_of(*epsilons: float, **more: Any) -> list[SignedBudget]:
     said = [OwnBudget(epsilon=each, **more) for each in epsilons]
-    return [SignedBudget.by(key, each) for key, each in zip(KEYS, said, strict=True)]
+    return [SignedBudget.signed(key, budget=each) for key, each in zip(KEYS, said, strict=True)]
 
 
 def agreed(*settings: str, recipe: str = RECIPE, **given: Any) -> Agreement:
@@ -151,12 +151,12 @@ def planted(found: Agreement, **changes: Any) -> Agreement:
 
 def test_a_planted_budget_is_refused() -> None:
     found = agreed()
-    other = SignedBudget.by(KEYS[1], OwnBudget(epsilon=2.0))
-    same = SignedBudget.by(KEYS[0], OwnBudget(epsilon=2.5))
+    other = SignedBudget.signed(KEYS[1], budget=OwnBudget(epsilon=2.0))
+    same = SignedBudget.signed(KEYS[0], budget=OwnBudget(epsilon=2.5))
     for wrong, part in (
-        (planted(found, epsilon=2.5), "did not sign"),
-        (planted(found, delta=1e-4), "did not sign"),
-        (planted(found, unit="client-round"), "did not sign"),
+        (planted(found, budget=OwnBudget(epsilon=2.5)), "did not sign"),
+        (planted(found, budget=OwnBudget(epsilon=2.0, delta=1e-4)), "did not sign"),
+        (planted(found, budget=OwnBudget(epsilon=2.0, unit="client-round")), "did not sign"),
         (planted(found, signature=other.signature), "did not sign"),
         (found.changed(budgets=(other, *found.budgets[1:])), "do not match the roster"),
         (found.changed(budgets=found.budgets[::-1]), "do not match the roster"),
@@ -396,7 +396,7 @@ def test_noise_for_one_epsilon_is_never_charged_as_that_for_another(
     (asked,) = [asked for node, asked, _ in pipe.seen if node == 0 and asks(asked, phase=2)]
     env.policies[0] = write_policy(tmp_path / "site-0", own={"epsilon": epsilon})
     accept(env.policies[0], env.agreement)
-    found = content(read_by_server(env.agent(0).answer(asked)))
+    found = content(read_message(env.agent(0).answer(asked)))
     assert isinstance(found, Report)
     assert env.releases(0) == [(1, 0), (1, 1), (1, 2)]
     here = env.policies[0].as_here(env.agreement)

@@ -29,8 +29,7 @@ from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.messages import (
     NO_RECEIPT,
     Answered,
-    read_by_server,
-    read_by_site,
+    read_message,
 )
 from fedldp.deployment.site import Agent
 from fedldp.deployment.source import open_source
@@ -72,12 +71,12 @@ def test_a_report_does_not_reveal_how_many_examples_its_site_has(
     for node, asked, answer in pipe.seen:
         if node != 0:
             continue
-        message = read_by_server(answer or b"")
+        message = read_message(answer or b"")
         assert isinstance(message, Answered)
         report = read_reply(message.answer)[2]
         assert isinstance(report, Report)
         # Without an example in a round, the report would equal what the server sent.
-        told = read_request(read_by_site(asked).request).broadcast.weights
+        told = read_request(read_message(asked).request).broadcast.weights
         assert report.payload != told.tobytes()
         assert len(report.payload) == told.nbytes
         reports += 1
@@ -242,7 +241,7 @@ def test_a_hello_does_not_reveal_that_an_answer_waits_to_leave(tmp_path: Path) -
     env.serve(pipe)
     assert {found for found, _ in told} == {NO_RECEIPT}
     assert any(charged for _, charged in told)
-    message = read_by_server(answered[0])
+    message = read_message(answered[0])
     assert isinstance(message, Answered)
     assert receipt() == message.receipt != NO_RECEIPT
 

@@ -18,7 +18,7 @@ from fedldp.core.kinds import HONEST_SUMMANDS, SIMULATED
 from fedldp.deployment.acceptance import accept
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.checks import check_server
-from fedldp.deployment.messages import Answered, pack, read_by_server, read_by_site
+from fedldp.deployment.messages import Answered, pack, read_message
 from fedldp.deployment.server import Server
 from fedldp.protocol.wire import Report, pack_reply, read_reply, read_request
 from fedldp.reporting.runs import read_statement
@@ -157,7 +157,7 @@ def gone_from(phase: int, index: int) -> Any:
     """Return a function that drops all answers of a site from a phase of each round on."""
 
     def tamper(node: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
-        message = read_by_site(asked)
+        message = read_message(asked)
         if node != index:
             return [answer]
         return [None if read_request(message.request).phase >= phase else answer]
@@ -251,7 +251,7 @@ def test_one_lying_site_moves_a_weight_by_at_most_2rk_over_n(tmp_path: Path) -> 
         def tamper(
             node: int, asked: bytes, answer: bytes | None, turned: int = turned
         ) -> list[bytes | None]:
-            content = read_by_server(answer or b"")
+            content = read_message(answer or b"")
             if node != 0 or not isinstance(content, Answered):
                 return [answer]
             run, phase, report = read_reply(content.answer)

@@ -28,7 +28,7 @@ from fedldp.deployment import running
 from fedldp.deployment.acceptance import accept
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement
-from fedldp.deployment.parties import free_ports
+from fedldp.deployment.demo import free_ports
 from fedldp.deployment.runs import Queue
 from fedldp.deployment.status import status_of_server
 from fedldp.simulation.engine import simulate

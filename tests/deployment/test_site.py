@@ -34,7 +34,7 @@ from fedldp.deployment.messages import (
     Ask,
     Stranger,
     pack,
-    read_by_server,
+    read_message,
 )
 from fedldp.deployment.policy import read_policy
 from fedldp.deployment.site import Agent
@@ -325,9 +325,9 @@ def test_other_agreements_are_unknown_even_for_the_same_run(env: Environment) ->
     assert other.digest != env.agreement.digest
     for digest in (other.digest, bytes(32)):
         body = pack(Ask(digest, NO_RECEIPT, request_of(env)))
-        assert isinstance(read_by_server(agent.answer(body)), Stranger)
+        assert isinstance(read_message(agent.answer(body)), Stranger)
     for body in (b"", b"x", bytes(10_000), pack(Stranger()), agent.answer(b"")):
-        assert isinstance(read_by_server(agent.answer(body)), Stranger)
+        assert isinstance(read_message(agent.answer(body)), Stranger)
     assert env.releases(0) == []
 
 
@@ -346,7 +346,7 @@ def test_agreements_with_a_seed_are_for_the_demo_only(
     env = make_environment(tmp_path)
     agent = Agent(env.policies[0])
     body = pack(Ask(env.agreement.digest, NO_RECEIPT, request_of(env)))
-    assert isinstance(read_by_server(agent.answer(body)), Stranger)
+    assert isinstance(read_message(agent.answer(body)), Stranger)
     assert "which protects nothing" in caplog.text
     assert env.releases(0) == []
 

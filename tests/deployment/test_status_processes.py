@@ -18,7 +18,7 @@ from stages import playing
 
 from fedldp.core.kinds import NOT_RUNNING, SILENT
 from fedldp.deployment.checks import check_server, check_site
-from fedldp.deployment.parties import free_ports
+from fedldp.deployment.demo import free_ports
 from fedldp.deployment.policy import read_policy
 from fedldp.deployment.status import status_of_server, status_of_site
 

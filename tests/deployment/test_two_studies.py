@@ -33,8 +33,8 @@ from fedldp.deployment.acceptance import Acceptances, accept
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.certificates import fingerprints
-from fedldp.deployment.messages import Answered, read_by_server
-from fedldp.deployment.parties import free_ports
+from fedldp.deployment.demo import free_ports
+from fedldp.deployment.messages import Answered, read_message
 from fedldp.deployment.policy import costs_of
 from fedldp.deployment.sites import RELEASED_TWICE
 from fedldp.ledgers.budget import Budget
@@ -77,7 +77,7 @@ def test_what_is_left_pays_one_of_two_servers_24_requests_at_once(tmp_path: Path
         of = replace(env, agreement=agreement)
         asked = ask_bytes(of, request_of(of))
         begin.wait()
-        answer = read_by_server(agent.answer_in(agreement.digest, asked))
+        answer = read_message(agent.answer(asked, agreement.digest))
         assert isinstance(answer, Answered)
         found.append(content(answer))
 

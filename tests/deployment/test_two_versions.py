@@ -21,7 +21,7 @@ from real_processes import PATIENCE, DiesAtCommit, Party, Sabotage
 from safetensors.numpy import load_file
 
 import fedldp
-from fedldp.deployment.parties import free_ports
+from fedldp.deployment.demo import free_ports
 from fedldp.simulation.engine import simulate
 
 ROUNDS, BINDS = 6, 7

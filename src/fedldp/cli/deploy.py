@@ -233,7 +233,6 @@ def join(
     budget: float | None = None,
     label_column: str | None = None,
     person_column: str | None = None,
-    people: Annotated[int | None, typer.Option(min=1)] = None,
     epsilon: float | None = None,
     folder: Path | None = None,
     second_ledger: bool = False,
@@ -250,7 +249,6 @@ def join(
             such a run costs
         label_column: the column with the labels [default: the invite's]
         person_column: the column that names each row's person [default: the invite's]
-        people: a lower bound on the number of people at the site; public
         epsilon: the site's own epsilon for a run; the invite says whether all sites are told, or
             nobody is
         folder: the site's folder for keys, policy and ledger [default: the site's name]
@@ -266,7 +264,7 @@ def join(
         confirmed(yes, f"Add this to {place / POLICY}?")
 
     place = folder or Path(site)
-    terms = Terms(data, budget, label_column, person_column, people, epsilon)
+    terms = Terms(data, budget, label_column, person_column, epsilon)
     invited = invite_for(terms, invite, place)
     joined = join_run(invited, site, terms, place, second_ledger=second_ledger, confirm=confirm)
     console = table_console()
@@ -652,9 +650,9 @@ def demo(
         return
     console = table_console()
     print_statement(console, found.privacy)
-    for ledger in found.ledgers:
-        of = f"{ledger.budget.kind}{ledger.budget.of_one}"
-        typer.echo(f"{ledger.site}: {ledger.entries} releases, {number(ledger.spent)} ({of})")
+    for name, entries, spent, budget in found.ledgers:
+        of = f"{budget.kind}{budget.of_one}"
+        typer.echo(f"{name}: {entries} releases, {number(spent)} ({of})")
     for label, text in score_lines(found.final, "the test set", f"after {found.rounds} rounds"):
         say(console, label, text)
     apart = found.largest_difference

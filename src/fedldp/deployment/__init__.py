@@ -19,7 +19,7 @@ The agreement
 
 A site
     ``site``             the agent, which alone sees examples
-    ``policy``           what a site allows with its data; ``policy_text`` adds to its file
+    ``policy``           what a site allows with its data
     ``acceptance``       what it has accepted
     ``source``           its data file, on disk and as examples
     ``site_ledger``      its ledger, and what shows that it was lost or set back
@@ -40,7 +40,7 @@ Operating them
     ``checks``           whether everything is in order before a run
     ``status``           the state of a run, from files; ``watch`` and ``metrics`` while it runs
     ``units``            units with which systemd runs them
-    ``demo``             all ``parties`` on one machine
+    ``demo``             all parties on one machine
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, secure_sum, training,
 algorithms, reporting and simulation.

@@ -64,7 +64,7 @@ def agree(
     epsilons: dict[str, Any] = largest_alone(config)
     if budgets:
         check_owners([site.key for site in roster], budgets)
-        epsilons = {"epsilon": [each.epsilon for each in budgets]}
+        epsilons = {"epsilon": [each.budget.epsilon for each in budgets]}
     config = config.changed(num_clients=len(roster), **epsilons)
     untrusted = config.untrusted_clients
     target, config = config.target, _decided(without_simulation(config), channel)

@@ -187,7 +187,7 @@ class Agreement(RunDocument):
         Raises:
             ConfigError: the agreement is refused; the message says why.
         """
-        _check_version(self.version)
+        check_version(self.version)
         _check_roster(self.sites)
         if not 1 <= self.deadline_seconds <= _LONGEST:
             raise ConfigError(
@@ -572,21 +572,21 @@ def fits_version(agreed: str, other: str) -> bool:
     messages; the third number only counts fixes. No claim depends on the other party's version:
     each site computes its claims with its own code.
     """
-    return _minor(agreed) == _minor(other)
+    return agreed.split(".")[:2] == other.split(".")[:2]
 
 
-def _minor(version: str) -> list[str]:
-    return version.split(".")[:2]
+def check_version(made_with: str) -> None:
+    """Refuse a document that an incompatible version of fedldp made.
 
-
-def _check_version(agreed: str) -> None:
+    Raises:
+        ConfigError: the versions are incompatible.
+    """
     own = version("fedldp")
-    if not fits_version(agreed, own):
-        wanted = ".".join(_minor(agreed))
+    if not fits_version(made_with, own):
+        wanted = ".".join(made_with.split(".")[:2])
         raise ConfigError(
-            f"fedldp = {agreed}: the agreement was made with this version, but {own} is installed "
-            f"here; install fedldp {wanted}, or make a new agreement with the same version "
-            "everywhere"
+            f"fedldp = {made_with:.20}: it was made with this version, but {own} is installed "
+            f"here; install fedldp {wanted:.20}, or make it again with the same version everywhere"
         )
 
 

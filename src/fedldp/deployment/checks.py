@@ -10,10 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from fedldp.core.errors import ConfigError, FedldpError, LedgerUnusable, WireError
-from fedldp.data.people import count_of
 from fedldp.deployment.acceptance import Acceptance, Acceptances
 from fedldp.deployment.agreement import Agreement, check_stated
 from fedldp.deployment.certificates import lifetime, tls_of_server
@@ -225,9 +222,8 @@ def check_data(policy: SitePolicy, agreement: Agreement) -> str:
         How many rows are left out, which, and why; "" if none are.
 
     Raises:
-        FedldpError: the data do not fit, do not name a person for each row although the run
-            requires it, or come from fewer people than the policy states; the message tells the
-            operator what the site can change.
+        FedldpError: the data do not fit, or do not name a person for each row although the run
+            requires it; the message tells the operator what the site can change.
     """
     source = open_source(*policy.source)
     columns, problem = agreement.config.columns, agreement.problem
@@ -247,15 +243,6 @@ def check_data(policy: SitePolicy, agreement: Agreement) -> str:
             f"{_first_misfit(source, agreement)}"
         )
     check_rows_have_people(agreement, source, policy.data)
-    if policy.people is not None:
-        found = found.taken(np.flatnonzero(found.labels < problem.end_of_labels))  # as a round does
-        people = len(found) if found.people is None else count_of(found.people)
-        if people < policy.people:
-            raise ConfigError(
-                f"people = {policy.people}: the data for run {agreement.run[:8]} come from "
-                f"{people} {'person' if people == 1 else 'people'}; state no more than that, "
-                "rounded down"
-            )
     return said if count else ""
 
 

@@ -9,54 +9,60 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import secrets
 import shutil
+import signal
+import socket
+import subprocess
+import sys
 import tempfile
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tomli_w
 from safetensors.numpy import load_file
 
-from fedldp.accounting.accountants import releases_nothing
+from fedldp.accounting.accountants import BudgetKind, releases_nothing
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
 from fedldp.core.kinds import HELD_OUT
 from fedldp.core.locks import scratch
-from fedldp.deployment.agreement import Channel
-from fedldp.deployment.parties import DemoEnvironment, Running, Say, running_parties
-from fedldp.deployment.policy import SitePolicy
+from fedldp.data import Examples
+from fedldp.data.label_range import LabelRange
+from fedldp.deployment import certificates
+from fedldp.deployment.acceptance import accept
+from fedldp.deployment.agreeing import agree
+from fedldp.deployment.agreement import Agreement, Channel
+from fedldp.deployment.checks import check_data
+from fedldp.deployment.identity import make_identity, read_private, read_public
+from fedldp.deployment.own_budgets import OwnBudget, SignedBudget, stay_at_sites
+from fedldp.deployment.policy import SitePolicy, needed_for, protected_part, read_policy
+from fedldp.deployment.sites import RELEASED_TWICE
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.reporting import words
 from fedldp.reporting.runs import read_finished
 from fedldp.reporting.scores import answers_in
 from fedldp.simulation.engine import simulate
+from fedldp.simulation.inputs import Inputs
+
+Say = Callable[[str], None]
 
 ROUNDING = 1e-5
 """How much a weight may differ from the same weight in the simulation, if the simulation trains its
 clients in batches."""
-
-
-@dataclass(frozen=True)
-class LedgerOfSite:
-    """The content of a site's ledger after the run.
-
-    Attributes:
-        site: the name of the site.
-        entries: the number of releases, not counting messages that depend on no data.
-        spent: the cost of these releases under ``budget``; infinite if something was sent
-            unprotected.
-        rounds: the rounds in which something was released, ascending.
-        budget: the budget.
-    """
-
-    site: str
-    entries: int
-    spent: float
-    rounds: list[int]
-    budget: Budget
+KIND: BudgetKind = "zcdp"
+HOST = "127.0.0.1"
+_DEADLINE = 600.0
+_LONGEST_ROUND = 900.0
+_DAYS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +75,8 @@ class Demo:
         final: all metrics of that model, as in a run's summary.
         rounds: how many rounds were completed.
         privacy: the server's statement.
-        ledgers: the sites' ledgers.
+        ledgers: of each site, its name, the number of releases, not counting messages that depend
+            on no data, and their cost under its budget; infinite if something was sent unprotected.
         answers: all that people were asked for privately; see ``scores.answers_in``.
         equal_to_simulation: whether the final weights and the answers are, bit for bit, those of
             the simulation.
@@ -83,21 +90,17 @@ class Demo:
     final: dict[str, float | None]
     rounds: int
     privacy: Statement
-    ledgers: list[LedgerOfSite]
+    ledgers: list[tuple[str, int, float, Budget]]
     answers: list[dict[str, Any]]
     equal_to_simulation: bool
     largest_difference: float
-    events: list[str] = field(default_factory=list)
+    events: list[str]
 
     def document(self) -> dict[str, Any]:
         """Return the document that ``fedldp deploy demo --json`` prints."""
         ledgers = [
-            {
-                "site": each.site,
-                "entries": each.entries,
-                "spent": each.spent if math.isfinite(each.spent) else None,
-            }
-            for each in self.ledgers
+            {"site": site, "entries": count, "spent": spent if math.isfinite(spent) else None}
+            for site, count, spent, _ in self.ledgers
         ]
         return vars(self) | {"privacy": words.document(self.privacy), "ledgers": ledgers}
 
@@ -139,7 +142,7 @@ def run_demo(
 def _run(
     world: DemoEnvironment, config: RunConfig, kill: bool, tell: Say, events: list[str]
 ) -> Demo:
-    with running_parties(world, tell) as running:
+    with closing(Running(world, tell)) as running:
         running.start_own()
         # Simulate now, while the started processes import their modules, which takes seconds.
         tell(f"simulates {config.name()} with {config.num_clients} clients, for comparison")
@@ -152,24 +155,20 @@ def _run(
         weights = load_file(world.run / "model.safetensors")
         answers = read_finished(world.run).answers
     tell("ended all processes")
+    stated = Statement.from_json(summary["privacy"])
     apart = max(float(np.abs(weights[n] - w).max()) for n, w in simulated.weights.items())
     return Demo(
         accuracy=summary["final"]["accuracy"],
         final=summary["final"],
         rounds=len(summary["rounds"]),
-        privacy=_privacy(Statement.from_json(summary["privacy"]), simulated.privacy),
-        ledgers=[_ledger(p, s.name) for p, s in zip(world.sites, world.roster, strict=True)],
+        privacy=stated.warning(HELD_OUT) if HELD_OUT in simulated.privacy.warnings else stated,
+        ledgers=[_ledger(policy) for policy in world.sites],
         answers=answers,
         equal_to_simulation=apart == 0.0
         and answers == answers_in(record.metrics for record in simulated.rounds),
         largest_difference=apart,
         events=events,
     )
-
-
-def _privacy(stated: Statement, simulated: Statement) -> Statement:
-    """Return the server's statement, with the warning ``HELD_OUT`` if the simulation gives it."""
-    return stated.warning(HELD_OUT) if HELD_OUT in simulated.warnings else stated
 
 
 def _kept_logs(folder: Path) -> Path:
@@ -196,8 +195,268 @@ def _kill_as_it_goes(running: Running, tell: Say) -> None:
     tell("started the server again")
 
 
-def _ledger(policy: SitePolicy, site: str) -> LedgerOfSite:
+def _ledger(policy: SitePolicy) -> tuple[str, int, float, Budget]:
+    """Return what a site's ledger has after the run; see ``Demo.ledgers``."""
     ledger = SqliteLedger(policy.ledger)
-    entries = [each for each in ledger.verify() if not releases_nothing(each.event)]
-    rounds = sorted({each.round for each in entries})
-    return LedgerOfSite(site, len(entries), ledger.spent(), rounds, ledger.budget)
+    released = [each for each in ledger.verify() if not releases_nothing(each.event)]
+    return policy.key.parent.name, len(released), ledger.spent(), ledger.budget
+
+
+# The parties
+
+
+def is_free(port: int) -> bool:
+    """Return whether a process can listen at a TCP port of the loopback interface."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return probe.connect_ex((HOST, port)) != 0
+
+
+def free_ports(count: int) -> list[int]:
+    """Return different free ports, below those that the system uses for outgoing connections."""
+    found: list[int] = []
+    while len(found) < count:
+        port = 20_000 + secrets.randbelow(12_000)
+        if port not in found and is_free(port):
+            found.append(port)
+    return found
+
+
+@dataclass(frozen=True)
+class DemoEnvironment:
+    """The files of all parties.
+
+    Attributes:
+        folder: holds the files.
+        agreement: the agreement of all parties.
+        sites: the policy of each site, by its number.
+        test: the server's option for its test set; empty if there is none, as in a run that asks.
+        data_dir: the data folder.
+        port: the server's port for HTTPS.
+    """
+
+    folder: Path
+    agreement: Agreement
+    sites: list[SitePolicy]
+    test: list[str]
+    data_dir: Path | None
+    port: int
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "server"
+
+    @classmethod
+    def made(
+        cls,
+        folder: Path,
+        config: RunConfig,
+        channel: Channel,
+        data_dir: Path | None,
+        *,
+        seeded: bool = True,
+    ) -> DemoEnvironment:
+        """Write keys, data, policies and the agreement, and have every site accept it.
+
+        Args:
+            folder: the folder for all files.
+            config: the configuration of the run.
+            channel: how reports reach the server.
+            data_dir: the data folder.
+            seeded: whether all randomness comes from the configuration's seed.
+        """
+        (port,) = free_ports(1)
+        certificates.write_server_keys(folder, [HOST], _DAYS)
+        raw = Inputs.of(config.changed(standardise=False), None, data_dir)
+        places = [folder / f"site-{index}" for index in range(config.num_clients)]
+        roster, budgets, own = {}, [], own_budgets_of(config)
+        for index, place in enumerate(places):
+            make_identity(place / "site.key", place / "site.pub")
+            roster[place.name] = read_public(place / "site.pub")
+            if own and not stay_at_sites(config):
+                budgets.append(
+                    SignedBudget.signed(read_private(place / "site.key"), budget=own[index])
+                )
+        agreement = agree(
+            config,
+            raw.problem,
+            roster,
+            channel=channel,
+            # None requires all sites of a round. Otherwise, the quorum is the number of sites that
+            # the server selects.
+            quorum=None if config.composition.participation.told else config.fewest_in_sum,
+            deadline_seconds=_DEADLINE,
+            test_seed=config.seed if seeded else None,
+            server_ca=certificates.fingerprints(folder / "ca.pem"),
+            budgets=budgets,
+        )
+        (folder / "run.agreement").write_bytes(agreement.to_bytes())
+        within = config.columns.label_range
+        test = []
+        if len(raw.dataset.test):
+            _write_examples(folder / "test.npz", raw.dataset.test, within)
+            test = ["--test", str(folder / "test.npz")]
+        sites = []
+        for index, place in enumerate(places):
+            _write_examples(place / "data.npz", raw.dataset.train.taken(raw.members[index]), within)
+            sites.append(_policy(place, agreement, port, data_dir, own[index] if own else None))
+            check_data(sites[-1], agreement)
+            # Check this now, because the server would wait forever for a site that cannot read the
+            # agreement.
+            accept(sites[-1], agreement).allowed(sites[-1])
+        return cls(folder, agreement, sites, test, data_dir, port)
+
+
+def _write_examples(path: Path, examples: Examples, within: LabelRange | None) -> None:
+    labels = examples.labels if within is None else within.numbers(examples.labels)
+    arrays: dict[str, Any] = {"features": examples.features, "labels": labels}
+    if examples.people is not None:
+        arrays["groups"] = examples.people
+    np.savez(path, **arrays)
+
+
+def own_budgets_of(config: RunConfig) -> list[OwnBudget]:
+    """Return each client's own budget as its site would state it; empty if all share one budget."""
+    epsilons = config.model_dump().get("epsilon")
+    meaning = config.composition.calibration.meaning
+    if not isinstance(epsilons, list) or meaning is None:
+        return []
+    unit: Any = meaning.unit  # Any, because the unit is checked elsewhere
+    delta = config.model_dump().get("client_delta")
+    if not isinstance(delta, float):
+        delta = config.delta
+    return [OwnBudget(epsilon=each, unit=unit, delta=delta) for each in epsilons]
+
+
+def _policy(
+    place: Path, agreement: Agreement, port: int, data_dir: Path | None, own: OwnBudget | None
+) -> SitePolicy:
+    part = protected_part(agreement) if agreement.in_clear else None
+    terms: dict[str, Any] = {
+        "data": "data.npz",
+        "key": "site.key",
+        "state": "state",
+        "allow_in_clear": bool(agreement.in_clear) and part is None,
+        "server": [{"url": f"https://{HOST}:{port}", "ca": str(place.parent / "ca.pem")}],
+        **needed_for(agreement),
+    }
+    if part is None:
+        terms["budget"] = {"kind": KIND, "limit": math.inf}
+    else:
+        terms["person_budget"] = {"kind": KIND, "limit": math.inf, "unit": part}
+    if own is not None:
+        terms["own"] = own.model_dump()
+    if data_dir is not None:
+        terms["data_dir"] = str(data_dir.absolute())
+    (place / "site.toml").write_text(tomli_w.dumps(terms))
+    return read_policy(place / "site.toml")
+
+
+class Running:
+    """All processes of a demo; whoever makes it closes it, also after an error."""
+
+    def __init__(self, world: DemoEnvironment, tell: Say) -> None:
+        self.world, self._tell = world, tell
+        self._own: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start_own(self) -> None:
+        """Start the agents and the server."""
+        for index in range(len(self.world.sites)):
+            self.start_agent(index)
+        self.start_server()
+
+    def start_agent(self, index: int) -> None:
+        policy = self.world.folder / f"site-{index}" / "site.toml"
+        self._launch(f"agent-{index}", "deploy", "site", str(policy), "--test-keys")
+
+    def start_server(self) -> None:
+        world = self.world
+        data_dir = [] if world.data_dir is None else ["--data-dir", str(world.data_dir.absolute())]
+        tls = ["--certificate", str(world.folder / "server.pem")]
+        tls += ["--key", str(world.folder / "server.key")]
+        self._launch(
+            "server",
+            *("deploy", "server", str(world.run), str(world.folder / "run.agreement")),
+            *(*world.test, *data_dir, "--json"),
+            *("--listen", f"{HOST}:{world.port}", *tls),
+        )
+
+    def kill(self, name: str) -> None:
+        """Send SIGKILL to an agent or the server."""
+        self._own[name].kill()
+        self._own[name].wait()
+        self._tell(f"killed {name}")
+
+    @property
+    def ended(self) -> bool:
+        """Whether the server has ended."""
+        return self._own["server"].poll() is not None
+
+    def rounds(self) -> int:
+        """Return how many rounds are complete."""
+        metrics = self.world.run / "metrics.jsonl"
+        return len(metrics.read_text().splitlines()) if metrics.exists() else 0
+
+    def await_round(self, rounds: int) -> None:
+        """Wait until this many rounds are complete."""
+        until = time.monotonic() + _LONGEST_ROUND
+        while self.rounds() < rounds:
+            for name, process in self._own.items():
+                if process.poll() not in (None, 0):
+                    raise RunError(f"{name} failed; {self._log(name)}")
+            if time.monotonic() > until:
+                raise RunError(
+                    f"after {_LONGEST_ROUND:g} s, gave up waiting for round {rounds}; "
+                    f"{self._log('server')}"
+                )
+            time.sleep(0.1)
+
+    def await_end(self) -> None:
+        """Wait until the server has ended successfully."""
+        told = self.rounds()
+        since = time.monotonic()
+        while not self.ended:
+            now = time.monotonic()
+            if self.rounds() > told:
+                told, since = self.rounds(), now
+                self._tell(f"round {told} is complete")
+            if now - since > _LONGEST_ROUND:
+                raise RunError(f"round {told + 1} did not end; {self._log('server')}")
+            time.sleep(0.1)
+        if self._own["server"].returncode != 0:
+            raise RunError(f"the server failed; {self._log('server')}")
+
+    def check_answers(self) -> None:
+        """Check that the server saw no site give two different answers to one request."""
+        log = (self.world.folder / "server.log").read_text(errors="replace")
+        if RELEASED_TWICE in log:
+            raise RunError("a site gave two different answers to one request; please report it")
+        self._tell("the server saw no site give two different answers to one request")
+
+    def close(self) -> None:
+        """End the agents and the server."""
+        for process in self._own.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        until = time.monotonic() + 5
+        for process in self._own.values():
+            try:
+                process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _launch(self, name: str, *arguments: str) -> None:
+        with (self.world.folder / f"{name}.log").open("ab") as log:
+            self._own[name] = subprocess.Popen(
+                [sys.executable, "-c", "from fedldp.cli import main; main()", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "NO_PROXY": HOST, "no_proxy": HOST},
+                start_new_session=True,
+            )
+
+    def _log(self, name: str) -> str:
+        lines = (self.world.folder / f"{name}.log").read_text(errors="replace").splitlines()
+        return f"its log ends with: {' / '.join(lines[-3:])}"

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import base64
 import itertools
+import json
 import math
 import os
 import re
+import tomllib
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -41,7 +43,7 @@ from fedldp.deployment.agreement import (
     Channel,
     RunDocument,
     check_frozen,
-    fits_version,
+    check_version,
 )
 from fedldp.deployment.certificates import authorities_of, fingerprint, fingerprints
 from fedldp.deployment.checks import check_data
@@ -63,7 +65,6 @@ from fedldp.deployment.policy import (
     protected_part,
     read_policy,
 )
-from fedldp.deployment.policy_text import with_table, with_values
 from fedldp.deployment.source import open_source
 from fedldp.ledgers.budget import Budget
 from fedldp.reporting import words
@@ -115,7 +116,7 @@ class Invite(RunDocument):
         joins has no policy yet, or looks at the cost first, and nobody has compared the ten words
         at that time.
         """
-        _check_version(self.version)
+        check_version(self.version)
         if not self.authorities:
             raise ConfigError("it names no authority of its server; ask for it again")
         model = self.config.model
@@ -240,7 +241,7 @@ class Joining(SignedDocument):
 
     def check_read(self, own: Container[str] | None) -> None:
         """Refuse an answer of another version, or that is not signed by its key."""
-        _check_version(self.version)
+        check_version(self.version)
         super().check_read(own)
         if self.own is not None and (self.own.key != self.key or not self.own.is_signed):
             raise ConfigError("its budget is not the site's own; ask for it again")
@@ -275,7 +276,6 @@ class Terms:
         label_column: the label column of a table. None: the one that the invite names; with a
             policy, the policy's if the table has no such column.
         person_column: the person column of a table. None: the one that the invite names.
-        people: a public lower bound on the number of people at the site. None: no bound is stated.
         epsilon: the epsilon of the site's own budget. None: the epsilon that the invite has for all
             sites.
     """
@@ -284,7 +284,6 @@ class Terms:
     budget: float | None = None
     label_column: str | None = None
     person_column: str | None = None
-    people: int | None = None
     epsilon: float | None = None
 
     def own(self, invite: Invite) -> OwnBudget | None:
@@ -333,10 +332,9 @@ def invite_for(terms: Terms, path: Path, folder: Path) -> Invite:
         return Invite.read(path)
     if not place.exists():
         raise ConfigError("data is not set: give --data FILE, this site's examples")
-    if (terms.budget, terms.person_column, terms.people) != (None, None, None):
+    if (terms.budget, terms.person_column) != (None, None):
         raise ConfigError(
-            f"{place} already sets the budget, the person column and people; leave these options "
-            "out"
+            f"{place} already sets the budget and the person column; leave these options out"
         )
     return Invite.read(path, own=read_policy(place).own_code)
 
@@ -415,7 +413,7 @@ def join(
     noted = note_ledger(policy.data, key, keys_of(policy), second=second_ledger)
     own = None
     if policy.own is not None and not stay_at_sites(invite.config):
-        own = SignedBudget.by(key, policy.own)
+        own = SignedBudget.signed(key, budget=policy.own)
     joining = Joining.signed(
         key, version=version("fedldp"), invite=invite.digest.hex(), name=name, own=own
     )
@@ -618,7 +616,6 @@ def _policy(invite: Invite, expected: Agreement, name: str, terms: Terms, folder
         "data": str(data.relative_to(inside) if data.is_relative_to(inside) else data),
         "label_column": terms.label_column or invite.config.label_column,
         "person_column": terms.person_column,
-        "people": terms.people,
         "key": f"{name}.key",
         "state": "state",
         **needed_for(invite),
@@ -674,9 +671,45 @@ def _make_folder(folder: Path) -> None:
         raise ConfigError(f"folder {folder}: {error.strerror}; choose another --folder") from error
 
 
-def _check_version(found: str) -> None:
-    own = version("fedldp")
-    if not fits_version(found, own):
-        raise ConfigError(
-            f"it was written by fedldp {found:.20}, but this is {own}; install the same version"
-        )
+# The text of a policy: what its owner wrote stays, with the comments
+
+
+def with_values(text: str, setting: str, values: Sequence[str]) -> str:
+    """Return a policy's text with more values in one of its lists.
+
+    Raises:
+        ConfigError: the list is not found in the text.
+    """
+    found = tomllib.loads(text)
+    meant = {**found, setting: [*found[setting], *values]}
+    more = ", ".join(json.dumps(value, ensure_ascii=False) for value in values)
+    for end in (at for at, letter in enumerate(text) if letter == "]"):
+        for between in (", ", ""):  # the list may end with a comma, or be empty
+            changed = f"{text[:end]}{between}{more}{text[end:]}"
+            if _is(changed, meant):
+                return changed
+    raise ConfigError(f"{setting}: add {more} to this list in the policy, and join again")
+
+
+def with_table(text: str, name: str, table: Mapping[str, Any]) -> str:
+    """Return a policy's text with one more table [[name]] at its end.
+
+    Raises:
+        ConfigError: the text has such tables in another form.
+    """
+    meant = tomllib.loads(text)
+    meant[name] = [*meant.get(name, ()), dict(table)]
+    plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    changed = f"{text.rstrip()}\n\n[[{name}]]\n{tomli_w.dumps(plain)}"
+    for key in table.keys() - plain.keys():
+        changed += f"\n[{name}.{key}]\n{tomli_w.dumps(table[key])}"
+    if _is(changed, meant):
+        return changed
+    raise ConfigError(f"{name}: write it as a table [[{name}]] in the policy, and join again")
+
+
+def _is(text: str, meant: Mapping[str, Any]) -> bool:
+    try:
+        return tomllib.loads(text) == meant
+    except tomllib.TOMLDecodeError:
+        return False

@@ -23,7 +23,6 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import IntEnum
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
@@ -40,15 +39,6 @@ DIGEST_BYTES = RECEIPT_BYTES = 32
 NO_RECEIPT = bytes(RECEIPT_BYTES)
 
 _MAGIC = b"fedldp-site\x02"
-
-
-class MessageKind(IntEnum):
-    """The kinds of message."""
-
-    ASK = 1
-    ANSWER = 2
-    STRANGER = 3
-    END = 4
 
 
 @dataclass(frozen=True)
@@ -106,78 +96,50 @@ class Stranger:
     """The site does not know the agreement, or could not read the message."""
 
 
-_ASK = struct.Struct(f"<{DIGEST_BYTES}s{RECEIPT_BYTES}s")
-_ANSWER = struct.Struct(f"<{RECEIPT_BYTES}s")
-_END = struct.Struct(f"<{DIGEST_BYTES}sQH")
 _MOST_ROUNDS = 1 << 32
 _START = len(_MAGIC) + 1
-"""The offset of a message's content, in bytes."""
-ENVELOPE = _START + _ASK.size
+"""The offset of a message's content, in bytes; before it is the number of its kind."""
+ENVELOPE = _START + DIGEST_BYTES + RECEIPT_BYTES
 """How many bytes a message adds to a request; it adds fewer to an answer."""
+_END = struct.Struct(f"<{DIGEST_BYTES}sQH")
+"""The beginning of an END: the digest, the rounds, and the length of the signature."""
 
 
 def pack(message: Ask | End | Answered | Stranger) -> bytes:
     """Return a message as bytes."""
     match message:
         case Ask():
-            head = _head(MessageKind.ASK) + _ASK.pack(message.digest, message.receipt)
-            return head + message.request
-        case End():
-            size = len(message.signature)
-            head = _head(MessageKind.END) + _END.pack(message.digest, message.rounds, size)
-            return head + message.signature + message.chain
+            parts = [b"\x01", message.digest, message.receipt, message.request]
         case Answered():
-            return _head(MessageKind.ANSWER) + _ANSWER.pack(message.receipt) + message.answer
+            parts = [b"\x02", message.receipt, message.answer]
         case Stranger():
-            return _head(MessageKind.STRANGER)
+            parts = [b"\x03"]
+        case End():
+            head = _END.pack(message.digest, message.rounds, len(message.signature))
+            parts = [b"\x04", head, message.signature, message.chain]
+    return b"".join([_MAGIC, *parts])
 
 
-def read_by_site(body: bytes) -> Ask | End:
-    """Return a server's message.
-
-    Raises:
-        WireError: it is not a server's message.
-    """
-    kind, size = _split(body)
-    if kind == MessageKind.ASK and size > _ASK.size:
-        digest, receipt = _ASK.unpack_from(body, _START)
-        return Ask(digest, receipt, body[_START + _ASK.size :])
-    if kind == MessageKind.END and size > _END.size:
-        digest, rounds, length = _END.unpack_from(body, _START)
-        at = _START + _END.size
-        if rounds < _MOST_ROUNDS:
-            return End(digest, rounds, body[at : at + length], body[at + length :])
-    raise _malformed()
-
-
-def read_by_server(body: bytes) -> Answered | Stranger:
-    """Return a site's message.
+def read_message(body: bytes) -> Ask | End | Answered | Stranger:
+    """Return the message that ``body`` holds.
 
     Raises:
-        WireError: it is not a site's message.
+        WireError: it is malformed.
     """
-    kind, size = _split(body)
-    if kind == MessageKind.ANSWER and size > _ANSWER.size:
-        (receipt,) = _ANSWER.unpack_from(body, _START)
-        return Answered(receipt, body[_START + _ANSWER.size :])
-    if kind == MessageKind.STRANGER and not size:
+    kind, content = body[:_START], body[_START:]
+    if kind == _MAGIC + b"\x01" and len(content) > DIGEST_BYTES + RECEIPT_BYTES:
+        end = DIGEST_BYTES + RECEIPT_BYTES
+        return Ask(content[:DIGEST_BYTES], content[DIGEST_BYTES:end], content[end:])
+    if kind == _MAGIC + b"\x02" and len(content) > RECEIPT_BYTES:
+        return Answered(content[:RECEIPT_BYTES], content[RECEIPT_BYTES:])
+    if kind == _MAGIC + b"\x03" and not content:
         return Stranger()
-    raise _malformed()
-
-
-def _head(kind: MessageKind) -> bytes:
-    return _MAGIC + bytes([kind])
-
-
-def _split(body: bytes) -> tuple[int, int]:
-    """Return a message's kind, and the length of its content in bytes."""
-    if not body.startswith(_MAGIC) or len(body) < _START:
-        raise _malformed()
-    return body[_START - 1], len(body) - _START
-
-
-def _malformed() -> WireError:
-    return WireError(
+    if kind == _MAGIC + b"\x04" and len(content) > _END.size:
+        digest, rounds, size = _END.unpack_from(content)
+        signature, chain = content[_END.size :][:size], content[_END.size :][size:]
+        if rounds < _MOST_ROUNDS:
+            return End(digest, rounds, signature, chain)
+    raise WireError(
         "a malformed message: it is not from a fedldp site or server of this version; install "
         "the same version of fedldp on both sides"
     )

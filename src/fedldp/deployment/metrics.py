@@ -1,13 +1,17 @@
-"""Serves numbers for Prometheus, and a page for the operator, by default to this machine only."""
+"""Serves numbers for Prometheus, and a page for the operator, by default to this machine only.
+
+The page is HTML that changes nothing. A site's page shows an answer once it has left. Of times, it
+shows dates only: the time of an entry in the ledger would reveal when a training ended.
+"""
 
 from __future__ import annotations
 
 import logging
-import math
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
@@ -19,26 +23,38 @@ from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from fedldp.accounting.accountants import sent_of_nothing
+from fedldp.accounting.events import to_record
 from fedldp.accounting.proven import Proven
 from fedldp.accounting.statement import spent_by_unit
 from fedldp.core.errors import ConfigError
+from fedldp.core.formatting import number, with_class_name
+from fedldp.core.kinds import REFUSES, UNREACHABLE
+from fedldp.deployment.acceptance import Acceptances
 from fedldp.deployment.certificates import lifetime
-from fedldp.deployment.status import budgets_of
+from fedldp.deployment.policy import rounds_answered
+from fedldp.deployment.status import cannot_pay, next_costs, of_authority, of_watched
 from fedldp.deployment.watch import TAKES_PART
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.sqlite import Release
+from fedldp.reporting import words
+from fedldp.reporting.html import render
+from fedldp.reporting.scores import Figure
+from fedldp.reporting.text import round_rows
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
     from fedldp.core.facts import Fact
     from fedldp.deployment.server import Server
-    from fedldp.deployment.site import Agent
+    from fedldp.deployment.site import Agent, ServedRun
 
 log = logging.getLogger("fedldp.metrics")
 
 _SECONDS_TO_ASK = 2.0
 _SECONDS_OF_A_DAY = 86_400.0
 
-_HELP = {
+_OF_SERVER = {
     "rounds_complete": "Completed rounds.",
     "rounds": "Rounds of the run.",
     "round_seconds": "Duration of the last completed round, in seconds.",
@@ -55,6 +71,8 @@ _HELP = {
     "site_sent_bytes_total": "Bytes of requests.",
     "site_received_bytes_total": "Bytes of answers.",
     "site_refusals_total": "Requests that the site refused, by reason.",
+}
+_OF_AGENT = {
     "connected": "1: all servers can be reached.",
     "refuses": "1: the agent refuses all requests.",
     "server_last_seen_seconds": "When a server was last heard from, in seconds since 1970.",
@@ -67,9 +85,6 @@ _HELP = {
     "sent_bytes_total": "Bytes of answers.",
     "received_bytes_total": "Bytes of requests.",
 }
-
-Samples = Iterable[tuple[dict[str, str], float | None]]
-"""Labels and a value, which is None if it is unknown: then it is left out."""
 
 
 def text_of(metrics: Iterable[Metric]) -> str:
@@ -176,64 +191,72 @@ def _server(
     return make_server(host, port, app, Server, Handler)
 
 
+class _Families:
+    """Metrics by their names, with their help; the names of counters end with ``_total``."""
+
+    def __init__(self, meant: Mapping[str, str]) -> None:
+        self._meant = meant
+        self._samples: dict[str, list[tuple[Mapping[str, str], float]]] = {
+            name: [] for name in meant
+        }
+
+    def add(self, labels: Mapping[str, str], **values: float | None) -> None:
+        """Add values that have the same labels; a value of None is unknown, and left out."""
+        for name, value in values.items():
+            if value is not None:
+                self._samples[name].append((labels, float(value)))
+
+    def all(self) -> list[Metric]:
+        """Return all metrics, also those without a value."""
+        families = list[Metric]()
+        for name, samples in self._samples.items():
+            kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            labels = list(samples[0][0]) if samples else []
+            families.append(family := kind(f"fedldp_{name}", self._meant[name], labels=labels))
+            for own, value in samples:
+                family.add_metric(list(own.values()), value)
+        return families
+
+
 def of_server(servers: Iterable[Server]) -> list[Metric]:
     """Return what the servers of some runs know; what is unknown is left out."""
-    known = [(server, server.watch.document()) for server in servers]
-
-    def run(value: Callable[[dict[str, Any]], float | None]) -> Samples:
-        return [({"run": each["run"][:8]}, value(each)) for _, each in known]
-
-    def site(value: Callable[[dict[str, Any]], float | None]) -> Samples:
-        return [
-            ({"run": each["run"][:8], "site": site["name"]}, value(site))
-            for _, each in known
-            for site in each["sites"]
-        ]
-
-    def figure(value: Callable[[Any], float | None]) -> Samples:
-        for server, each in known:
-            for found in server.figures:
-                about = {"metric": found.metric, "rows": found.rows}
-                doubts = {"doubts": _kinds(found.doubts)}
-                yield {"run": each["run"][:8], **about, **doubts}, value(found)
-
-    def refusals() -> Samples:
-        for _, each in known:
-            for found in each["sites"]:
-                for reason, count in found["refusals"].items():
-                    of = {"run": each["run"][:8], "site": found["name"], "reason": reason}
-                    yield of, count
-
-    def epsilon() -> Samples:
-        for server, each in known:
-            if (stated := server.released) is None:
-                continue
-            for line in spent_by_unit(stated.guarantees, ()):
-                found = Proven.of(stated, line["unit"], line["adversary"])
-                of = {"unit": found.unit, "adversary": found.adversary, "delta": f"{found.delta:g}"}
-                told = {"conditions": _kinds(found.conditions), "stated_by": found.stated_by}
-                yield {"run": each["run"][:8], **of, **told}, found.size
-
-    return _families(
-        {
-            "rounds_complete": run(lambda of: of["rounds"]["done"]),
-            "rounds": run(lambda of: of["rounds"]["of"]),
-            "round_seconds": run(lambda of: of["seconds"]),
-            "round_at_work_seconds": run(lambda of: of["at_work"]),
-            "missed_quorums_total": run(lambda of: of["missed_ever"]),
-            "certificate_days": run(lambda of: _days_left(of["certificate"])),
-            "figure": figure(lambda of: of.value),
-            "figure_low": figure(lambda of: of.interval and of.interval[0]),
-            "figure_high": figure(lambda of: of.interval and of.interval[1]),
-            "epsilon": epsilon(),
-            "site_takes_part": site(lambda of: _takes_part(of["state"])),
-            "site_last_seen_seconds": site(lambda of: _seconds(of["last_seen"])),
-            "site_rounds": site(lambda of: of["rounds"]),
-            "site_sent_bytes_total": site(lambda of: of["sent_bytes"]),
-            "site_received_bytes_total": site(lambda of: of["received_bytes"]),
-            "site_refusals_total": refusals(),
-        }
-    )
+    found = _Families(_OF_SERVER)
+    for server in servers:
+        known = server.watch.document()
+        run = {"run": known["run"][:8]}
+        found.add(
+            run,
+            rounds_complete=known["rounds"]["done"],
+            rounds=known["rounds"]["of"],
+            round_seconds=known["seconds"],
+            round_at_work_seconds=known["at_work"],
+            missed_quorums_total=known["missed_ever"],
+            certificate_days=_days_left(known["certificate"]),
+        )
+        for each in known["sites"]:
+            site, state = {**run, "site": each["name"]}, each["state"]
+            found.add(
+                site,
+                site_takes_part=None if state is None else state in TAKES_PART,
+                site_last_seen_seconds=_seconds(each["last_seen"]),
+                site_rounds=each["rounds"],
+                site_sent_bytes_total=each["sent_bytes"],
+                site_received_bytes_total=each["received_bytes"],
+            )
+            for reason, count in each["refusals"].items():
+                found.add({**site, "reason": reason}, site_refusals_total=count)
+        for figure in server.figures:
+            about = {"metric": figure.metric, "rows": figure.rows, "doubts": _kinds(figure.doubts)}
+            low, high = figure.interval or (None, None)
+            found.add({**run, **about}, figure=figure.value, figure_low=low, figure_high=high)
+        if (stated := server.released) is None:
+            continue
+        for line in spent_by_unit(stated.guarantees, ()):
+            proven = Proven.of(stated, line["unit"], line["adversary"])
+            about = {"unit": proven.unit, "adversary": proven.adversary}
+            about |= {"delta": f"{proven.delta:g}", "conditions": _kinds(proven.conditions)}
+            found.add({**run, **about, "stated_by": proven.stated_by}, epsilon=proven.size)
+    return found.all()
 
 
 def of_agent(agent: Agent) -> list[Metric]:
@@ -242,58 +265,26 @@ def of_agent(agent: Agent) -> list[Metric]:
     What is unknown is left out: while the ledger cannot be used, that is all that it tells. The
     duration of training is left out too, because it depends on the number of examples.
     """
-    known, entries = agent.watch.document(), agent.shown
-    if not agent.policy.ledger.exists():
-        entries = None
-    budgets = [] if entries is None else budgets_of(agent.ledger, entries)
-    refuses = known["refuses"] is not None or entries is None
-
-    def one(value: float | None) -> Samples:
-        return [({}, value)]
-
-    def each(name: str) -> Samples:
-        for budget in budgets:
-            value = math.inf if budget[name] is None else budget[name]
-            yield {"kind": budget["kind"], "unit": budget["unit"]}, value
-
-    return _families(
-        {
-            "connected": one(known["connected"]),
-            "refuses": one(refuses),
-            "server_last_seen_seconds": one(_seconds(known["last_seen"])),
-            "authority_days": [
-                ({"server": each.url}, _days_left(str(each.ca), authorities=True))
-                for each in agent.policy.server
-            ],
-            "releases": one(None if entries is None else len(entries)),
-            "budget_limit": each("limit"),
-            "budget_spent": each("spent"),
-            "budget_left": each("left"),
-            "refusals_total": [
-                ({"run": run[:8], "reason": reason}, count)
-                for (run, reason), count in agent.watch.refusals.items()
-            ],
-            "sent_bytes_total": one(known["sent_bytes"]),
-            "received_bytes_total": one(known["received_bytes"]),
-        }
+    found, known = _Families(_OF_AGENT), agent.watch.document()
+    entries = agent.shown if agent.policy.ledger.exists() else None
+    found.add(
+        {},
+        connected=known["connected"],
+        refuses=known["refuses"] is not None or entries is None,
+        server_last_seen_seconds=_seconds(known["last_seen"]),
+        releases=None if entries is None else len(entries),
+        sent_bytes_total=known["sent_bytes"],
+        received_bytes_total=known["received_bytes"],
     )
-
-
-def _families(found: Mapping[str, Samples]) -> list[Metric]:
-    """Return metrics by their names; the names of counters end with ``_total``."""
-    families = list[Metric]()
-    for name, samples in found.items():
-        known = [(labels, value) for labels, value in samples if value is not None]
-        kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-        family = kind(f"fedldp_{name}", _HELP[name], labels=list(known[0][0]) if known else [])
-        for labels, value in known:
-            family.add_metric(list(labels.values()), float(value))
-        families.append(family)
-    return families
-
-
-def _takes_part(state: str | None) -> float | None:
-    return None if state is None else float(state in TAKES_PART)
+    for server in agent.policy.server:
+        left = _days_left(str(server.ca), authorities=True)
+        found.add({"server": server.url}, authority_days=left)
+    for budget, spent, _, left in [] if entries is None else agent.ledger.accounts(entries):
+        of = {"kind": budget.kind, "unit": budget.unit}
+        found.add(of, budget_limit=budget.limit, budget_spent=spent, budget_left=left)
+    for (name, reason), count in agent.watch.refusals.items():
+        found.add({"run": name[:8], "reason": reason}, refusals_total=count)
+    return found.all()
 
 
 def _kinds(facts: Iterable[Fact]) -> str:
@@ -312,3 +303,116 @@ def _days_left(certificate: str | None, *, authorities: bool = False) -> float |
 
 def _seconds(at: str | None) -> float | None:
     return None if at is None else datetime.fromisoformat(at).timestamp()
+
+
+# The operator's pages
+
+
+_MOST_RELEASES = 200
+"""How many releases a site's page shows."""
+
+
+def page_of_servers(servers: Iterable[Server]) -> str:
+    """Return the page of a server's runs: rounds, figures, sites, waits and what was released."""
+    return render("servers.html", now=_now(), runs=[_run(each) for each in servers])
+
+
+def _run(server: Server) -> dict[str, Any]:
+    known, agreement = server.watch.document(), server.agreement
+    rounds = [{**asdict(each), **each.metrics} for each in server.rounds]
+    classes = agreement.config.columns.classes or ()
+    return {
+        "known": known,
+        "agreement": agreement,
+        "warnings": [words.line(each) for each in of_watched(known, known["sites"])],
+        "figures": [_figure(each, classes) for each in server.figures],
+        "rounds": round_rows(reversed(rounds), figures=True) if rounds else None,
+        "privacy": server.released,
+        "chart": None,
+    }
+
+
+def _figure(figure: Figure, classes: Sequence[str]) -> list[str]:
+    def shown(value: float | None) -> str:
+        return "" if value is None else words.value_of(figure.metric, value)
+
+    interval = figure.interval
+    return [
+        with_class_name(figure.metric.replace("_", " "), classes),
+        shown(figure.value) or "not seen",
+        "" if interval is None else f"{shown(interval[0])} to {shown(interval[1])}",
+        shown(figure.baseline),
+        "people at the sites, privately" if figure.rows == "covered" else "the server's test set",
+        "; ".join(words.line(each) for each in figure.doubts),
+    ]
+
+
+def page_of_site(agent: Agent) -> str:
+    """Return the page of a site: its budget, what was released to whom, and what comes next."""
+    known, policy = agent.watch.document(), agent.policy
+    entries = agent.shown if policy.ledger.exists() else None
+    refuses, amiss, warnings = known["refuses"], known["amiss"], list(of_authority(policy))
+    warnings += [] if refuses is None else [REFUSES(why=refuses)]
+    warnings += [] if amiss is None else [UNREACHABLE(why=amiss, since=known["last_seen"])]
+    shown: dict[str, Any] = {"budgets": None, "runs": [], "released": [], "more": 0}
+    if entries is not None:
+        budgets = agent.ledger.budgets
+        shown["budgets"] = [
+            [str(budget), number(spent), number(left, up=False)]
+            for budget, spent, _, left in agent.ledger.accounts(entries)
+        ]
+        for run in agent.runs:
+            warnings += cannot_pay(
+                agent.ledger, run.accepted, run.policy.as_here(run.agreement), run.index, entries
+            )
+            shown["runs"].append(_served(agent, run, entries))
+        servers = {each.run: each.server for each in Acceptances(policy).all()}
+        latest = entries[: -_MOST_RELEASES - 1 : -1]
+        shown["more"] = len(entries) - len(latest)
+        shown["released"] = [_released(each, budgets, servers) for each in latest]
+    return render(
+        "site.html",
+        now=_now(),
+        known=known,
+        server=", ".join(each.url for each in policy.server),
+        warnings=[words.line(each) for each in warnings],
+        **shown,
+    )
+
+
+def _served(agent: Agent, run: ServedRun, entries: list[Release]) -> list[str]:
+    """Return the row of a run in which the site takes part."""
+    agreement, ledger = run.agreement, agent.ledger
+    done = rounds_answered([entry for entry in entries if entry.run == agreement.run])
+    costs = next_costs(ledger, run.policy.as_here(agreement), run.index, entries)
+    rest = [float(run.accepted.rest(at, entries)) for at in range(len(ledger.budgets))]
+    return [
+        agreement.run[:8],
+        run.accepted.server,
+        agreement.config.name(),
+        agreement.sites[run.index].name,
+        f"{len(done)} of {agreement.rounds_of(run.index)}",
+        _amounts(ledger.budgets, rest),
+        _amounts(ledger.budgets, costs) if costs else "all are answered",
+    ]
+
+
+def _released(entry: Release, budgets: Sequence[Budget], servers: Mapping[str, str]) -> list[str]:
+    """Return the row of a ledger's entry."""
+    head = [str(entry.number), entry.date[:10]]
+    if entry.renews:
+        return [*head, "", "", "", "the budget was renewed by its owner", ""]
+    nothing = sent_of_nothing(entry.event)
+    what = str(to_record(entry.event)["event"])
+    if nothing is not None:
+        what = f"{nothing.replace('-', ' ')}, which reveal nothing"
+    place = [entry.run[:8], servers.get(entry.run, "unknown"), str(entry.round)]
+    return [*head, *place, what, _amounts(budgets, entry.costs)]
+
+
+def _amounts(budgets: Sequence[Budget], costs: Sequence[float]) -> str:
+    return "; ".join(b.amount(cost) for b, cost in zip(budgets, costs, strict=True))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

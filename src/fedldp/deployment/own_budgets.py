@@ -11,9 +11,6 @@ largest budget that a site may choose.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
-
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedldp.accounting.guarantees import Unit
 from fedldp.algorithms.calibration import PerRunInSums
@@ -76,25 +73,13 @@ class SignedBudget(SignedDocument):
     """A site's own budget with its signature, by which it consents to showing it to all sites.
 
     Attributes:
-        epsilon, unit, delta: see ``OwnBudget``.
+        budget: the stated budget.
     """
 
     kind = "own_budget"
     what = "budget"
 
-    epsilon: Positive
-    unit: Unit
-    delta: Delta
-
-    @property
-    def budget(self) -> OwnBudget:
-        """The stated budget."""
-        return OwnBudget(epsilon=self.epsilon, unit=self.unit, delta=self.delta)
-
-    @classmethod
-    def by(cls, private: Ed25519PrivateKey, budget: OwnBudget) -> Self:
-        """Return a site's budget, signed by its identity."""
-        return cls.signed(private, **budget.model_dump())
+    budget: OwnBudget
 
 
 def stay_at_sites(config: RunConfig) -> bool:

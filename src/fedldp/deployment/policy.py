@@ -65,7 +65,7 @@ from fedldp.core.registry import is_address
 from fedldp.deployment.agreement import Agreement, Channel, RunDocument, check_stated
 from fedldp.deployment.certificates import fingerprints
 from fedldp.deployment.documents import Hex
-from fedldp.deployment.identity import read_private
+from fedldp.deployment.identity import public_of, read_private
 from fedldp.deployment.own_budgets import OwnBudget, stay_at_sites
 from fedldp.ledgers.budget import Budget, each_of, total_of
 from fedldp.ledgers.sqlite import Release
@@ -135,11 +135,6 @@ class SitePolicy(FrozenConfig):
         None,
         description="the column of a .csv or .parquet file that names the person of each row; if "
         "not set, the agreement's column",
-    )
-    people: Annotated[int, Field(ge=1)] | None = Field(
-        None,
-        description="a public lower bound on the number of people at the site; if the data have "
-        "fewer, no agreement is accepted and the operator learns why",
     )
     leave_out_at_most: float = Field(
         0.05,
@@ -271,7 +266,7 @@ class SitePolicy(FrozenConfig):
         """
         if not agreement.budgets:
             return 0
-        return own_place(agreement, read_private(self.key).public_key().public_bytes_raw().hex())
+        return own_place(agreement, public_of(read_private(self.key)))
 
     def as_here(self, agreement: Agreement) -> Agreement:
         """Return an agreement, with the site's own budget if that budget stays at the site."""
@@ -363,7 +358,7 @@ class SitePolicy(FrozenConfig):
         config = agreement.config
         epsilon = config.model_dump().get("epsilon")
         if agreement.budgets:
-            epsilon = agreement.budgets[self.place_in(agreement)].epsilon
+            epsilon = agreement.budgets[self.place_in(agreement)].budget.epsilon
         try:
             if stays:
                 here = self.as_here(agreement)

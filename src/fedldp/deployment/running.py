@@ -90,8 +90,7 @@ def run_site(
 
 def _serve(agent: Agent, metrics: str | None) -> None:
     """Answer requests until SIGTERM or Ctrl-C."""
-    from fedldp.deployment.metrics import of_agent, serving
-    from fedldp.deployment.pages import page_of_site
+    from fedldp.deployment.metrics import of_agent, page_of_site, serving
 
     watched = serving(metrics, lambda: of_agent(agent), lambda: page_of_site(agent))
     with watched, _until_told() as stop, agent.ledger.database.held():
@@ -118,7 +117,7 @@ def serve_links(agent: Agent, stop: threading.Event) -> None:
                     server.ca,
                     agent.key,
                     digest,
-                    partial(agent.answer_in, digest),
+                    partial(agent.answer, digest=digest),
                     lambda: agent.largest_message,
                     partial(agent.receipt, digest),
                     agent.ledger.database.checkpoint,
@@ -185,8 +184,7 @@ def run_server(
 ) -> Server:
     """Run a server's rounds; return the server once its run is over; see ``Server.serve``."""
     _begin("a server of real sites")
-    from fedldp.deployment.metrics import of_server, serving
-    from fedldp.deployment.pages import page_of_servers
+    from fedldp.deployment.metrics import of_server, page_of_servers, serving
 
     found = Agreement.read(agreement, own=None)
     with alone(folder.with_name(f"{folder.name}.lock"), "server"):
@@ -234,8 +232,7 @@ def run_servers(
         FedldpError: the server cannot start.
     """
     _begin("a server of real sites")
-    from fedldp.deployment.metrics import of_server, serving
-    from fedldp.deployment.pages import page_of_servers
+    from fedldp.deployment.metrics import of_server, page_of_servers, serving
 
     servers: dict[str, Server] = {}
     shown = serving(

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -40,7 +39,7 @@ from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.certificates import authorities_of, fingerprint, is_of_server
 from fedldp.deployment.channels import client_role
 from fedldp.deployment.data_ledgers import note_others
-from fedldp.deployment.identity import read_private
+from fedldp.deployment.identity import public_of, read_private
 from fedldp.deployment.key_changes import EarlierKeys, keys_of
 from fedldp.deployment.logs import RateLimitedLog
 from fedldp.deployment.messages import (
@@ -51,7 +50,7 @@ from fedldp.deployment.messages import (
     Receipts,
     Stranger,
     pack,
-    read_by_site,
+    read_message,
 )
 from fedldp.deployment.policy import (
     ServerTable,
@@ -134,6 +133,10 @@ class Agent:
         watch: what the agent tells about itself; made if it is missing.
         file: the file of the policy, which is read again when it changes; None: never.
 
+    Attributes:
+        key: the site's identity.
+        ledger: the site's ledger.
+
     Raises:
         FedldpError: the key, the ledger, the secret or the data cannot be used.
     """
@@ -148,17 +151,16 @@ class Agent:
     ) -> None:
         self.policy, self._file, self._read = policy, file, policy
         self._test_keys = test_keys
-        self._key = read_private(policy.key)
-        self._public = self._key.public_key().public_bytes_raw().hex()
+        self.key = read_private(policy.key)
         make_state(policy)
         if not private_to_owner(policy.state):
             raise PrivacyError(f"state {policy.state}: others may read it; run chmod 700 on it")
         self.watch = SiteWatch(policy.state) if watch is None else watch
         self._kept = SiteLedger(policy)
-        self._ledger = self._kept.ledger
+        self.ledger = self._kept.ledger
         # Not with the ledger's connection: a wait for its lock would reveal when a training ended.
         self._accepted = Acceptances(policy)
-        self._receipts = Receipts(self._key, EarlierKeys.of(policy).opens)
+        self._receipts = Receipts(self.key, EarlierKeys.of(policy).opens)
         self._source = open_source(*policy.source)
         self._runs: dict[bytes, ServedRun] = {}
         self._refused: dict[bytes, Acceptance] = {}
@@ -175,7 +177,7 @@ class Agent:
         """The number of the latest shown entry of each run."""
         try:
             self.shown = self._kept.keep()
-            note_others(policy.data, keys_of(policy), self._ledger.database)
+            note_others(policy.data, keys_of(policy), self.ledger.database)
         except LedgerUnusable as error:
             # Start anyway: the server is told, so that it does not wait for this site.
             self._say_refused(error)
@@ -186,19 +188,9 @@ class Agent:
             self._run(each.digest)
 
     @property
-    def ledger(self) -> SqliteLedger:
-        """The site's ledger."""
-        return self._ledger
-
-    @property
     def runs(self) -> list[ServedRun]:
         """The runs that the agent serves."""
         return list(self._runs.values())
-
-    @property
-    def key(self) -> Ed25519PrivateKey:
-        """The site's identity."""
-        return self._key
 
     def served(self) -> dict[bytes, ServerTable]:
         """Return the server of each agreement that can be served, by its digest; at most 8.
@@ -253,22 +245,22 @@ class Agent:
         """
         return self._left.get(digest, NO_RECEIPT)
 
-    def answer_in(self, digest: bytes, body: bytes) -> bytes:
-        """Return the answer to a message in the session of an agreement.
+    def answer(self, body: bytes, digest: bytes | None = None) -> bytes:
+        """Return the answer to a server's message.
 
-        Another agreement's message is refused: its run may be that of another server.
+        Args:
+            body: the message.
+            digest: the agreement in whose session it came; another agreement's message is refused,
+                because its run may be that of another server. None: any.
         """
-        of = None
-        with suppress(WireError):
-            of = read_by_site(body).digest
-        return self.answer(body) if of in (None, digest) else pack(Stranger())
-
-    def answer(self, body: bytes) -> bytes:
-        """Return the answer to a server's message."""
         try:
-            message = read_by_site(body)
+            message = read_message(body)
         except WireError:
+            message = Stranger()
+        if not isinstance(message, Ask | End):
             self._rate_limited("a malformed message was refused")
+            return pack(Stranger())
+        if digest not in (None, message.digest):
             return pack(Stranger())
         while (run := self._run(message.digest)) is not None:
             with run.answering:
@@ -338,7 +330,7 @@ class Agent:
                         return run
                 if digest not in self._runs:
                     begun = self._begun(accepted)
-                    entries = self._ledger.releases()
+                    entries = self.ledger.releases()
                     self._left[digest] = self._receipt(begun, entries)
                     self._show(begun, self.shown)
                     self._runs[digest] = begun
@@ -358,12 +350,12 @@ class Agent:
         source = self._source.labelled(policy.label_column)
         accepted.check_data(policy, source.digest)
         config, problem = agreement.config, agreement.problem
-        keys: Keys = SecretKeys(self._ledger.secret, agreement.run)
+        keys: Keys = SecretKeys(self.ledger.secret, agreement.run)
         if agreement.test_seed is not None:
             if not self._test_keys:
                 check_randomness(agreement)
-            keys = SimulationKeys(agreement.test_seed, own_place(agreement, self._public))
-        opened = open_run(policy, agreement, self._key, source, keys, self._ledger)
+            keys = SimulationKeys(agreement.test_seed, own_place(agreement, public_of(self.key)))
+        opened = open_run(policy, agreement, self.key, source, keys, self.ledger)
         index, role, store = opened.index, opened.role, opened.store
         if opened.stale:
             store.forget()
@@ -383,7 +375,7 @@ class Agent:
             ),
             keys=_Noting(keys, partial(note, opened.examples, store)),
             store=store,
-            ledgers=self._ledger,
+            ledgers=self.ledger,
             failed=self._failed,
         )
         log.info(
@@ -433,7 +425,7 @@ class Agent:
             _, phase, content = read_reply(answer)
             # Before that phase, a copy that lacks the answer would only begin the round again.
             marks = phase >= run.reporting and not isinstance(content, Refusal)
-            entries = self._kept.keep() if marks else self._ledger.releases()
+            entries = self._kept.keep() if marks else self.ledger.releases()
             own = self._receipt(run, entries)
             self._tell(run, content, len(answer), before, entries)
         except LedgerUnusable as error:
@@ -475,7 +467,7 @@ class Agent:
             return
         words = [
             f"{account.budget.amount(cost)}, and {number(account.left, up=False)} is left"
-            for account, cost in zip(self._ledger.accounts(entries), entry.costs, strict=True)
+            for account, cost in zip(self.ledger.accounts(entries), entry.costs, strict=True)
         ]
         log.info(
             "%s: released one report of %d bytes; it cost %s; release %d, hash %s",
@@ -581,7 +573,7 @@ def open_run(
     Raises:
         FedldpError: the site cannot take part.
     """
-    index = own_place(agreement, key.public_key().public_bytes_raw().hex())
+    index = own_place(agreement, public_of(key))
     device = choose_device(policy.device)
     role = client_role(policy.as_here(agreement), index, key, device)
     drawn = list[str]()

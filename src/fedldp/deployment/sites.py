@@ -35,8 +35,9 @@ from fedldp.deployment.messages import (
     Answered,
     Ask,
     KeptReceipts,
+    Stranger,
     pack,
-    read_by_server,
+    read_message,
 )
 from fedldp.deployment.watch import TAKES_PART, Presence, ServerWatch
 from fedldp.protocol.server_loop import Content, Delivery
@@ -418,7 +419,7 @@ class Sites:
         waiting.due[client] = time.monotonic() + _PAUSE
         waiting.next_due = min(waiting.next_due, waiting.due[client])
         try:
-            message = read_by_server(body)
+            message = read_message(body)
             if isinstance(message, Answered):
                 content = self._counted(waiting, client, message.answer)
                 self._receipts.keep(client, message.receipt)
@@ -426,6 +427,8 @@ class Sites:
                     took = time.monotonic() - waiting.asked[client]
                     self._took[self._place(waiting, client)] = took
                 return content
+            if not isinstance(message, Stranger):
+                raise WireError("it is no answer")
         except WireError as error:
             waiting.unused.add(client)
             self._rate_limited(f"site {name}: its answer was not used: {error}", f"unused {name}")
@@ -515,7 +518,7 @@ class Sites:
 def _answered_in(body: bytes) -> Answered | None:
     """Return the answer in a message; None if there is none."""
     try:
-        message = read_by_server(body)
+        message = read_message(body)
     except WireError:
         return None
     return message if isinstance(message, Answered) else None

@@ -314,7 +314,8 @@ def _kept(
         unused = [Account(each, 0.0, 0.0, each.limit) for each in policy.budgets]
         return None, [], NO_RELEASE, _left(unused)
     entries = kept.look()
-    return kept, entries, kept.last_words(entries), budgets_of(kept.ledger, entries)
+    left = _left(kept.ledger.accounts(entries), renewals(entries))
+    return kept, entries, kept.last_words(entries), left
 
 
 def _total(counts: Iterable[int | None]) -> int | None:
@@ -375,15 +376,11 @@ def next_costs(
     ]
 
 
-def budgets_of(ledger: SqliteLedger, entries: list[Release]) -> list[dict[str, Any]]:
-    """Return what each budget of a ledger allows, has spent and has left; None means infinity.
+def _left(accounts: Iterable[Account], renewed: int = 0) -> list[dict[str, Any]]:
+    """Return what each budget allows, has spent and has left; None means infinity.
 
     ``left`` counts since the owner's last renewal, ``spent`` since the beginning.
     """
-    return _left(ledger.accounts(entries), renewals(entries))
-
-
-def _left(accounts: Iterable[Account], renewed: int = 0) -> list[dict[str, Any]]:
     return [
         {
             "kind": budget.kind,

@@ -16,7 +16,7 @@ import time
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import uvicorn
 from starlette.applications import Starlette
@@ -57,17 +57,23 @@ _TELL_PAUSE = 0.05
 """Seconds between two checks of who was told that a run is over."""
 
 
-@dataclass(frozen=True)
-class _Other:
-    """A run that is not served now.
+@dataclass
+class _Known:
+    """A run whose sites the server knows.
 
     Attributes:
         names: the name of each site of its roster, by its key.
-        rounds: after how many rounds it is over; None if it is not.
+        rounds: after how many rounds it is over, which its sites are told; None if it is not.
+        pipe: its pipe while it is served.
+        asked: when a site last asked for it while it was not served, by its key.
+        told: the keys of the sites that were told that it is over.
     """
 
     names: Mapping[str, str]
-    rounds: int | None
+    rounds: int | None = None
+    pipe: RunPipe | None = None
+    asked: dict[str, float] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
 
 
 class Listener:
@@ -95,17 +101,13 @@ class Listener:
         self.address = listening.getsockname()[:2]
         self._tls, self._changed_key = tls, changed
         self.certificate = tls.file
-        self._runs: dict[bytes, RunPipe] = {}
-        self._others: dict[bytes, _Other] = {}
+        self._known: dict[bytes, _Known] = {}
+        """The runs by the digest of their agreement, in a dictionary that is replaced, not changed:
+        the serving thread may be reading it."""
         self._changing = threading.Lock()
-        """Held while a thread replaces one of the two, as the threads of several runs do."""
         self._tokens: dict[bytes, tuple[RunPipe, int]] = {}
         self._met: dict[str, float] = {}
         """When the site with a key was last refused a session, for want of its agreement."""
-        self._asked: dict[tuple[bytes, str], float] = {}
-        """When it last asked for a run that is not served now, by the digest and the key."""
-        self._told: set[tuple[bytes, str]] = set()
-        """Who was told that a run is over, by the digest and the key."""
         self._nonces = Nonces()
         self._rate_limited = RateLimitedLog(log)
         self._connections = Connections(self._crowded)
@@ -144,7 +146,7 @@ class Listener:
         try:
             yield
         finally:
-            for run in list(self._runs.values()):
+            for run in self._served():
                 run.close()
             self._server.should_exit = True
             self._thread.join()
@@ -154,29 +156,42 @@ class Listener:
     def serving(self, run: RunPipe) -> Iterator[RunPipe]:
         """Serve a run's sessions while the context lasts; then tell its sites if it is over."""
         run.set_soon, run.near, run.expired = self._set_soon, self._is_near, self._expired
-        self._set_run(run.digest, run)
+        known = self.remember(run.digest, {site.key: site.name for site in run.sites}, None, run)
         try:
             yield run
         finally:
+            known.rounds = run.rounds
             if run.rounds is not None:  # the sites need not keep a budget for the run
                 self.tell(run)
             run.close()
-            self.remember(run.digest, {site.key: site.name for site in run.sites}, run.rounds)
-            self._set_run(run.digest, None)
+            self.remember(run.digest, known.names, run.rounds)
             for site in run.sites:
                 if site.token is not None:
                     self._tokens.pop(site.token, None)
 
-    def remember(self, digest: bytes, names: Mapping[str, str], rounds: int | None) -> None:
-        """Know the sites of a run that is not served now.
+    def remember(
+        self,
+        digest: bytes,
+        names: Mapping[str, str],
+        rounds: int | None,
+        run: RunPipe | None = None,
+    ) -> _Known:
+        """Know the sites of a run.
 
         Args:
             digest: the digest of its agreement.
             names: the name of each site of its roster, by its key.
             rounds: after how many rounds it is over, which its sites are told; None if it is not.
+            run: its pipe; None if the run is not served now.
         """
         with self._changing:
-            self._others = {**self._others, digest: _Other(names, rounds)}
+            found = _Known(names, rounds, run)
+            self._known = {**self._known, digest: found}
+            self._connections.expected = sum(len(each.sites) for each in self._served())
+            return found
+
+    def _served(self) -> list[RunPipe]:
+        return [each.pipe for each in self._known.values() if each.pipe is not None]
 
     def tell(self, run: RunPipe) -> None:
         """Wait until the sites of a run have heard that it is over, or some seconds have passed.
@@ -184,22 +199,15 @@ class Listener:
         They are those that had a session. If none had, because the server was started again for
         those that were away, they are all.
         """
-        heard = [site.key for site in run.sites if site.number] or list(run.index)
+        heard = {site.key for site in run.sites if site.number} or {*run.index}
         until = time.monotonic() + _TELL_SECONDS
-        while {(run.digest, key) for key in heard} - self._told and time.monotonic() < until:
+        while heard - self._known[run.digest].told and time.monotonic() < until:
             time.sleep(_TELL_PAUSE)
 
     def asking(self, digest: bytes) -> int:
         """Return how many sites ask for a run that is known, but not served now."""
-        since, other = time.monotonic() - NEAR_SECONDS, self._others.get(digest)
-        keys = () if other is None else other.names
-        return sum(self._asked.get((digest, key), since) > since for key in keys)
-
-    def _set_run(self, digest: bytes, run: RunPipe | None) -> None:
-        with self._changing:  # new dictionaries: the serving thread may be reading the old ones
-            others = {of: each for of, each in self._runs.items() if of != digest}
-            self._runs = others if run is None else {**others, digest: run}
-            self._connections.expected = sum(len(each.sites) for each in self._runs.values())
+        since, known = time.monotonic() - NEAR_SECONDS, self._known.get(digest)
+        return 0 if known is None else sum(at > since for at in [*known.asked.values()])
 
     def _set_soon(self, event: asyncio.Event) -> None:
         """Set an event of the serving thread's loop; may be called from any thread."""
@@ -213,9 +221,7 @@ class Listener:
         if now - self._met.get(key, -NEAR_SECONDS) < NEAR_SECONDS:
             return True
         return any(
-            run.sites[run.index[key]].is_there(now)
-            for run in self._runs.values()
-            if key in run.index
+            run.sites[run.index[key]].is_there(now) for run in self._served() if key in run.index
         )
 
     def _expired(self) -> str | None:
@@ -287,23 +293,22 @@ class Listener:
         found = await self._said_who(request)
         if isinstance(found, Response):
             return found
-        run, other = self._runs.get(found.digest), self._others.get(found.digest)
-        if run is None or found.public not in run.index:
-            if other is not None and other.rounds is not None and found.public in other.names:
-                return self._end(found.digest, other.rounds, found.public)
-            if other is not None and found.public in other.names:
-                self._asked[found.digest, found.public] = time.monotonic()
-            self._met[found.public] = time.monotonic()
-            return _refused(404)
-        index = run.index[found.public]
-        if run.rounds is not None:
-            return self._end(run.digest, run.rounds, found.public)
-        request.state.connection.is_of((run.digest, index))
-        return _bytes(self._session(run, index, found))
+        known, key = self._known.get(found.digest), found.public
+        if known is not None and key in known.names:
+            run = known.pipe
+            rounds = known.rounds if run is None else run.rounds
+            if rounds is not None:
+                return self._end(found.digest, rounds, key)
+            if run is not None:
+                request.state.connection.is_of((run.digest, run.index[key]))
+                return _bytes(self._session(run, run.index[key], found))
+            known.asked[key] = time.monotonic()
+        self._met[key] = time.monotonic()
+        return _refused(404)
 
     def _end(self, digest: bytes, rounds: int, key: str) -> Response:
         """Return the message that a run is over, for the site with a key."""
-        self._told.add((digest, key))
+        self._known[digest].told.add(key)
         end = End(digest, rounds)
         signature, chain = self._tls.sign(end.signed)
         body = pack(replace(end, signature=signature, chain=chain))
@@ -311,17 +316,14 @@ class Listener:
 
     def _name_of(self, key: str) -> str | None:
         """Return the name of the site with a key; None if it is in no roster."""
-        for run in self._runs.values():
-            if key in run.index:
-                return run.sites[run.index[key]].name
-        return next((o.names[key] for o in self._others.values() if key in o.names), None)
+        return next((each.names[key] for each in self._known.values() if key in each.names), None)
 
     async def _hand_agreement(self, request: Request) -> Response:
         """Send a site the agreement that it names, or the digests of all that name its key."""
         found = await self._said_who(request)
         if isinstance(found, Response):
             return found
-        named = [run for run in self._runs.values() if found.public in run.index]
+        named = [run for run in self._served() if found.public in run.index]
         if found.digest == NO_DIGEST:
             return _bytes(b"".join(run.digest for run in named))
         for run in named:

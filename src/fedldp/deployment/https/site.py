@@ -30,7 +30,7 @@ from fedldp.deployment.https.hello import (
     SignedHello,
 )
 from fedldp.deployment.logs import RateLimitedLog
-from fedldp.deployment.messages import DIGEST_BYTES, NO_RECEIPT, End, read_by_site
+from fedldp.deployment.messages import DIGEST_BYTES, NO_RECEIPT, End, read_message
 
 log = logging.getLogger("fedldp.site")
 
@@ -142,7 +142,7 @@ class HttpsLink:
             except RunOver as over:
                 self._told(None)
                 with suppress(WireError):
-                    if isinstance(read_by_site(over.end), End):  # anything else is not answered
+                    if isinstance(read_message(over.end), End):  # anything else is not answered
                         self._answered(over.end)
             except NotServed:
                 self._told(None)
