@@ -92,7 +92,9 @@ def _loss_named(loss: Any) -> Any:
 class RunSettings(FrozenConfig):
     """The settings that every run has, checked as far as possible without its parts."""
 
-    model_config = ConfigDict(protected_namespaces=(), strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        protected_namespaces=(), strict=True, use_attribute_docstrings=True, defer_build=True
+    )
 
     simulation_only: ClassVar[frozenset[str]] = frozenset(
         {"seed", "client_budget", "person_budget", "target", "client_column", "test_file"}

@@ -1,8 +1,9 @@
-"""Systems by name: fedldp's presets, found by a scan, and users' own systems, by address."""
+"""Systems by name: fedldp's presets, each in a module of its own, and users' own, by address."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from fedldp.accounting.accountants import Side
@@ -22,13 +23,24 @@ from fedldp.core import kinds
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Caveat
 from fedldp.core.formatting import rounded_count
-from fedldp.core.registry import is_address, load, scan, scan_papers
+from fedldp.core.registry import PAPERS, is_address, load, module_names
+
+_PRESETS = "fedldp.algorithms.presets"
+
+
+def _modules() -> dict[str, str]:
+    """Return the module of every system: of its name, or a paper's ``preset``, ``preset_KIND``."""
+    found = {name: f"{_PRESETS}.{name}" for name in module_names(_PRESETS)}
+    for paper in module_names(PAPERS):
+        for name in module_names(f"{PAPERS}.{paper}"):
+            if name.startswith("preset"):
+                found[paper + name.removeprefix("preset")] = f"{PAPERS}.{paper}.{name}"
+    return dict(sorted(found.items()))
 
 
 def systems() -> dict[str, type[RunConfig]]:
     """Return the configuration class of every system, by the system's name."""
-    found = scan("fedldp.algorithms.presets", RunConfig) + scan_papers("preset", RunConfig)
-    return dict(sorted((config.name(), config) for config in found))
+    return {name: getattr(import_module(module), name) for name, module in _modules().items()}
 
 
 def find_system(name: str) -> type[RunConfig]:
@@ -41,10 +53,11 @@ def find_system(name: str) -> type[RunConfig]:
         ConfigError: there is no such system, or the address is not that of a system.
     """
     if not is_address(name):
-        known = systems()
+        known = _modules()
         if name not in known:
             raise ConfigError(f'system = {name}: choose {", ".join(known)} or "module:function"')
-        return known[name]
+        named: type[RunConfig] = getattr(import_module(known[name]), name)
+        return named
     found = load(name, "system")
     if not (isinstance(found, type) and issubclass(found, RunConfig)):
         raise ConfigError(
@@ -65,8 +78,8 @@ def with_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
     The configuration of a user's own system is returned unchanged, because reading its settings
     would run the user's code.
     """
-    found = systems().get(str(settings.get("system")))
-    fields = {} if found is None else found.model_fields
+    name = str(settings.get("system"))
+    fields = find_system(name).model_fields if name in _modules() else {}
     defaults = {name: each.get_default() for name, each in fields.items() if not each.is_required()}
     return {**defaults, **settings}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
@@ -32,7 +32,7 @@ def dataset_rows(data_dir: Path | None) -> Rows:
 
 def _recipe_rows(_: Path | None, left_out: list[str]) -> Rows:
     """Return every recipe as a row, grouped by system; append a line for each that is left out."""
-    from fedldp.algorithms.recipes import installed_recipes, recipes
+    from fedldp.algorithms.recipes import recipes
 
     rows: Rows = []
     for name, recipe in recipes().items():
@@ -46,12 +46,26 @@ def _recipe_rows(_: Path | None, left_out: list[str]) -> Rows:
                 "same_as": recipe.same_as,
             }
         )
+    return sorted(rows + _installed_rows(left_out), key=lambda row: row["system"])
+
+
+def _brief_rows(_: Path | None, left_out: list[str]) -> Rows:
+    """Return the name and the system of every recipe, as ``_recipe_rows`` does, but at once."""
+    from fedldp.algorithms.recipes import systems_of_recipes
+
+    rows: Rows = [{"name": name, "system": of} for name, of in systems_of_recipes().items()]
+    return sorted(rows + _installed_rows(left_out), key=lambda row: row["system"])
+
+
+def _installed_rows(left_out: list[str]) -> Rows:
+    from fedldp.algorithms.recipes import installed_recipes
+
     found, why = installed_recipes()
     left_out += why
     for each in found:
         description = f"{each.pop('summary')}{_of(each.pop('package'))}"
-        rows.append({**each, "epsilon": None, "description": description})
-    return sorted(rows, key=lambda row: row["system"])
+        each |= {"epsilon": None, "description": description}
+    return found
 
 
 def _of(package: str) -> str:
@@ -125,7 +139,7 @@ def _model_rows(_: Path | None, left_out: list[str]) -> Rows:
     return [{"name": name, "description": summary_of(each)} for name, each in models().items()]
 
 
-def _module_rows(found: dict[str, Any]) -> Rows:
+def _module_rows(found: Mapping[str, Any]) -> Rows:
     return [
         {"name": name, "description": summary_of(inspect.getmodule(member))}
         for name, member in found.items()
@@ -181,9 +195,10 @@ def list_(
     if kind is not None and kind not in _KINDS:
         raise ConfigError(f"list {kind}: choose {', '.join(_KINDS)}")
     left_out: list[str] = []
+    brief = {"recipes": _brief_rows} if kind is None and not as_json else {}
     found = {
         name: [row for row in rows(data_dir, left_out) if _has(row, words or [])]
-        for name, rows in _KINDS.items()
+        for name, rows in {**_KINDS, **brief}.items()
         if kind in (None, name)
     }
     for why in dict.fromkeys(left_out):

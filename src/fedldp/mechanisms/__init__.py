@@ -14,8 +14,10 @@ It may use core, accounting, protocol.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -521,10 +523,11 @@ def stated_category(mechanism: Mechanism, size: int) -> SubsetResponse:
     return found
 
 
-def mechanisms() -> dict[str, type[Mechanism]]:
+@cache  # every new configuration looks a name up
+def mechanisms() -> Mapping[str, type[Mechanism]]:
     """Return every mechanism that the setting ``mechanism`` may name, by its name."""
     found = scan(__name__, Mechanism) + scan_papers("mechanism", Mechanism)  # type: ignore[type-abstract]
-    return dict(sorted((m.name, m) for m in found if m.is_setting))
+    return MappingProxyType(dict(sorted((m.name, m) for m in found if m.is_setting)))
 
 
 def find_mechanism(name: str) -> type[Mechanism]:

@@ -173,6 +173,12 @@ def recipe_names() -> list[str]:
     return [*own, *_installed_files(own)[0]]
 
 
+def systems_of_recipes() -> dict[str, str]:
+    """Return the system of every recipe of fedldp by the recipe's name, without making any."""
+    files = _own_files()
+    return {name: str(_settings(name, files).get("system")) for name in files}
+
+
 def installed_recipes() -> tuple[list[dict[str, Any]], list[str]]:
     """Return the recipes of papers in other packages, and a line for each that is left out.
 
@@ -186,13 +192,10 @@ def installed_recipes() -> tuple[list[dict[str, Any]], list[str]]:
     found = []
     for name, (file, package) in more.items():
         try:
-            line = list(_line(name, files))
+            settings = _settings(name, files)
         except ConfigError as error:
             left_out.append(f"paper {package}: {error}")
             continue
-        settings: dict[str, Any] = {}
-        for table in reversed(line):
-            settings |= table.get("settings", {}) | table["set"]
         own = _tables(file)[name]
         row = {"name": name, "system": str(settings.get("system")), "package": package}
         row["summary"] = _filled(_with_texts(own["summary"], _texts(own)), settings)
@@ -389,6 +392,18 @@ def _valid(name: str, settings: dict[str, Any]) -> RunConfig:
     if not isinstance(settings.get("system"), str):
         raise ConfigError(f"recipe {name}: it names no system")
     return find_system(settings["system"]).model_validate(settings)
+
+
+def _settings(name: str, files: Mapping[str, Path]) -> dict[str, Any]:
+    """Return the settings in the tables of a recipe and of those that it is made of; see ``_line``.
+
+    Raises:
+        ConfigError: it refers to no recipe, or to itself.
+    """
+    settings: dict[str, Any] = {}
+    for table in reversed(list(_line(name, files))):
+        settings |= table.get("settings", {}) | table["set"]
+    return settings
 
 
 def _line(name: str, files: Mapping[str, Path]) -> Iterator[dict[str, Any]]:
