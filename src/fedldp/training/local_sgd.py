@@ -24,7 +24,7 @@ from fedldp.protocol.roles import Batch, Client, Score, Update
 from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 from fedldp.training import batched_sgd
 from fedldp.training.augmentation import augmented
-from fedldp.training.batched_sgd import shrinking, train_alone
+from fedldp.training.batched_sgd import descend, shrinking, train_alone
 from fedldp.training.column_stack import ColumnStack, as_columns, is_pool
 from fedldp.training.draws import drawing
 from fedldp.training.losses import Losses
@@ -136,8 +136,9 @@ class LocalSgd:
                 stack.step(columns, labels, indices, rate(step), self.momentum, self.class_weights)
             stack.store(parameters)
             return read_weights(self.model)
-        velocity: list[Tensor] | None = None
-        starts = [each.detach().clone() for each in parameters] if self.proximal else []
+        # As batched_sgd has it, for one client; its norm of a gradient has other bits.
+        advance = descend(rate, self.momentum, self.weight_decay, proximal=self.proximal)
+        own = {str(place): each.detach()[None] for place, each in enumerate(parameters)}
         drifts = []
         if drift is not None:
             drifts = [torch.from_numpy(d).to(self.device) for d in layout.split(drift).values()]
@@ -159,19 +160,9 @@ class LocalSgd:
                     if self.gradient_clip is not None:
                         norm = torch.stack(torch._foreach_norm(found)).norm()
                         torch._foreach_mul_(found, shrinking(norm, self.gradient_clip))
-                    if self.weight_decay:
-                        found = list(torch._foreach_add(found, parameters, alpha=self.weight_decay))
-                    if self.proximal:
-                        away = torch._foreach_sub(parameters, starts)
-                        found = list(torch._foreach_add(found, away, alpha=self.proximal))
                     if drifts:
-                        found = list(torch._foreach_add(found, drifts))
-                    if self.momentum and velocity is not None:
-                        torch._foreach_mul_(velocity, self.momentum)
-                        torch._foreach_add_(velocity, found)
-                        found = velocity
-                    velocity = found
-                    torch._foreach_add_(parameters, found, alpha=-rate(step))
+                        torch._foreach_add_(found, drifts)
+                    advance(step, own, dict(zip(own, (each[None] for each in found), strict=True)))
         return read_weights(self.model)
 
     def train_together(
@@ -190,9 +181,7 @@ class LocalSgd:
             chosen,
             batched_sgd.of_examples(batch.examples, self.device),
             batched_sgd.mean_gradients(self.model, self.class_weights, self.losses),
-            batched_sgd.descend(
-                rate, self.momentum, self.weight_decay, self.gradient_clip, self.proximal
-            ),
+            descend(rate, self.momentum, self.weight_decay, self.gradient_clip, self.proximal),
             steps=None if (steps == steps[0]).all() else steps,
         )
 
