@@ -7,14 +7,28 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from environments import Environment, ask, forget, make_environment, request_of, write_policy
+from environments import (
+    CHANNELS,
+    Body,
+    Environment,
+    Killed,
+    ask,
+    asks,
+    content,
+    forget,
+    make_environment,
+    request_of,
+    write_policy,
+)
 
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.deployment.acceptance import Acceptances, accept
 from fedldp.deployment.agreement import Agreement
+from fedldp.deployment.messages import Answered, read_by_server
 from fedldp.deployment.restored import UnrecordedSpend, charge_lost
 from fedldp.deployment.site_ledger import SiteLedger, read_mark, write_mark
 from fedldp.ledgers.sqlite import renewals
+from fedldp.protocol.wire import Refusal
 
 
 def cost_of(env: Environment) -> float:
@@ -67,8 +81,9 @@ def test_releases_are_charged_beyond_the_limit_and_nothing_more_is_released(
 
 
 @pytest.mark.slow
-def test_agreements_accepted_since_the_copy_are_charged(tmp_path: Path) -> None:
-    env = make_environment(tmp_path, seeded=False)
+@CHANNELS
+def test_agreements_accepted_since_the_copy_are_charged(tmp_path: Path, channel: str) -> None:
+    env = make_environment(tmp_path, channel=channel, seeded=False)
     policy, copy = env.policies[0], tmp_path / "copy"
     other = another_run(env)
     env.agent(0)
@@ -155,6 +170,32 @@ def test_a_renewal_in_the_copy_hides_no_release_from_the_mark(tmp_path: Path) ->
     env.ledger(0).renew()
     with pytest.raises(ConfigError, match="proves 1 more release than"):
         charge_lost(policy, [])
+
+
+def test_a_restored_site_masks_no_second_value_with_the_secrets_of_the_copy(
+    tmp_path: Path,
+) -> None:
+    """The copy is of a moment between two phases, and the site went on: its masks are used."""
+    env = make_environment(tmp_path, channel="sum", seeded=False)
+    policy, copy, asked = env.policies[0], tmp_path / "copy", list[bytes]()
+
+    def tamper(site: int, body: bytes, answer: Body) -> list[Body]:
+        if asks(body, phase=1) and site == 0:
+            shutil.copy(policy.ledger, copy)
+        if asks(body, phase=2) and site == 0:
+            asked.append(body)
+            raise Killed
+        return [answer]
+
+    with pytest.raises(Killed):
+        env.serve(env.pipe(tamper=tamper))
+    assert env.releases(0)[-1] == (1, 2)
+    shutil.copy(copy, policy.ledger)
+    charge_lost(policy, [])
+    again = read_by_server(env.agent(0).answer(asked[0]))
+    assert isinstance(again, Answered)
+    assert isinstance(content(again), Refusal)
+    assert env.ledger(0).spent() == pytest.approx(2 * cost_of(env))
 
 
 def test_a_second_restore_asks_again(tmp_path: Path) -> None:
