@@ -18,6 +18,7 @@ from ledger_helpers import apart, forks
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.acceptance import Acceptances, accept, payable
 from fedldp.deployment.agreement import Agreement
+from fedldp.deployment.messages import NO_RECEIPT, Answered, pack
 from fedldp.ledgers.budget import Budget
 from fedldp.protocol.wire import Reason, Refusal, Report, read_reply
 
@@ -86,7 +87,9 @@ def test_a_run_accepted_for_fewer_rounds_releases_no_more(tmp_path: Path) -> Non
     assert accepted.rest(0, env.ledger(0).releases()) == pytest.approx(0.0, abs=1e-9)
 
 
-def test_an_answer_that_is_under_way_is_the_only_one_on_its_terms(tmp_path: Path) -> None:
+def test_an_answer_that_is_under_way_is_the_only_one_on_its_terms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Answers on two terms at once would not know of each other what they draw once."""
     env = make_environment(tmp_path, sites=1, seeded=False, policy={"answer_after_seconds": 0.5})
     agent, policy = env.agent(0), env.policies[0]
@@ -104,8 +107,12 @@ def test_an_answer_that_is_under_way_is_the_only_one_on_its_terms(tmp_path: Path
     (after,) = agent.runs
     assert after.accepted == Acceptances(policy).of(env.agreement.digest) != before.accepted
     # Whoever was about to answer on the terms as they were, does not.
-    with before.answering:
-        assert isinstance(content(ask(agent, env, request_of(env))), Report)
+    found = [before]
+    monkeypatch.setattr(agent, "_run", lambda digest: found.pop() if found else after)
+    monkeypatch.setattr(
+        agent, "_answer", lambda run, *_: pack(Answered(NO_RECEIPT, b"%d" % id(run)))
+    )
+    assert ask(agent, env, request_of(env)).answer == b"%d" % id(after)
     assert env.releases(0) == [(1, 0)]
 
 

@@ -139,7 +139,10 @@ def test_a_site_says_that_it_answered_more_than_its_server_counts(
 def test_only_the_runs_own_server_ends_it(runs: list[Environment], tmp_path: Path) -> None:
     one, other = runs
     agent, digest = one.agent(0), one.agreement.digest
-    write_tls(tmp_path / "elsewhere", new_tls())  # its authority is not in the agreement
+    trusted = agent.policy.server[0].ca
+    elsewhere = write_tls(tmp_path / "elsewhere", new_tls())
+    # The site trusts this authority by now, but the agreement does not name it.
+    trusted.write_bytes(trusted.read_bytes() + elsewhere.read_bytes())
     signer = authority("test", 2)
     own = server_certificate(signer, [HOST], 2)
     files = {"ca.pem": signer.certificate, "server.pem": own.certificate, "server.key": own.key}
@@ -148,9 +151,9 @@ def test_only_the_runs_own_server_ends_it(runs: list[Environment], tmp_path: Pat
         b"x"
     )
     for host, expected in ((HOST, True), ("localhost", False)):
-        trusted = authorities_of(tmp_path / "here" / "ca.pem")
-        assert is_of_server(b"x", *signed, host, trusted) == expected
-        assert not is_of_server(b"y", *signed, host, trusted)
+        vouch = authorities_of(tmp_path / "here" / "ca.pem")
+        assert is_of_server(b"x", *signed, host, vouch) == expected
+        assert not is_of_server(b"y", *signed, host, vouch)
     for lie in (
         end_of(other, digest=digest),
         end_of(one, rounds=2),

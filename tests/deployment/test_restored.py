@@ -24,7 +24,7 @@ from environments import (
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.deployment.acceptance import Acceptances, accept
 from fedldp.deployment.agreement import Agreement
-from fedldp.deployment.messages import Answered, read_by_server
+from fedldp.deployment.messages import Answered, read_message
 from fedldp.deployment.restored import UnrecordedSpend, charge_lost
 from fedldp.deployment.site_ledger import SiteLedger, read_mark, write_mark
 from fedldp.ledgers.sqlite import renewals
@@ -192,7 +192,7 @@ def test_a_restored_site_masks_no_second_value_with_the_secrets_of_the_copy(
     assert env.releases(0)[-1] == (1, 2)
     shutil.copy(copy, policy.ledger)
     charge_lost(policy, [])
-    again = read_by_server(env.agent(0).answer(asked[0]))
+    again = read_message(env.agent(0).answer(asked[0]))
     assert isinstance(again, Answered)
     assert isinstance(content(again), Refusal)
     assert env.ledger(0).spent() == pytest.approx(2 * cost_of(env))
