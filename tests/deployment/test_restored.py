@@ -172,6 +172,27 @@ def test_a_renewal_in_the_copy_hides_no_release_from_the_mark(tmp_path: Path) ->
         charge_lost(policy, [])
 
 
+def test_a_run_that_had_ended_before_the_copy_is_not_charged_and_not_accepted_again(
+    tmp_path: Path,
+) -> None:
+    env = make_environment(tmp_path, sites=1, seeded=False)
+    policy, copies = env.policies[0], [tmp_path / "before", tmp_path / "after"]
+    agent = env.agent(0)
+    ask(agent, env, request_of(env))
+    shutil.copy(policy.ledger, copies[0])
+    Acceptances(policy).finish(env.agreement.digest)
+    shutil.copy(policy.ledger, copies[1])
+    with pytest.raises(ConfigError, match="its server ended it"):
+        accept(policy, env.agreement)
+    for copy, since, lost in (
+        (copies[1], [], []),
+        (copies[1], [env.agreement], [UnrecordedSpend(env.agreement.run, 1)]),
+        (copies[0], [], [UnrecordedSpend(env.agreement.run, 1)]),
+    ):
+        shutil.copy(copy, policy.ledger)
+        assert charge_lost(policy, since) == lost
+
+
 def test_a_restored_site_masks_no_second_value_with_the_secrets_of_the_copy(
     tmp_path: Path,
 ) -> None:

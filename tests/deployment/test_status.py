@@ -234,10 +234,12 @@ def test_a_server_whose_runs_are_over_need_not_be_reached(tmp_path: Path) -> Non
         return agent.watch.document()["connected"], checked
 
     assert connected() == (False, [False])
-    Acceptances(policy).finish(env.agreement.digest)
+    Acceptances(policy).retire(env.agreement.digest)
     assert connected() == (True, [])
     accept(policy, env.agreement)
     assert connected() == (False, [False])
+    Acceptances(policy).finish(env.agreement.digest)
+    assert connected() == (True, [])
 
 
 # Locks, and checks while an agent runs

@@ -310,8 +310,9 @@ def accept(
         url: the address of the run's server; see ``policy_for``.
 
     Raises:
-        ConfigError: another agreement of the same run was accepted, or the budgets cannot pay for
-            enough rounds beside what the other accepted runs may still spend.
+        ConfigError: another agreement of the same run was accepted, or its server has ended the
+            run, or the budgets cannot pay for enough rounds beside what the other accepted runs may
+            still spend.
         LedgerUnusable: the ledger cannot be used, or was begun with other limits.
     """
     policy = policy_for(policy, agreement, url)
@@ -326,6 +327,11 @@ def accept(
                     f"run {agreement.run}: another agreement of this run was accepted before "
                     f"({other.digest.hex()[:16]}); refuse this one, and ask for an agreement for a "
                     "new run"
+                )
+            if other.digest == digest and other.state == "finished":
+                raise ConfigError(
+                    f"run {agreement.run}: its server ended it and asks for nothing more; another "
+                    "run needs another invite"
                 )
         can_pay = payable(policy, agreement, kept)
         promised = can_pay.cost(can_pay.check(enough))

@@ -4,7 +4,8 @@ The ledger lacks what was released since the copy was made, and nothing can prov
 because an untrusted server may say anything. So everything that may have been released is charged,
 in addition to what the runs still cost. For each agreement accepted before or after the copy was
 made, this is every round that the ledger lacks. These rounds are charged even beyond the limit;
-once the limit is exceeded, nothing more is released with this ledger.
+once the limit is exceeded, nothing more is released with this ledger. A run that its server had
+ended by then is not charged, because the site accepts it never again.
 """
 
 from __future__ import annotations
@@ -77,7 +78,9 @@ def charge_lost(
         Witness(policy.witness).last()  # refuses an unusable witness before anything is charged
     mark = _mark_of(policy)
     make_state(policy)
-    known = [each.agreement(policy) for each in Acceptances(policy).all()]
+    all_known = Acceptances(policy).all()
+    # A run that its server ended before the copy was made has released nothing since.
+    known = [each.agreement(policy) for each in all_known if each.state != "finished"]
     accepted = {agreement.digest: agreement for agreement in (*known, *since)}
     begins = not policy.ledger.exists() and (anew or not policy.mark.exists())
     entries = [] if begins else SiteLedger(policy, look=True).ledger.releases()
