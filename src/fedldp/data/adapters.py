@@ -1,8 +1,8 @@
 """Examples from users' own objects: torch's data sets and loaders, tables with named columns.
 
-This module imports no library: an object from torch, Hugging Face's ``datasets`` or
-``flwr_datasets`` exists only if the user has already loaded that library. Everything is read once,
-before a run, in an order that does not depend on any random state.
+This module imports no library: an object from torch or Hugging Face's ``datasets`` exists only if
+the user has already loaded that library. Everything is read once, before a run, in an order that
+does not depend on any random state.
 """
 
 from __future__ import annotations
@@ -75,33 +75,6 @@ def is_clients(given: Any) -> bool:
 def any_source(given: Iterable[Any]) -> bool:
     """Return whether any object is a source; data frames do not count, as they may be features."""
     return any(is_source(each) and not _is_frame(each) for each in given)
-
-
-def is_federated(given: Any) -> bool:
-    """Return whether something is a ``flwr_datasets.FederatedDataset``."""
-    return isinstance(given, _found("flwr_datasets", "FederatedDataset"))
-
-
-def partitions_of(given: Any) -> tuple[list[Any], Any]:
-    """Return the partitions of a ``FederatedDataset`` in order, and its test set or None.
-
-    Raises:
-        DataError: several of its splits are partitioned.
-    """
-    splits = list(given.partitioners)
-    if len(splits) != 1:
-        raise DataError(
-            f"dataset: the splits {', '.join(splits)} are all partitioned; give the partitions of "
-            "one of them, [each.load_partition(i, SPLIT) for i in range(N)], and test="
-        )
-    first = given.load_partition(0, splits[0])
-    count = given.partitioners[splits[0]].num_partitions
-    rest = [given.load_partition(number, splits[0]) for number in range(1, count)]
-    try:
-        test = given.load_split("test")
-    except ValueError:  # there is no such split
-        test = None
-    return [first, *rest], test
 
 
 def gathered(given: Any, context: str) -> Gathered:

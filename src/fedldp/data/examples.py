@@ -19,11 +19,9 @@ from fedldp.data.adapters import (
     any_source,
     gathered,
     is_clients,
-    is_federated,
     is_source,
     of_arrays,
     of_columns,
-    partitions_of,
 )
 from fedldp.data.columns import Columns
 from fedldp.data.label_range import LabelRange
@@ -680,7 +678,7 @@ def as_dataset(given: Any, test: Rows | None = None, *, tested: bool = False) ->
 
     Args:
         given: a data set; features and labels, or another source, which a run divides among
-            clients; a list of these, one per client; or a ``FederatedDataset``.
+            clients; or a list of these, one per client.
         test: examples to test on; None splits off some of the examples.
         tested: whether a test set is required.
 
@@ -705,9 +703,6 @@ def _as_dataset(given: Any, test: Rows | None) -> Dataset:
                 "from_table and from_clients take test="
             )
         return given
-    if is_federated(given):
-        parts, own = partitions_of(given)
-        return Dataset.from_clients(parts, test=own if test is None else test)
     if isinstance(given, tuple) and any_source(given):
         raise ConfigError(
             "dataset: it is a tuple of data sets; give clients as a list, and the test set as test="
