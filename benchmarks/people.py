@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.data import Dataset, Examples, load_dataset
-from fedldp.data.public_features import SoftGradients, UnitNorm
+from fedldp.data.public_features import soft_gradients, unit_norm
 from fedldp.experiments.comparing import Cell, Comparison, Contestant, Try
 from fedldp.experiments.comparing.comparison import Cells
 from fedldp.experiments.comparing.running import outcome_in
@@ -177,7 +177,7 @@ def data(dataset: str, features: str) -> Dataset:
         return breast_cancer()
     found = load_dataset(dataset)
     shape = found.input_shape
-    mapping = SoftGradients(shape) if features == "soft-gradients" else UnitNorm(shape)
+    mapping = soft_gradients(shape) if features == "soft-gradients" else unit_norm(shape)
 
     def mapped(examples: Examples) -> Examples:
         return replace(examples, features=mapping(examples.features))
@@ -214,7 +214,7 @@ def breast_cancer() -> Dataset:
     table = load_breast_cancer()
     most = np.array([sizes[kind] for kind in range(3) for sizes in MOST.values()])
     scaled: NDArray[np.float64] = np.clip(table.data / most, 0, 1) - CENTRE
-    rows = UnitNorm((len(most),))(scaled.astype(np.float32))
+    rows = unit_norm((len(most),))(scaled.astype(np.float32))
     return Dataset.from_arrays(rows, table.target, name="breast-cancer")
 
 

@@ -15,7 +15,7 @@ from fedldp.core.kinds import DECLARED_PUBLIC, RESTS_ON
 from fedldp.core.randomness import numbered_generator
 from fedldp.data import Columns
 from fedldp.data.image_features import unit
-from fedldp.data.public_features import UnitNorm, finite_rows
+from fedldp.data.public_features import finite_rows, unit_norm
 from fedldp.simulation.plan import plan, problem_of
 
 TABLE = "age,sex,weight,label\n60,f,3,0\n150,m,5,1\n30,f,4,0\n90,m,4,1\n"
@@ -86,7 +86,7 @@ def test_an_undeclared_text_counts_as_the_declared_other(
 
 def test_a_row_has_norm_one_and_none_is_refused() -> None:
     rows = np.array([[3, 4], [0, 0], [np.nan, 1], [3e38, 3e38]], np.float32)
-    found = UnitNorm((2,))(rows)
+    found = unit_norm((2,))(rows)
     np.testing.assert_allclose(found[0], [0.6, 0.8, 0.3], rtol=1e-6)
     assert found[1:3].tolist() == [[0, 0, np.float32(0.3)]] * 2
     np.testing.assert_allclose(np.linalg.norm(found[3, :2]), 1, rtol=1e-6)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedldp.core.errors import ConfigError
-from fedldp.data.image_features import OrientedGradients
+from fedldp.data.image_features import oriented_gradients
 
 RANDOM = np.random.default_rng(3)
 IMAGES = RANDOM.random((5, 2, 9, 7)).astype(np.float32)
@@ -38,7 +38,7 @@ def by_hand(image: np.ndarray, cells: int, orientations: int) -> np.ndarray:
 
 @pytest.mark.parametrize(("cells", "orientations"), [(1, 2), (3, 8), (4, 5), (7, 3)])
 def test_histograms_agree_with_a_slow_oracle(cells: int, orientations: int) -> None:
-    encoder = OrientedGradients((2, 9, 7), cells, orientations)
+    encoder = oriented_gradients((2, 9, 7), cells, orientations)
     found = encoder(IMAGES)
     assert found.shape == (5, encoder.size)
     assert found.dtype == np.float32
@@ -48,7 +48,7 @@ def test_histograms_agree_with_a_slow_oracle(cells: int, orientations: int) -> N
 
 def test_the_norm_is_one_unless_the_image_has_no_slope() -> None:
     flat = np.full((1, 2, 9, 7), 0.3, np.float32)
-    found = OrientedGradients((2, 9, 7), 3, 8)(np.concatenate([IMAGES, flat]))
+    found = oriented_gradients((2, 9, 7), 3, 8)(np.concatenate([IMAGES, flat]))
     np.testing.assert_allclose(np.linalg.norm(found[:-1], axis=1), 1, atol=1e-6)
     np.testing.assert_array_equal(found[-1], 0)
 
@@ -60,7 +60,7 @@ def test_an_image_that_is_not_finite_gives_zeros_and_affects_no_other(
     value: float, place: tuple[int, int, int]
 ) -> None:
     """A refusal would reveal such an image."""
-    encoder = OrientedGradients((2, 9, 7), 3, 8)
+    encoder = oriented_gradients((2, 9, 7), 3, 8)
     images = IMAGES.copy()
     images[(2, *place)] = value
     found, others = encoder(images), [0, 1, 3, 4]
@@ -69,7 +69,7 @@ def test_an_image_that_is_not_finite_gives_zeros_and_affects_no_other(
 
 
 def test_images_do_not_depend_on_each_other() -> None:
-    encoder = OrientedGradients((1, 8, 8), 4, 8)
+    encoder = oriented_gradients((1, 8, 8), 4, 8)
     many = RANDOM.random((2_300, 1, 8, 8)).astype(np.float32)
     np.testing.assert_array_equal(encoder(many)[1_999:2_001], encoder(many[1_999:2_001]))
     assert encoder(many[:0]).shape == (0, 128)
@@ -80,4 +80,4 @@ def test_data_that_are_not_images_or_too_small_are_refused(
     shape: tuple[int, ...], named: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"^{named}[^\n]*$"):
-        OrientedGradients(shape, 4, 8)
+        oriented_gradients(shape, 4, 8)

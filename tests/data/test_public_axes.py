@@ -12,7 +12,8 @@ from safetensors.numpy import save
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import numbered_generator
 from fedldp.data.folder import PublicFile
-from fedldp.data.public_features import FileAxes
+from fedldp.data.image_features import PublicMap
+from fedldp.data.public_features import file_axes
 
 DRAWN = numbered_generator(11, 0)
 AXES, CENTRE = DRAWN.standard_normal((6, 3)), DRAWN.standard_normal(6)
@@ -25,8 +26,8 @@ def npy(array: np.ndarray) -> bytes:
     return content.getvalue()
 
 
-def of(content: bytes, name: str = "axes.npy") -> FileAxes:
-    return FileAxes(PublicFile(name, content, hashlib.sha256(content).hexdigest()), (2, 3))
+def of(content: bytes, name: str = "axes.npy") -> PublicMap:
+    return file_axes(PublicFile(name, content, hashlib.sha256(content).hexdigest()), (2, 3))
 
 
 def expected(rows: np.ndarray, axes: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedldp.core.randomness import numbered_generator
-from fedldp.data.public_features import RandomConvolutions
+from fedldp.data.public_features import random_convolutions
 
 IMAGES = numbered_generator(7, 0).random((2, 2, 10, 13)).astype(np.float32)
 
@@ -37,5 +37,5 @@ def slow(image: np.ndarray, filters: int) -> np.ndarray:
 
 
 def test_features_agree_with_a_slow_oracle_in_each_cell() -> None:
-    found = RandomConvolutions((2, 10, 13), filters=3)(IMAGES)
+    found = random_convolutions((2, 10, 13), filters=3)(IMAGES)
     np.testing.assert_allclose(found, [slow(image, 3) for image in IMAGES], atol=1e-6)

@@ -24,18 +24,18 @@ from fedldp.data.folder import PublicFile, read_public
 from fedldp.data.image_features import (
     ExampleMap,
     MapOnce,
-    OrientedGradients,
     digest_of,
     mapped_alone,
+    oriented_gradients,
     tried_size,
 )
 from fedldp.data.public_features import (
-    FileAxes,
-    Pose,
-    RandomConvolutions,
-    SoftGradients,
-    StrokeAxes,
-    UnitNorm,
+    file_axes,
+    pose,
+    random_convolutions,
+    soft_gradients,
+    stroke_axes,
+    unit_norm,
 )
 from fedldp.protocol.roles import Batch, Client, LocalUpdate, Update
 from fedldp.protocol.wire import Broadcast, Sensitive
@@ -55,12 +55,12 @@ FEATURES = Offer(
     "none",
 )
 KINDS: Mapping[str, Callable[[tuple[int, ...]], ExampleMap]] = {
-    "oriented-gradients": lambda shape: OrientedGradients(shape, cells=4, orientations=8),
-    "soft-gradients": SoftGradients,
-    "pose": Pose,
-    "random-convolutions": RandomConvolutions,
-    "public-axes:strokes": StrokeAxes,
-    "unit-norm": UnitNorm,
+    "oriented-gradients": lambda shape: oriented_gradients(shape, cells=4, orientations=8),
+    "soft-gradients": soft_gradients,
+    "pose": pose,
+    "random-convolutions": random_convolutions,
+    "public-axes:strokes": stroke_axes,
+    "unit-norm": unit_norm,
 }
 """For each kind that comes with fedldp and needs no file, builds the features for a shape."""
 
@@ -173,7 +173,7 @@ class ChosenFeatures(Features):
 @lru_cache(maxsize=8)
 def _mapping_of_file(file: PublicFile, encoder: bool, input_shape: tuple[int, ...]) -> ExampleMap:
     if not encoder:
-        return FileAxes(file, input_shape)
+        return file_axes(file, input_shape)
     from fedldp.training.exported_encoder import ExportedEncoder  # this import loads torch
 
     return ExportedEncoder(file, input_shape)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 from weakref import WeakKeyDictionary
 
@@ -46,6 +46,25 @@ class ExampleMap(Protocol):
     def __call__(self, examples: NDArray[np.float32], /) -> NDArray[np.float32]:
         """Return the features of examples, shape (n, size)."""
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class PublicMap:
+    """An ``ExampleMap`` that comes with this package.
+
+    Attributes:
+        size: the length of a feature vector.
+        digest: see ``ExampleMap``.
+        of: returns the features of examples, shape (n, size).
+    """
+
+    size: int
+    digest: str
+    of: Callable[[NDArray[np.float32]], NDArray[np.float32]] = field(repr=False)
+
+    def __call__(self, examples: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the features of examples, shape (n, size)."""
+        return self.of(examples)
 
 
 def mapped_alone(
@@ -163,9 +182,8 @@ def check_images(input_shape: tuple[int, ...], dataset: str = "of the clients") 
 _PIECE = 1000  # images processed at a time
 
 
-@dataclass(frozen=True)
-class OrientedGradients:
-    """How an image's slope is distributed over positions and directions, as a vector of norm 1.
+def oriented_gradients(input_shape: tuple[int, ...], cells: int, orientations: int) -> PublicMap:
+    """Return how an image's slope is distributed over positions and directions, with norm 1.
 
     The image is cut into ``cells`` x ``cells`` cells. A pixel's slope is the difference of its
     neighbours: right minus left, and below minus above. Its length is divided between the two
@@ -174,7 +192,7 @@ class OrientedGradients:
     So does an image that holds NaN or whose slopes are too large for floats, because a refusal
     would reveal something about the image.
 
-    Attributes:
+    Args:
         input_shape: (channels, height, width) of an image.
         cells: the number of cells along each side.
         orientations: directions, evenly around the circle.
@@ -185,48 +203,30 @@ class OrientedGradients:
     Source: Dalal, Triggs 2005, "Histograms of Oriented Gradients for Human Detection", but without
     the overlapping blocks of that paper.
     """
+    check_images(input_shape)
+    if min(input_shape[1:]) < cells:
+        raise ConfigError(
+            f"cells = {cells}: an image of {input_shape[1]}x{input_shape[2]} has fewer pixels "
+            f"along a side; give at most {min(input_shape[1:])}"
+        )
+    size, one = cells**2 * orientations, np.float32(1)
+    rows, columns = (
+        [(np.arange(side) * cells // side, np.full(side, one))] for side in input_shape[1:]
+    )
 
-    input_shape: tuple[int, ...]
-    cells: int
-    orientations: int
-
-    def __post_init__(self) -> None:
-        check_images(self.input_shape)
-        if min(self.input_shape[1:]) < self.cells:
-            raise ConfigError(
-                f"cells = {self.cells}: an image of {self.input_shape[1]}x{self.input_shape[2]} "
-                f"has fewer pixels along a side; give at most {min(self.input_shape[1:])}"
-            )
-
-    @property
-    def size(self) -> int:
-        """The length of a feature vector."""
-        return self.cells**2 * self.orientations
-
-    @property
-    def digest(self) -> str:
-        """See ``ExampleMap``."""
-        return digest_of("oriented-gradients", 1, self.input_shape, self.cells, self.orientations)
-
-    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the features of images, shape (n, size); their norm is 1 up to rounding, or 0."""
+    def features(images: NDArray[np.float32]) -> NDArray[np.float32]:
+        pieces = (images[i : i + _PIECE].sum(axis=1) for i in range(0, len(images), _PIECE))
         with np.errstate(over="ignore", invalid="ignore"):
-            pieces = [self._sums(images[i : i + _PIECE]) for i in range(0, len(images), _PIECE)]
-            centred = np.concatenate([np.empty((0, self.size)), *pieces])
+            sums = [slope_sums(each, rows, columns, cells, orientations) for each in pieces]
+            centred = np.concatenate([np.empty((0, size)), *sums])
             centred -= centred.mean(axis=1, keepdims=True)
             norms = np.linalg.norm(centred, axis=1, keepdims=True)
-        features = np.zeros_like(centred)
-        np.divide(centred, norms, out=features, where=norms > 0)  # norms > 0 is false for NaN
-        return features.astype(np.float32)
+        found = np.zeros_like(centred)
+        np.divide(centred, norms, out=found, where=norms > 0)  # norms > 0 is false for NaN
+        return found.astype(np.float32)
 
-    def _sums(self, images: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Return the sums of images, by direction, row and column of the cell, shape (n, size)."""
-        one = np.float32(1)
-        rows, columns = (
-            [(np.arange(side) * self.cells // side, np.full(side, one))]
-            for side in self.input_shape[1:]
-        )
-        return slope_sums(images.sum(axis=1), rows, columns, self.cells, self.orientations)
+    digest = digest_of("oriented-gradients", 1, input_shape, cells, orientations)
+    return PublicMap(size, digest, features)
 
 
 Shares = Sequence[tuple[NDArray[np.int64], NDArray[Any]]]

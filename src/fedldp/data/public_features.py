@@ -7,10 +7,9 @@ common features of all handwriting are measured on random strokes, drawn from a 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from functools import lru_cache
 from io import BytesIO
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,7 @@ from fedldp.data.image_features import (
     ORIENTATIONS,
     SIZE,
     Floats,
+    PublicMap,
     centred_roots,
     digest_of,
     in_pieces,
@@ -52,9 +52,8 @@ _LONGEST = 2.5
 _STROKES, _STROKE_SIDE, _SEED = 4000, 28, 2026
 
 
-@dataclass(frozen=True)
-class SoftGradients:
-    """Oriented gradients in 5 x 5 soft cells and 8 soft directions, centred by random strokes.
+def soft_gradients(input_shape: tuple[int, ...]) -> PublicMap:
+    """Return oriented gradients in 5 x 5 soft cells and 8 soft directions, centred by strokes.
 
     The length of a pixel's slope is divided between the two nearest directions and the two nearest
     cells along each axis. The features are the square roots of the sums, minus the mean of all
@@ -63,56 +62,42 @@ class SoftGradients:
     depend only on the example itself and on public numbers. An image without a slope counts as an
     empty image, and so does an image that holds NaN or infinity.
 
-    Attributes:
+    Args:
         input_shape: (channels, height, width) of an image; channels are summed.
     """
-
-    input_shape: tuple[int, ...]
-
-    kind: ClassVar[str] = "soft-gradients"
-    turned: ClassVar[bool] = False
-
-    @property
-    def size(self) -> int:
-        """The length of a feature vector: 201."""
-        return SIZE + 1
-
-    @property
-    def digest(self) -> str:
-        """See ``ExampleMap``."""
-        drawn = (_STROKES, _STROKE_SIDE, _SEED)
-        pose = (_SIDE, _REACH, _LEAST_SPREAD, _LONGEST) if self.turned else ()
-        return digest_of(self.kind, 1, self.input_shape, CELLS, ORIENTATIONS, CONSTANT, drawn, pose)
-
-    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the features of images, shape (n, 201)."""
-        mean = mean_of_strokes(turned=self.turned)
-
-        def features(grey: Floats) -> Floats:
-            found = np.full((len(grey), SIZE + 1), CONSTANT)
-            posed = upright(grey) if self.turned else grey
-            found[:, :SIZE] = unit(centred_roots(soft_sums(posed)) - mean)
-            return found
-
-        return in_pieces(images, features, SIZE + 1)
+    return _gradients("soft-gradients", input_shape, turned=False)
 
 
-@dataclass(frozen=True)
-class Pose(SoftGradients):
-    """The features of ``SoftGradients``, after an image was deskewed and scaled to a fixed size.
+def pose(input_shape: tuple[int, ...]) -> PublicMap:
+    """Return ``soft_gradients`` after an image was deskewed and scaled to a fixed size.
 
     Before its gradients are taken, the image is sheared until its moments show no slant, and scaled
     to a fixed size along both axes. The random strokes are treated in the same way.
 
-    Attributes:
+    Args:
         input_shape: (channels, height, width) of an image, with bright ink on a dark background.
 
     Source: LeCun, Bottou, Bengio, Haffner 1998, "Gradient-Based Learning Applied to Document
     Recognition", which deskews MNIST by moments.
     """
+    return _gradients("pose", input_shape, turned=True)
 
-    kind: ClassVar[str] = "pose"
-    turned: ClassVar[bool] = True
+
+def _gradients(kind: str, input_shape: tuple[int, ...], *, turned: bool) -> PublicMap:
+    drawn = (_STROKES, _STROKE_SIDE, _SEED)
+    posed = (_SIDE, _REACH, _LEAST_SPREAD, _LONGEST) if turned else ()
+
+    def features(grey: Floats) -> Floats:
+        found = np.full((len(grey), SIZE + 1), CONSTANT)
+        roots = centred_roots(soft_sums(upright(grey) if turned else grey))
+        found[:, :SIZE] = unit(roots - mean_of_strokes(turned=turned))
+        return found
+
+    return PublicMap(
+        SIZE + 1,
+        digest_of(kind, 1, input_shape, CELLS, ORIENTATIONS, CONSTANT, drawn, posed),
+        lambda images: in_pieces(images, features, SIZE + 1),
+    )
 
 
 def upright(images: Floats) -> Floats:
@@ -163,7 +148,7 @@ def mean_of_strokes(*, turned: bool) -> Floats:
     """Return the mean soft gradients of random strokes, shape (200,).
 
     Args:
-        turned: whether the strokes are deskewed and scaled first, as in ``Pose``.
+        turned: whether the strokes are deskewed and scaled first, as in ``pose``.
     """
     drawn = upright(strokes()) if turned else strokes()
     found: Floats = centred_roots(soft_sums(drawn)).mean(axis=0)
@@ -200,31 +185,15 @@ def _drawn(controls: Floats) -> Floats:
     return np.asarray(np.clip(2 - np.sqrt(nearest), 0, 1))
 
 
-@dataclass(frozen=True)
-class UnitNorm:
-    """The example's numbers, scaled to norm 1, and the constant 0.3 for the intercept.
+def unit_norm(input_shape: tuple[int, ...]) -> PublicMap:
+    """Return the example's numbers, scaled to norm 1, and the constant 0.3 for the intercept.
 
     An example of zeros stays zero, and an example that holds NaN or infinity counts as zeros.
-
-    Attributes:
-        input_shape: the shape of an example.
     """
-
-    input_shape: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        """The length of a feature vector."""
-        return math.prod(self.input_shape) + 1
-
-    @property
-    def digest(self) -> str:
-        """See ``ExampleMap``."""
-        return digest_of("unit-norm", 1, self.input_shape, CONSTANT)
-
-    def __call__(self, examples: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the features of examples, shape (n, size)."""
-        return with_constant(finite_rows(examples))
+    digest = digest_of("unit-norm", 1, input_shape, CONSTANT)
+    return PublicMap(
+        math.prod(input_shape) + 1, digest, lambda each: with_constant(finite_rows(each))
+    )
 
 
 def finite_rows(examples: NDArray[np.floating]) -> Floats:
@@ -246,42 +215,28 @@ def with_constant(rows: Floats) -> NDArray[np.float32]:
     return found
 
 
-@dataclass(frozen=True)
-class StrokeAxes:
-    """``Pose`` features along the axes of most variance of random strokes, with norm 1.
+def stroke_axes(input_shape: tuple[int, ...], axes: int = 30) -> PublicMap:
+    """Return ``pose`` features along the axes of most variance of random strokes, with norm 1.
 
-    The axes are the first principal components of the ``Pose`` features of 4,000 random strokes,
+    The axes are the first principal components of the ``pose`` features of 4,000 random strokes,
     which are drawn from a public seed. The constant 0.3 is appended for the intercept.
 
-    Attributes:
+    Args:
         input_shape: (channels, height, width) of an image, with bright ink on a dark background.
         axes: the number of axes.
     """
+    posed = pose(input_shape)
 
-    input_shape: tuple[int, ...]
-    axes: int = 30
+    def features(images: NDArray[np.float32]) -> NDArray[np.float32]:
+        rows = posed(images)[:, :SIZE].astype(np.float64)
+        return with_constant(projected(rows, axes_of_strokes()[:, :axes]))
 
-    @property
-    def size(self) -> int:
-        """The length of a feature vector."""
-        return self.axes + 1
-
-    @property
-    def digest(self) -> str:
-        """See ``ExampleMap``."""
-        pose = Pose(self.input_shape).digest
-        return digest_of("public-axes:strokes", 1, pose, self.axes, CONSTANT)
-
-    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the features of images, shape (n, size)."""
-        pose = Pose(self.input_shape)(images)[:, :SIZE]
-        along = projected(pose.astype(np.float64), axes_of_strokes()[:, : self.axes])
-        return with_constant(along)
+    digest = digest_of("public-axes:strokes", 1, posed.digest, axes, CONSTANT)
+    return PublicMap(axes + 1, digest, features)
 
 
-@dataclass(frozen=True)
-class FileAxes:
-    """An example's numbers minus a public centre, projected onto a file's axes, with norm 1.
+def file_axes(file: PublicFile, input_shape: tuple[int, ...]) -> PublicMap:
+    """Return an example's numbers minus a public centre, along a file's axes, with norm 1.
 
     A .npy file holds the axes, of shape (d, k), for examples of d numbers. A .safetensors file
     holds them as "axes", and may hold a "centre" of shape (d,). The constant 0.3 is appended for
@@ -290,52 +245,30 @@ class FileAxes:
     The axes do not show what they were computed from, so the user who names the file declares the
     file public. Every line of a statement then says that it relies on that declaration.
 
-    Attributes:
-        file: the file.
-        input_shape: the shape of an example.
-
     Raises:
         ConfigError: the file holds no such array.
     """
+    given, named = math.prod(input_shape), f"features = public-axes:{file.name}"
+    axes, centre = _arrays(file, named)
+    if axes.ndim != 2 or len(axes) != given or centre.shape not in ((), (given,)):
+        raise ConfigError(
+            f"{named}: its axes have the shape {axes.shape}, and its centre has "
+            f"{centre.shape}; an example has {given} numbers: give axes of shape ({given}, k), "
+            f"and a centre of ({given},) or none"
+        )
+    if not axes.shape[1]:
+        raise ConfigError(f"{named}: it holds no axes; give at least one")
+    if not (np.isfinite(axes).all() and np.isfinite(centre).all()):
+        raise ConfigError(f"{named}: it holds NaN or infinity; give finite numbers")
 
-    file: PublicFile
-    input_shape: tuple[int, ...]
-    _axes: Floats = field(init=False, repr=False, compare=False)
-    _centre: Floats = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        given, named = math.prod(self.input_shape), f"features = public-axes:{self.file.name}"
-        axes, centre = _arrays(self.file, named)
-        if axes.ndim != 2 or len(axes) != given or centre.shape not in ((), (given,)):
-            raise ConfigError(
-                f"{named}: its axes have the shape {axes.shape}, and its centre has "
-                f"{centre.shape}; an example has {given} numbers: give axes of shape ({given}, k), "
-                f"and a centre of ({given},) or none"
-            )
-        if not axes.shape[1]:
-            raise ConfigError(f"{named}: it holds no axes; give at least one")
-        if not (np.isfinite(axes).all() and np.isfinite(centre).all()):
-            raise ConfigError(f"{named}: it holds NaN or infinity; give finite numbers")
-        object.__setattr__(self, "_axes", axes)
-        object.__setattr__(self, "_centre", centre)
-
-    @property
-    def size(self) -> int:
-        """The length of a feature vector."""
-        return int(self._axes.shape[1]) + 1
-
-    @property
-    def digest(self) -> str:
-        """The digest of the file's bytes; see ``ExampleMap``."""
-        parts = (self.input_shape, self.size, CONSTANT, self.file.digest)
-        return digest_of("public-axes", 1, *parts)
-
-    def __call__(self, examples: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the features of examples, shape (n, size)."""
-        flat = examples.reshape(len(examples), len(self._axes))
-        rows = finite_rows(flat - self._centre)
+    def features(examples: NDArray[np.float32]) -> NDArray[np.float32]:
+        rows = finite_rows(examples.reshape(len(examples), given) - centre)
         with np.errstate(over="ignore", invalid="ignore"):
-            return with_constant(finite_rows(projected(rows, self._axes)))
+            return with_constant(finite_rows(projected(rows, axes)))
+
+    size = int(axes.shape[1]) + 1
+    digest = digest_of("public-axes", 1, input_shape, size, CONSTANT, file.digest)
+    return PublicMap(size, digest, features)
 
 
 _PIECE = 1000  # examples processed at a time
@@ -360,13 +293,13 @@ def projected(rows: Floats, axes: Floats) -> Floats:
 
 @lru_cache(maxsize=1)
 def axes_of_strokes() -> Floats:
-    """Return the principal axes of the ``Pose`` features of random strokes, shape (200, 200).
+    """Return the principal axes of the ``pose`` features of random strokes, shape (200, 200).
 
     The axes, the columns, are in order of decreasing variance. The sign of an axis is arbitrary,
     and sites must agree on it, so the entry with the largest absolute value is made positive.
     """
     images = strokes()[:, None].astype(np.float32)
-    found = Pose(images.shape[1:])(images)[:, :SIZE].astype(np.float64)
+    found = pose(images.shape[1:])(images)[:, :SIZE].astype(np.float64)
     _, axes = np.linalg.eigh(np.cov(found, rowvar=False))
     axes = axes[:, ::-1]
     longest = np.abs(axes).argmax(axis=0)
@@ -400,9 +333,8 @@ _FILTER_SIDE, _FILTER_CELLS, _FILTER_SEED = 5, 3, 2026
 _ROUNDING = 1e-5
 
 
-@dataclass(frozen=True)
-class RandomConvolutions:
-    """The positive and negative parts of filter responses in 3 x 3 cells, with norm 1.
+def random_convolutions(input_shape: tuple[int, ...], filters: int = 16) -> PublicMap:
+    """Return the positive and negative parts of filter responses in 3 x 3 cells, with norm 1.
 
     A filter has 5 x 5 normal random numbers for each channel, minus their mean, drawn from a public
     seed. A feature is the mean of a filter's responses of one sign in a cell. The mean of an
@@ -410,65 +342,51 @@ class RandomConvolutions:
     filter responds gives zeros, and so does an image that holds NaN or infinity, or whose values
     are too large for floats.
 
-    Attributes:
+    Args:
         input_shape: (channels, height, width) of an image.
         filters: the number of filters; each gives 18 features.
 
     Source: Saxe, Koh, Chen, Bhand, Suresh, Ng 2011, "On Random Weights and Unsupervised Feature
     Learning", for pooled responses of random filters.
     """
+    if min(input_shape[1:]) < _FILTER_SIDE:
+        raise ConfigError(
+            "features = random-convolutions: images of "
+            f"{input_shape[1]}x{input_shape[2]} are smaller than a filter, "
+            f"{_FILTER_SIDE}x{_FILTER_SIDE}; choose other features"
+        )
+    size = 2 * _FILTER_CELLS**2 * filters
 
-    input_shape: tuple[int, ...]
-    filters: int = 16
-
-    each: ClassVar[int] = 2 * _FILTER_CELLS**2
-    """The number of features of one filter."""
-
-    def __post_init__(self) -> None:
-        if min(self.input_shape[1:]) < _FILTER_SIDE:
-            raise ConfigError(
-                "features = random-convolutions: images of "
-                f"{self.input_shape[1]}x{self.input_shape[2]} are smaller than a filter, "
-                f"{_FILTER_SIDE}x{_FILTER_SIDE}; choose other features"
-            )
-
-    @property
-    def size(self) -> int:
-        """The length of a feature vector."""
-        return self.each * self.filters
-
-    @property
-    def digest(self) -> str:
-        """See ``ExampleMap``."""
-        drawn = (self.filters, _FILTER_SIDE, _FILTER_SEED)
-        return digest_of("random-convolutions", 1, self.input_shape, drawn, _FILTER_CELLS)
-
-    def __call__(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the features of images, shape (n, size)."""
+    def features(images: NDArray[np.float32]) -> NDArray[np.float32]:
         with np.errstate(over="ignore", invalid="ignore"):
-            found = finite_rows(self.responses(images))
+            found = finite_rows(_responses(images, filters, size))
         # The rounding errors of a uniformly grey image do not count as a response.
         largest = np.abs(finite_rows(images)).max(axis=1, initial=0)
         found[np.abs(found).max(axis=1, initial=0) <= _ROUNDING * largest] = 0
         return unit(found).astype(np.float32)
 
-    def responses(self, images: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return filter responses minus each image's mean, shape (n, size); may be infinite.
+    drawn = (filters, _FILTER_SIDE, _FILTER_SEED)
+    digest = digest_of("random-convolutions", 1, input_shape, drawn, _FILTER_CELLS)
+    return PublicMap(size, digest, features)
 
-        Images are processed one at a time, because a convolution of several images may sum in
-        another order.
-        """
-        import torch
-        from torch.nn import functional
 
-        filters = _filters(self.filters, self.input_shape[0])
-        found = np.empty((len(images), self.size), np.float32)
-        for row, image in zip(found, images, strict=True):
-            each = functional.conv2d(torch.tensor(image[None]), filters)
-            both = torch.cat([each.relu(), (-each).relu()], 1)
-            row[:] = functional.adaptive_avg_pool2d(both, _FILTER_CELLS).flatten().numpy()
-        found -= found.mean(1, keepdims=True)
-        return found
+def _responses(images: NDArray[np.float32], count: int, size: int) -> NDArray[np.float32]:
+    """Return filter responses minus each image's mean, shape (n, size); may be infinite.
+
+    Images are processed one at a time, because a convolution of several images may sum in another
+    order.
+    """
+    import torch
+    from torch.nn import functional
+
+    filters = _filters(count, images.shape[1])
+    found = np.empty((len(images), size), np.float32)
+    for row, image in zip(found, images, strict=True):
+        each = functional.conv2d(torch.tensor(image[None]), filters)
+        both = torch.cat([each.relu(), (-each).relu()], 1)
+        row[:] = functional.adaptive_avg_pool2d(both, _FILTER_CELLS).flatten().numpy()
+    found -= found.mean(1, keepdims=True)
+    return found
 
 
 @lru_cache(maxsize=4)

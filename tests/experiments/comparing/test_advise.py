@@ -23,7 +23,7 @@ import fedldp
 from fedldp.algorithms.people import PerPersonRun
 from fedldp.algorithms.rule import PATHS, Rule, difficulty
 from fedldp.core.errors import FedldpError
-from fedldp.data.public_features import UnitNorm
+from fedldp.data.public_features import unit_norm
 from fedldp.experiments.advising import Advice, advise
 from fedldp.experiments.advising.advice import KEPT, Measured
 from fedldp.experiments.advising.asking import check_data, checked_data, read_request
@@ -239,7 +239,9 @@ def test_class_shares_must_be_those_of_the_classes(tmp_path: Path, shares: list[
 
 def test_without_a_clip_nothing_is_clipped() -> None:
     draw = np.random.default_rng(0)
-    rows = UnitNorm((5,))((draw.normal(size=(1000, 5)) * 10.0 ** draw.integers(-3, 4)).astype("f4"))
+    rows = unit_norm((5,))(
+        (draw.normal(size=(1000, 5)) * 10.0 ** draw.integers(-3, 4)).astype("f4")
+    )
     shares = draw.dirichlet(np.full(3, 0.1), size=1000)
     off = shares - np.eye(3)[draw.integers(0, 3, 1000)]
     lengths = np.linalg.norm(off, axis=1) * np.sqrt(np.square(rows).sum(1) + 1)  # 1: the intercept
