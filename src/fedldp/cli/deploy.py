@@ -44,6 +44,9 @@ deploy_app = Group(
 
 _DAYS = 365
 
+Channel = Literal["named", "sum"]
+Positive = Annotated[int | None, typer.Option(min=1)]
+
 Check = Annotated[
     bool, typer.Option("--check", help="check that everything is in order, report, and stop")
 ]
@@ -110,13 +113,13 @@ def invite(
     *,
     out: Path,
     url: str,
-    channel: str,
+    channel: Channel,
     quorum: int | None = None,
     deadline: float = 600.0,
     input_shape: str | None = None,
-    classes: int | None = None,
-    examples: int | None = None,
-    people: int | None = None,
+    classes: Annotated[int | None, typer.Option(min=2)] = None,
+    examples: Positive = None,
+    people: Positive = None,
     initial: Path | None = None,
     set_: Settings = None,
     data_dir: DataDir = None,
@@ -127,7 +130,7 @@ def invite(
         recipe: a recipe's name or a .toml file
         out (-o --out): the invite to write; the server's keys go into the same folder
         url (https://HOST:PORT): the server's address for sites
-        channel: the channel of reports: named or sum
+        channel: the channel of reports
         quorum: number of sites that must take part in a round [default: the smallest number that
             the sum and its noise allow]
         deadline: how long to wait at most in each phase of a round, in seconds
@@ -147,13 +150,13 @@ def invite(
     host, folder = host_of(url), out.parent
     if out.exists():
         raise ConfigError(f"{out} already exists; remove it, or choose another file")
-    config = _resolved(recipe, _channel(channel), set_ or [])
+    config = _resolved(recipe, channel, set_ or [])
     problem = _public_facts(config, input_shape, classes, examples, people, data_dir)
     found = Invite.new(
         config,
         problem,
         url,
-        channel=_channel(channel),
+        channel=channel,
         quorum=quorum,
         deadline_seconds=deadline,
         initial=None if initial is None else digest_of_file(initial, config.layout(problem)),
@@ -192,35 +195,31 @@ def _public_facts(
     from fedldp.deployment.agreeing import input_of
     from fedldp.simulation.plan import problem_of
 
-    if people is None and (config.person_column or config.rows_per_person) is not None:
-        raise ConfigError(
-            "person_column, rows_per_person: an agreement goes to all parties, and the exact "
-            "number of people is private; give --people NUMBER, the approximate, public total "
-            "across all sites"
-        )
-    if people is not None and people < 1:
-        raise ConfigError(f"people = {people}: give 1 or more")
-    numbers = config.label_range is not None
+    numbers, own = config.label_range is not None, is_own_file(config.dataset)
     if numbers and classes is not None:
         raise ConfigError(
             f"classes = {classes} and label_range: labels are either classes or numbers; leave one "
             "of the two out"
         )
+    counted = (config.person_column or config.rows_per_person) is not None
+    lacks = ["people"] if people is None and counted else []
+    lacks += ["examples"] if examples is None and own else []
+    lacks += (
+        ["classes"] if classes is None and own and config.classes is None and not numbers else []
+    )
+    if lacks:
+        raise ConfigError(
+            f"{', '.join(lacks)}: an agreement goes to all parties, and what only the rows reveal "
+            f"is private; give {' and '.join(f'--{each} NUMBER' for each in lacks)}: public "
+            "totals across all sites, approximate, or list the labels in the setting classes"
+        )
     classes = 1 if numbers else classes
     shape, features = (None, None) if input_shape is None else input_of(input_shape)
     if shape is None or classes is None or examples is None:
-        if is_own_file(config.dataset):
-            _check_public(config, classes, examples)
         known = problem_of(config, data_dir)
         features = known.features if shape is None else features
-        shape = known.input_shape if shape is None else shape
-        classes = known.num_classes if classes is None else classes
-        examples = known.num_examples if examples is None else examples
-    elif (classes < 2 and not numbers) or examples < 1:
-        raise ConfigError(
-            f"classes = {classes}, examples = {examples}: give at least 2 classes and at least 1 "
-            "example"
-        )
+        shape = shape or known.input_shape
+        classes, examples = classes or known.num_classes, examples or known.num_examples
     return Problem(shape, classes, examples, data_dir, features=features, people=people)
 
 
@@ -514,7 +513,7 @@ def server(
     key: Path | None = None,
     test: str | None = None,
     data_dir: DataDir = None,
-    tries: Annotated[int | None, typer.Option(min=1)] = None,
+    tries: Positive = None,
     runs: Annotated[int, typer.Option(min=1)] = 8,
     metrics: Metrics = None,
     check: Check = False,
@@ -618,7 +617,7 @@ def demo(
     recipe: str = "quickstart",
     *,
     sites: int = 3,
-    channel: str = "named",
+    channel: Channel = "named",
     rounds: int = 3,
     kill: bool = False,
     set_: Settings = None,
@@ -630,7 +629,7 @@ def demo(
     Help:
         recipe: a recipe's name or a .toml file
         sites: number of sites
-        channel: the channel of reports: named or sum
+        channel: the channel of reports
         rounds: number of rounds
         kill: kill processes during the run
     """
@@ -639,8 +638,8 @@ def demo(
 
     more = [f"num_clients={sites}", f"rounds={rounds}"]
     found = run_demo(
-        _resolved(recipe, _channel(channel), [*(set_ or []), *more]),
-        channel=_channel(channel),
+        _resolved(recipe, channel, [*(set_ or []), *more]),
+        channel=channel,
         kill=kill,
         data_dir=data_dir,
         say=lambda what: typer.echo(what, err=True),
@@ -754,30 +753,9 @@ def _resolved(recipe: str, channel: str, settings: list[str]) -> RunConfig:
         raise
 
 
-def _channel(name: str) -> Literal["named", "sum"]:
-    if name not in ("named", "sum"):
-        raise ConfigError(f"channel = {name}: choose named or sum")
-    return "sum" if name == "sum" else "named"
-
-
 def _hosts(names: Sequence[str]) -> list[str]:
     """Return a server's names, and the names under which programs on its own machine reach it."""
     return list(dict.fromkeys([*names, "localhost", "127.0.0.1"]))
-
-
-def _check_public(config: RunConfig, classes: int | None, examples: int | None) -> None:
-    """Refuse to derive, from the rows of a user's own file, facts that all parties learn."""
-    if examples is None:
-        raise ConfigError(
-            f"dataset = {config.dataset}: an agreement goes to all parties, and the exact number "
-            "of rows is private; give --examples NUMBER, the approximate, public total across "
-            "all sites"
-        )
-    if classes is None and config.classes is None:
-        raise ConfigError(
-            f"dataset = {config.dataset}: an agreement goes to all parties, and the rows' labels "
-            "are private; give --classes NUMBER, or list the labels in the setting classes"
-        )
 
 
 def _show(console: Console, agreement: Agreement, invite: Invite | None = None) -> None:
