@@ -17,8 +17,8 @@ from environments import HOST, new_tls, write_tls
 from https_ends import DIGEST, LARGEST, Ends, all_taken, eventually, is_hung_up, taken
 
 from fedldp.deployment.certificates import authorities_of, is_of_server
-from fedldp.deployment.https import connections
 from fedldp.deployment.https import pipe as pipe_module
+from fedldp.deployment.https import server as listening
 from fedldp.deployment.https.hello import NO_DIGEST, TAG, Nonces
 from fedldp.deployment.https.pipe import RunPipe
 from fedldp.deployment.messages import End, read_message
@@ -334,13 +334,13 @@ def test_a_site_keeps_its_connection_from_request_to_request(
 ) -> None:
     """This holds while nothing is asked, too: a new connection would wait behind all strangers."""
     monkeypatch.setattr(pipe_module, "POLL_SECONDS", 0.05)
-    came, real = list[socket.socket](), connections.Connections.accepted
+    came, real = list[socket.socket](), listening.Connections.accepted
 
-    def accepted(all_: connections.Connections, connection: socket.socket) -> None:
+    def accepted(all_: listening.Connections, connection: socket.socket) -> None:
         came.append(connection)
         real(all_, connection)
 
-    monkeypatch.setattr(connections.Connections, "accepted", accepted)
+    monkeypatch.setattr(listening.Connections, "accepted", accepted)
     with ends.link(0):
         for _ in range(3):
             assert taken(pipe, pipe.ask(0, b"asked")) == b"deksa"
@@ -352,7 +352,7 @@ def test_a_site_keeps_its_connection_from_request_to_request(
 def test_a_stranger_is_sent_away_in_time(
     ends: Ends, pipe: RunPipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "SECONDS_AS_STRANGER", 0.3)
+    monkeypatch.setattr(listening, "SECONDS_AS_STRANGER", 0.3)
     with ends.link(0), ends.secured() as idle:
         idle.sendall(b"POST /v1/hello HTTP/1.1\r\ncontent-length: 150\r\nhost: a\r\n\r\nslow")
         assert is_hung_up(idle)

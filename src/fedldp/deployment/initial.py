@@ -52,18 +52,15 @@ def read_initial(path: Path, layout: Layout) -> Vector:
             f"initial {path}: this is not the model.safetensors of a run folder; give one"
         ) from error
     expected = dict(zip(layout.names, layout.shapes, strict=True))
-    if found.keys() != expected.keys():
-        name = sorted(found.keys() ^ expected.keys())[0]
-        what = "it lacks" if name in expected else "the run's model lacks its"
+    shapes = {name: each.shape for name, each in found.items()}
+    if shapes != expected:
+        names = sorted(shapes.keys() | expected.keys())
+        name = next(each for each in names if shapes.get(each) != expected.get(each))
         raise ConfigError(
-            f"initial {path}: {what} {name!a:.80}; give the weights of a run with the same model"
+            f"initial {path}: {name!a:.80} has the shape {shapes.get(name)}, but "
+            f"{expected.get(name)} in the run's model; give the weights of a run with the same "
+            "model"
         )
-    for name, shape in expected.items():
-        if found[name].shape != shape:
-            raise ConfigError(
-                f"initial {path}: {name} has the shape {found[name].shape}, but the shape {shape} "
-                "in the run's model; give the weights of a run with the same model"
-            )
     if any(each.dtype != np.float32 for each in found.values()):
         raise ConfigError(f"initial {path}: its numbers are not float32; convert them")
     weights = np.concatenate([found[name].ravel() for name in layout.names])

@@ -133,7 +133,7 @@ class ServerWatch(Watch):
     """What a server knows about its run and its sites; thread-safe.
 
     Args:
-        folder: the run's folder; an earlier status file in it is read, then replaced.
+        folder: the run's folder; an earlier status file in it is replaced.
         run: the run's name.
         sites: the sites' names, in the order of the roster.
         rounds: the number of rounds in the run.
@@ -158,14 +158,12 @@ class ServerWatch(Watch):
         self._began: float | None = None
         self._told_slow = False
         self._rate_limited = RateLimitedLog(log)
-        before = {} if done is None else _before(folder)
         self._sites: list[dict[str, Any]] = [
             {
                 "name": name,
                 "state": "unseen" if done is None else None,
                 "detail": None,
                 "last_seen": None,
-                **before.get(name, {}),
                 "rounds": count,
                 "sent_bytes": 0,
                 "received_bytes": 0,
@@ -274,17 +272,6 @@ class ServerWatch(Watch):
             about = self._known["next"], took, last
             log.warning("%s, already for %.0f s; the last round took %.0f s", *about)
         super().write(now=now)
-
-
-def _before(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return what an earlier server in a folder knew about each site, by the site's name."""
-    found = dict[str, dict[str, Any]]()
-    for site in (read_status(folder) or {}).get("sites", ()):
-        with suppress(KeyError, TypeError, ValueError):
-            name, state, seen = site["name"], site["state"], site["last_seen"]
-            was = None if state is None else "unseen" if seen is None else "away"
-            found[name] = {"state": was, "last_seen": seen and _iso(datetime.fromisoformat(seen))}
-    return found
 
 
 class SiteWatch(Watch):

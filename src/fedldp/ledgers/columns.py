@@ -33,7 +33,6 @@ from fedldp.accounting.releases import (
     groups_of_equal,
 )
 from fedldp.core.errors import AskedOtherwise, ConfigError, NoLongerKept, PrivacyError
-from fedldp.core.numbers import check_count
 from fedldp.ledgers.budget import Budget, admit_by_all, each_of
 from fedldp.ledgers.protocol import (
     Clients,
@@ -104,7 +103,7 @@ class MemoryLedger:
 
     def history(self, run: str, client: int) -> Counter[Event]:
         """Return how often ``client`` released each event in a run."""
-        check_client(client)
+        indices_of([client])
         found: Counter[Event] = Counter()
         known = self._runs.get(run) or RunHistory()
         for event, times in known.history(known.row(client)):
@@ -115,7 +114,7 @@ class MemoryLedger:
         """Return how much of its ``budget`` a client has spent, rounded up."""
         if self.budget is None:
             raise ConfigError("client_budget: the clients have none; give one")
-        check_client(client)
+        indices_of([client])
         return self.budget.spent([self._spent(client, self.budget)])
 
     def releases(self, run: str) -> ReleaseHistory:
@@ -786,13 +785,6 @@ def indices_of(clients: NDArray[np.integer] | Sequence[int]) -> Places:
     if (indices[1:] <= indices[:-1]).any() and np.unique(indices).size < indices.size:
         raise ConfigError("clients: an index appears twice; give each index once")
     return indices
-
-
-def check_client(client: int) -> None:
-    """Raise ConfigError unless ``client`` is a valid index of a simulation's client."""
-    check_count("client", client)
-    if client > LARGEST_CLIENT:
-        raise ConfigError(f"client = {client}: give an index of at most {LARGEST_CLIENT:,}")
 
 
 def check_round(round: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import operator
 import os
 import secrets
 import sqlite3
@@ -468,7 +469,8 @@ class SqliteLedger:
         )
         _forget_before(db, run, round)
         row = (*entry, chained, payload)
-        db.execute(f"INSERT INTO releases ({_ENTRY}, payload) VALUES ({_marks(row)})", row)
+        marks = ", ".join("?" * len(row))
+        db.execute(f"INSERT INTO releases ({_ENTRY}, payload) VALUES ({marks})", row)
 
     def _damaged(self, what: str) -> LedgerUnusable:
         return self.database.damaged(what)
@@ -529,7 +531,7 @@ class SqliteLedger:
         rows = db.execute(f"SELECT {_ENTRY} FROM releases ORDER BY number").fetchall()
         # Rows that have not changed since the last check need not be checked again.
         before, checked = self._found
-        same = sum(1 for _ in takewhile(_equal, zip(rows, before, strict=False)))
+        same = sum(1 for _ in takewhile(bool, map(operator.eq, rows, before)))
         entries = checked[:same]
         drawn: defaultdict[str, dict[Event, None]] = defaultdict(dict)  # by run
         for entry in entries:
@@ -584,10 +586,6 @@ class SqliteLedger:
         return payload
 
 
-def _equal(rows: tuple[object, object]) -> bool:
-    return rows[0] == rows[1]
-
-
 class _Making(threading.local):
     """What a thread keeps for the answer that it makes; None outside of that."""
 
@@ -623,10 +621,6 @@ def _fill(db: sqlite3.Connection, budgets: tuple[Budget, ...]) -> None:
     for budget in budgets:
         db.execute("INSERT INTO budgets VALUES (?, ?, ?, ?)", (*_row(budget), _genesis(budgets)))
     db.execute("INSERT INTO site VALUES ('secret', ?)", (secrets.token_bytes(KEY_BYTES),))
-
-
-def _marks(row: Sequence[object]) -> str:
-    return ", ".join("?" * len(row))
 
 
 def _text(event: Event) -> str:

@@ -107,7 +107,6 @@ class RunPipe:
         # Set by the listener, which knows more than this run's sessions:
         self.set_soon: Callable[[asyncio.Event], None] = lambda event: None
         self.near: Callable[[str], bool] = lambda key: False
-        self.expired: Callable[[], str | None] = lambda: None
         self.rounds: int | None = None
         self._changed = threading.Condition()
         self._taken: list[tuple[int, bytes]] = []
@@ -120,11 +119,10 @@ class RunPipe:
 
     @property
     def absent(self) -> str:
-        """The message to log while no site is connected; it names a certificate that expired."""
+        """The message to log while no site is connected."""
         near = any(self.near(site.key) for site in self.sites)
         who = "no site that has accepted the agreement" if near else "no site"
-        expired = self.expired()
-        return f"{who} is connected; the round waits" + ("" if expired is None else f"; {expired}")
+        return f"{who} is connected; the round waits"
 
     @property
     def connected(self) -> bool:
