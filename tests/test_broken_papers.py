@@ -13,7 +13,7 @@ import pytest
 
 TOY = guides.paper_files()
 
-OFFER = 'Offer("range_radius", Radius, "the change that a sign stands for", 0.05)'
+OFFER = "    range_radius: Radius = 0.05"
 EVENT = "return self.bits.event(size)"
 CHECK = "        check_releasable(values)"
 STARTS = "    return Composition("
@@ -40,23 +40,18 @@ BROKEN = {
         PRESET + "SystemExit: 3 (toypaper.preset, line #); correct it there",
     ),
     "a setting that every run has": (
-        ("preset.py", OFFER, 'Offer("rounds", Radius, "the change", 0.05)'),
+        ("preset.py", OFFER, "    rounds: Radius = 0.05"),
         PRESET + "setting rounds: every run has this setting, with values of another type; choose "
         "another name",
     ),
     "a setting that is offered twice": (
-        ("preset.py", OFFER, 'Offer("epsilon", Radius, "the change", 0.05)'),
+        ("preset.py", "@preset(Toy)", "@preset(Toy, Toy)"),
         PRESET + "setting epsilon: this preset offers it twice; leave one out",
     ),
     "a setting called like a method": (
-        ("preset.py", OFFER, 'Offer("identity", Radius, "the change", 0.05)'),
+        ("preset.py", OFFER, "    identity: Radius = 0.05"),
         PRESET + "setting identity: every configuration has something else of this name; choose "
         "another name",
-    ),
-    "a setting that is no name": (
-        ("preset.py", OFFER, 'Offer("range radius", Radius, "the change", 0.05)'),
-        PRESET + "setting range radius: this is no name; use letters, digits and underscores, and "
-        "begin with a letter",
     ),
     "a setting that is not offered": (
         ("preset.py", "settings.range_radius", "settings.radius"),

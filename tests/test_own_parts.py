@@ -55,7 +55,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "own_calibration:even": {"epsilon": 300.0, "clip": 0.5},
     "own_estimate:bounded": {"clip": 0.5, "noise": 0.1, "most": 1.0},
     "own_participation:alternate": {"epsilon": 300.0, "clip": 0.5},
-    "own_event:cited": {"epsilon": 100.0, "clip": 0.5},
+    "own_event:cited": {"epsilon": 100.0},
 }
 PRESET = "ldp_update:ldp_update"
 

@@ -8,15 +8,15 @@ from typing import Any, ClassVar
 import pytest
 
 from fedldp.accounting.events import SubsetResponse
-from fedldp.algorithms.bounds import RANGES, InRange
-from fedldp.algorithms.budgets import MECHANISM, PerReport
-from fedldp.algorithms.channel import SHUFFLER, Channel
+from fedldp.algorithms.bounds import InRange, RangeSettings
+from fedldp.algorithms.budgets import PerReport
+from fedldp.algorithms.channel import Channel
 from fedldp.algorithms.composition import Composition, Sgd
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.server_update import OwnMean
-from fedldp.algorithms.settings import CLIP, Offer
+from fedldp.algorithms.settings import Offers
 from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.deployable import check_told, without_simulation
@@ -118,14 +118,14 @@ def test_a_shuffler_of_bits_does_not_carry_categories() -> None:
         shuffled.model_validate(SHARED | {"mechanism": "k_closest"})
 
 
-@preset(
-    MECHANISM.but(default="two_point"),
-    Offer("epsilon", float, "budget of one weight", 1.0),
-    CLIP.but(default=1.0),
-    *RANGES,
-    Offer("send", str, "what is sent", "weights"),
-    *SHUFFLER,
-)
+class Shuffled(Offers):
+    mechanism: str = "two_point"
+    epsilon: float = 1.0
+    clip: float = 1.0
+    send: str = "weights"
+
+
+@preset(Shuffled, RangeSettings)
 def shuffled(settings: Settings) -> Composition:
     """A user's own preset whose reports always go through a shuffler."""
     calibration = PerReport(settings=settings)

@@ -20,11 +20,16 @@ from fedldp.algorithms.bounds import InNorm
 from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.settings import CLIP, MOMENTUM, NoiseMultiplier, Offer
+from fedldp.algorithms.settings import MomentumSettings, NoiseMultiplier, NormBound, Offers
 from fedldp.mechanisms.gaussian import Gaussian
 
 
-@preset(CLIP.but(default=0.5), Offer("noise", NoiseMultiplier, "of a report"), MOMENTUM)
+class Noisy(Offers):
+    clip: NormBound = 0.5
+    noise: NoiseMultiplier
+
+
+@preset(Noisy, MomentumSettings)
 def noisy(settings: Settings) -> Composition:
     """Clipped changes with Gaussian noise."""
     return Composition(

@@ -17,7 +17,7 @@ from fedldp.algorithms.composition import Algorithm, Composition
 from fedldp.algorithms.local_updates import StatisticsOf
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.release import Encoder, Release, open_finite
-from fedldp.algorithms.settings import Count, LearningRate, Offer, Positive
+from fedldp.algorithms.settings import Count, LearningRate, Offers, Positive
 from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Source, declare
 from fedldp.mechanisms import Mechanism
@@ -30,19 +30,27 @@ from fedldp.protocol.wire import Broadcast, Report, Reports
 declare(Source.KEPT, "same noise")
 
 
-def offers(*, num_clients: int = 10, rounds: int = 1, epsilon: float = 1.0) -> tuple[Offer, ...]:
-    """Return the settings of a system on digits, with their defaults."""
-    return (
-        Offer("num_clients", Count, "of the run", num_clients),
-        Offer("rounds", Count, "of the run", rounds),
-        Offer("dataset", str, "of the run", "digits"),
-        Offer("model", str, "of the run", "logistic"),
-        Offer("learning_rate", LearningRate, "of the clients' SGD", 0.1),
-        Offer("epsilon", Positive, "of a report", epsilon),
-    )
+class OnDigits(Offers):
+    """The settings of a system on digits, with their defaults."""
+
+    num_clients: Count = 10
+    rounds: Count = 1
+    dataset: str = "digits"
+    model: str = "logistic"
+    learning_rate: LearningRate = 0.1
+    epsilon: Positive = 1.0
 
 
-@preset(*offers(rounds=3))
+class InThreeRounds(OnDigits):
+    rounds: Count = 3
+
+
+class OfTwelve(OnDigits):
+    num_clients: Count = 12
+    epsilon: Positive = 2.0
+
+
+@preset(InThreeRounds)
 def right(settings: Settings) -> Composition:
     """Clients send their change with Laplace noise: as private as stated."""
     return Composition(
@@ -203,7 +211,7 @@ def tell_clip(state: State) -> Broadcast:
     )
 
 
-@preset(*offers())
+@preset(OnDigits)
 def of_statistics(settings: Settings) -> Composition:
     """Clients send the statistics of their examples with Laplace noise: as private as stated."""
     return Composition(
@@ -229,7 +237,7 @@ class ToldTwice(Planted):
         return replace(super().client(client, device), max_participations=None)
 
 
-@preset(*offers(num_clients=12, epsilon=2.0))
+@preset(OfTwelve)
 def shuffled(settings: Settings) -> Composition:
     """Clients send one category through a shuffler of whole reports: as private as stated."""
     return Composition(

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from pydantic import create_model
 
 from fedldp.algorithms.bounds import Unbounded
 from fedldp.algorithms.calibration import Fixed
@@ -13,9 +14,9 @@ from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.participation import Drawn, Once
 from fedldp.algorithms.preset import preset
-from fedldp.algorithms.presets.fedavg import fedavg
+from fedldp.algorithms.presets.fedavg import FedAvg, fedavg
 from fedldp.algorithms.recipes import find_recipe
-from fedldp.algorithms.settings import Offer
+from fedldp.algorithms.settings import AugmentationSettings, MomentumSettings
 from fedldp.algorithms.systems import systems, with_defaults
 from fedldp.simulation.identity import OWN, family_digest, run_digest
 from fedldp.simulation.result import run_name
@@ -42,13 +43,9 @@ def _with_one_more(default: float) -> type[RunConfig]:
     def fedavg_two(settings: Any) -> Any:
         return fedavg.compose(settings)
 
-    own = [
-        Offer(each, fields.annotation, fields.description, fields.default)
-        for each, fields in fedavg.model_fields.items()
-        if each not in RunConfig.model_fields
-    ]
     fedavg_two.__name__, fedavg_two.__module__ = "fedavg", "fedldp.algorithms.presets.fedavg"
-    return preset(*own, Offer("new", float, "a new setting", default))(fedavg_two)
+    later = create_model("Later", __base__=FedAvg, new=(float, default))
+    return preset(later, MomentumSettings, AugmentationSettings)(fedavg_two)
 
 
 def test_a_new_setting_changes_no_digest() -> None:

@@ -15,7 +15,7 @@ from fedldp.algorithms.calibration import Calibration, Fixed
 from fedldp.algorithms.composition import Composition, Local
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.release import Release
-from fedldp.algorithms.settings import Offer, Positive
+from fedldp.algorithms.settings import Offers, Positive
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.none import Plain
@@ -30,7 +30,11 @@ def composed_of(mechanism: Mechanism, local: Local | None = None) -> Composition
     )
 
 
-@preset(Offer("epsilon", Positive, "", 1.0))
+class Undescribed(Offers):
+    epsilon: Positive = 1.0
+
+
+@preset(Undescribed)
 def undescribed(settings: Settings) -> Composition:
     return composed_of(ToyBits(settings.epsilon))
 

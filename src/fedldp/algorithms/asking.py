@@ -21,7 +21,7 @@ from pydantic import Field
 
 from fedldp.algorithms.answers import TWO_SIDED, Answer, is_seen, mean_of
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.settings import Offer
+from fedldp.algorithms.settings import Offers
 from fedldp.core.errors import ConfigError
 from fedldp.training import questions
 from fedldp.training.questions import Table
@@ -32,33 +32,23 @@ SHARES_OF_CLASSES, EVALUATION = "shares", "evaluation"
 
 Edges = Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(min_length=1)]
 
-ASK = (
-    Offer(
-        "ask",
-        list[str],
-        "what people are asked in a run that trains nothing: shares (of the classes), evaluation "
-        "(of the model in initial), and names of columns; such a run has one round, two for an "
-        "evaluation, or three for both",
-        [],
-    ),
-    Offer(
-        "by_columns",
-        list[str],
-        "columns of categories: an evaluation also tells the classes' observed shares and, for two "
-        "classes, the AUC in each group, or the mean and the mean absolute error of numbers; each "
-        "column adds two tables to those of the evaluation (with three or more classes one), and "
-        "with m tables in all, noise is larger by sqrt(m)",
-        [],
-    ),
-    Offer(
-        "edges",
-        dict[str, Edges],
-        "for each column of numbers that people are asked for, the public edges of its cells, "
-        "ascending; there is a cell below them, one from the last edge on, and one for missing "
-        "values",
-        {},
-    ),
-)
+
+class AskSettings(Offers):
+    """What people are asked."""
+
+    ask: list[str] = Field([])
+    """what people are asked in a run that trains nothing: shares (of the classes), evaluation (of
+    the model in initial), and names of columns; such a run has one round, two for an evaluation, or
+    three for both"""
+    by_columns: list[str] = Field([])
+    """columns of categories: an evaluation also tells the classes' observed shares and, for two
+    classes, the AUC in each group, or the mean and the mean absolute error of numbers; each column
+    adds two tables to those of the evaluation (with three or more classes one), and with m tables
+    in all, noise is larger by sqrt(m)"""
+    edges: dict[str, Edges] = Field({})
+    """for each column of numbers that people are asked for, the public edges of its cells,
+    ascending; there is a cell below them, one from the last edge on, and one for missing values"""
+
 
 MOST_CELLS = 1 << 20
 

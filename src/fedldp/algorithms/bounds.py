@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedldp.algorithms.settings import Offer, Positive
+from fedldp.algorithms.settings import Offers, Positive
 from fedldp.core.bounding import LARGEST, SMALLEST_RADIUS, Ranges, longest_blocks
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.mechanisms.rotation import Rotation, padded_size
@@ -34,32 +34,20 @@ Radius = Annotated[float, Field(ge=SMALLEST_RADIUS, le=LARGEST, allow_inf_nan=Fa
 _FLOOR = 1e-3
 """The smallest radius of adaptive ranges."""
 
-RANGES = (
-    Offer(
-        "ranges",
-        Literal["fixed", "adaptive"],
-        "where the ranges of weights come from: fixed (range_radius around 0), or "
-        "adaptive (computed from the last weights)",
-        "fixed",
-    ),
-    Offer(
-        "range_radius",
-        Radius | list[Radius],
-        "radius r of the fixed ranges: one number for all layers, or a list with one per layer",
-        0.1,
-    ),
-    Offer(
-        "range_margin", Positive, "factor by which the radius of adaptive ranges is multiplied", 1.0
-    ),
-    Offer(
-        "range_first",
-        Radius,
-        "radius of adaptive ranges for a layer whose last weights are all equal, such as biases of "
-        "0 or batch norm's statistics in the first round",
-        _FLOOR,
-    ),
-)
-"""The settings of ``InRange``."""
+
+class RangeSettings(Offers):
+    """The settings of ``InRange``, besides ``send``."""
+
+    ranges: Literal["fixed", "adaptive"] = "fixed"
+    """where the ranges of weights come from: fixed (range_radius around 0), or adaptive (computed
+    from the last weights)"""
+    range_radius: Radius | list[Radius] = 0.1
+    """radius r of the fixed ranges: one number for all layers, or a list with one per layer"""
+    range_margin: Positive = 1.0
+    """factor by which the radius of adaptive ranges is multiplied"""
+    range_first: Radius = _FLOOR
+    """radius of adaptive ranges for a layer whose last weights are all equal, such as biases of 0
+    or batch norm's statistics in the first round"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,27 +17,19 @@ from fedldp.algorithms.participation import Participation, most_rounds
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
-from fedldp.algorithms.settings import Offer, is_own, of_client
+from fedldp.algorithms.settings import Offers, is_own, of_client
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import is_address
 from fedldp.mechanisms import BitMechanism, Mechanism, MechanismSettings, find_mechanism
 from fedldp.mechanisms.gaussian_share import SharedGaussian, largest_mu, shared_gaussian
 
-MECHANISM = Offer(
-    "mechanism",
-    str,
-    "the mechanism that randomises reports: a name from `fedldp list mechanisms`, or "
-    '"module:Class" for your own',
-)
 
-GROWTH = Offer(
-    "epsilon_growth",
-    Annotated[float, Field(ge=0.1, le=10)] | Literal["by-loss"],
-    "factor from the budget of a report in one round to that in the next round: above 1, budgets "
-    "increase; each round is charged its own",
-    1.0,
-)
-"""The setting of ``by_round``."""
+class GrowthSettings(Offers):
+    """The setting of ``by_round``."""
+
+    epsilon_growth: Annotated[float, Field(ge=0.1, le=10)] | Literal["by-loss"] = 1.0
+    """factor from the budget of a report in one round to that in the next round: above 1, budgets
+    increase; each round is charged its own"""
 
 
 def check_budget(settings: Settings, *, own: bool = False, of_run: bool = False) -> None:

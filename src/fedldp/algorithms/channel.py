@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from fedldp.algorithms.release import Encoder
-from fedldp.algorithms.settings import Count, Delays, Offer
+from fedldp.algorithms.settings import Count, Delays, Mark, Offers
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.summing import Summing
 from fedldp.protocol.roles import Encoder as EncoderRole
@@ -25,36 +25,6 @@ from fedldp.secure_sum.messages import Committees, SecureSum
 from fedldp.secure_sum.server_role import summed_server
 
 Sigma = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
-
-SHUFFLER = (
-    Offer(
-        "chunk",
-        Count,
-        "number of weights in one shuffled message, from 1 to the model's size",
-        1,
-    ),
-    Offer(
-        "prediction_error",
-        Sigma,
-        "error in a simulated client's prediction of its own times: the sigma of a log-normal "
-        "factor",
-        0.0,
-        simulated=True,
-    ),
-)
-"""The settings of ``Shuffle``: the size of its messages, and its time model."""
-
-MASKED = (
-    Offer(
-        "dropout",
-        Share,
-        "probability that a simulated client leaves in the middle of a round",
-        0.0,
-        simulated=True,
-    ),
-)
-"""The settings of ``MaskedSum``."""
 
 Kind = Literal["named", "shuffle", "sum", "central"]
 
@@ -66,19 +36,27 @@ SEEN: Mapping[Kind, str] = {
 }
 """What the server sees of the reports."""
 
-CHANNEL = Offer(
-    "channel",
-    Kind | None,
-    f"what the server sees of the reports: {'; '.join(f'{SEEN[kind]} ({kind})' for kind in SEEN)}; "
-    "if not set, the system decides",
-    None,
-)
 
-_UNSHUFFLED = {offer.name: "reports go through no shuffler" for offer in SHUFFLER}
+class ChannelSettings(Offers):
+    """The channel, the size of a shuffler's messages, and its time model."""
+
+    channel: Kind | None = Field(
+        None,
+        description="what the server sees of the reports: "
+        f"{'; '.join(f'{SEEN[kind]} ({kind})' for kind in SEEN)}; if not set, the system decides",
+    )
+    chunk: Count = 1
+    """number of weights in one shuffled message, from 1 to the model's size"""
+    prediction_error: Annotated[Sigma, Mark.SIMULATED] = 0.0
+    """error in a simulated client's prediction of its own times: the sigma of a log-normal factor
+    """
+
+
+_UNSHUFFLED = dict.fromkeys(("chunk", "prediction_error"), "reports go through no shuffler")
 _WHOLE = dict.fromkeys(
     _UNSHUFFLED, "whole reports are shuffled once all reports of a round have arrived"
 )
-_UNMASKED = {offer.name: "the simulation runs no dialogue for a secure sum" for offer in MASKED}
+_UNMASKED = {"dropout": "the simulation runs no dialogue for a secure sum"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +93,7 @@ class Channel:
         """Return the channel of a kind.
 
         Args:
-            settings: those in ``SHUFFLER`` describe a shuffler.
+            settings: ``chunk`` and ``prediction_error`` describe a shuffler.
             kind: the kind.
             category: whether a report has one category for all weights, and is shuffled as a whole.
         """

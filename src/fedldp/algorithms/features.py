@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.algorithms.settings import Offer
+from fedldp.algorithms.settings import Offers
 from fedldp.core.errors import ConfigError, first_line
 from fedldp.core.registry import is_address, load
 from fedldp.core.trial import Trial, difference
@@ -45,15 +45,17 @@ if TYPE_CHECKING:
 
     from fedldp.algorithms.problem import Problem
 
-FEATURES = Offer(
-    "features",
-    str,
-    "public function that is applied to each example before the model sees it: none, "
-    "oriented-gradients, soft-gradients, pose (of handwriting), random-convolutions, "
-    "public-axes:strokes (of handwriting), public-axes:FILE, unit-norm (of a table's rows), "
-    'encoder:FILE, or "module:function"',
-    "none",
-)
+
+class FeatureSettings(Offers):
+    """The setting of ``ChosenFeatures``."""
+
+    features: str = "none"
+    """public function that is applied to each example before the model sees it: none,
+    oriented-gradients, soft-gradients, pose (of handwriting), random-convolutions,
+    public-axes:strokes (of handwriting), public-axes:FILE, unit-norm (of a table's rows),
+    encoder:FILE, or your own "module:function" """
+
+
 KINDS: Mapping[str, Callable[[tuple[int, ...]], ExampleMap]] = {
     "oriented-gradients": lambda shape: oriented_gradients(shape, cells=4, orientations=8),
     "soft-gradients": soft_gradients,

@@ -13,17 +13,15 @@ head never leaves its client.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from fedldp.algorithms.bounds import Chart
 from fedldp.algorithms.composition import Algorithm, Local, Sgd
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.server_update import Around, Estimated, FirstArrays, Sent
-from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Unprotected
 from fedldp.core.kinds import SCORES
@@ -36,24 +34,6 @@ if TYPE_CHECKING:
     import torch
 
     from fedldp.training.stateful_sgd import OwnHeadSgd
-
-LOCAL_UPDATE = Offer(
-    "local_update",
-    Literal["sgd", "scaffold", "own_head", "solution", "statistics"],
-    "what a client computes: sgd; scaffold (SGD whose steps are corrected by what other clients' "
-    "steps were like); own_head (SGD whose last layer never leaves its client); solution (its own "
-    "ridge regression, in closed form); or statistics (from whose mean the server computes a ridge "
-    "regression); solution and statistics are only for linear models",
-    "sgd",
-)
-RIDGE = Offer(
-    "ridge",
-    Annotated[float, Field(ge=1e-6, le=1e6)],
-    "lambda of a ridge regression on examples of norm 1: the factor on the squared weights, which "
-    "are added to the mean squared error",
-    0.01,
-)
-"""The setting of ``OwnSolution`` and ``StatisticsOf``; ``LOCAL_UPDATE`` names the local update."""
 
 
 def check_linear(algorithm: Algorithm, local_update: str) -> None:

@@ -16,21 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.releases import ClientIndices
-from fedldp.algorithms.settings import Offer
+from fedldp.algorithms.settings import Offers
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.protocol.roles import Draws
 
-PARTICIPATION = Offer(
-    "participation",
-    Literal["all", "drawn", "once", "balanced", "auto"] | None,
-    "which clients take part in which round: all clients in every round (all); clients_per_round "
-    "clients, drawn anew for each round (drawn) or taking turns (balanced); or each client in one "
-    "round only (once); auto means once if each report reaches the server and satisfies pure DP "
-    "by itself, so that more rounds cost more, and otherwise the system's choice; if not set, the "
-    "system decides",
-    None,
-)
+
+class ParticipationSettings(Offers):
+    """Who takes part, together with ``clients_per_round``."""
+
+    participation: Literal["all", "drawn", "once", "balanced", "auto"] | None = None
+    """which clients take part in which round: all clients in every round (all); clients_per_round
+    clients, drawn anew for each round (drawn) or taking turns (balanced); or each client in one
+    round only (once); auto means once if each report reaches the server and satisfies pure DP by
+    itself, so that more rounds cost more, and otherwise the system's choice; if not set, the system
+    decides"""
+
 
 _DENSE = 16
 """A draw of at least about one in this many clients is sorted with a table of all clients."""

@@ -59,12 +59,12 @@ from fedldp.algorithms.server_update import (
     Values,
     stream_of_noise,
 )
-from fedldp.algorithms.settings import Offer, PrivacyTarget
+from fedldp.algorithms.settings import PrivacyTarget
 from fedldp.algorithms.stages import (
     SHARES,
-    STAGES,
     ClassShares,
     Stage,
+    StageSettings,
     intercept_step,
     measured,
     shares_of,
@@ -113,36 +113,22 @@ Parts = Mapping[int, tuple[NDArray[np.float64], float]]
 PersonClip = Annotated[float, Field(ge=SMALLEST_CLIP, le=LARGEST_CLIP, allow_inf_nan=False)]
 
 
-SAMPLED = Offer(
-    "sample_rate",
-    Annotated[float, Field(ge=1e-6, le=1)],
-    "probability that each person takes part in a step, drawn independently and in secret; below "
-    "1 only in simulations",
-    1.0,
-)
+class PeopleSettings(StageSettings):
+    """The settings of sums over people."""
 
+    sample_rate: Annotated[float, Field(ge=1e-6, le=1)] = 1.0
+    """probability that each person takes part in a step, drawn independently and in secret; below 1
+    only in simulations"""
+    held_out_people: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    """share of people who are held out at their sites, drawn once: in every round, the held-out
+    people are asked, in the same noisy sum, whether the model is right, so that a run can be
+    monitored without a test set"""
+    class_count_rounds: Annotated[int, Field(ge=0)] = 0
+    """number of rounds, at the start, in which people are counted by the class of their rows
+    instead of giving gradients; each such round costs as much as any other; class weights follow
+    from the noisy counts, and the rarest class has weight 1; if a class is not seen above the
+    noise, they follow from class_shares, or else are equal"""
 
-SCORED = Offer(
-    "held_out_people",
-    Annotated[float, Field(ge=0, le=0.5)],
-    "share of people who are held out at their sites, drawn once: in every round, the held-out "
-    "people are asked, in the same noisy sum, whether the model is right, so that a run can be "
-    "monitored without a test set",
-    0.0,
-)
-
-COUNTED = Offer(
-    "class_count_rounds",
-    Annotated[int, Field(ge=0)],
-    "number of rounds, at the start, in which people are counted by the class of their rows "
-    "instead of giving gradients; each such round costs as much as any other; class weights "
-    "follow from the noisy counts, and the rarest class has weight 1; if a class is not seen above "
-    "the noise, they follow from class_shares, or else are equal",
-    0,
-)
-
-OFFERS = (SAMPLED, SCORED, COUNTED, *STAGES)
-"""The settings of sums over people."""
 
 _OF_CLASSES = ("class_shares", "class_count_rounds", "held_out_people")
 _STARTS = ("class_shares", "label_typical")

@@ -1,34 +1,34 @@
 """Presets: functions from checked, flat settings to a composition of parts.
 
 ``@preset`` turns such a function into a configuration class. There are three sorts of settings:
-those that every run has; those that the preset offers, each declared once, next to its part; and
-those in ``EVERY``, which replace a part in any preset.
+those that every run has; those that the preset offers, in classes of ``Offers``; and those in
+``EVERY``, which replace a part in any preset.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from keyword import iskeyword
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import create_model
+from pydantic import Field, create_model
+from pydantic.fields import FieldInfo
 
-from fedldp.algorithms.channel import CHANNEL, SHUFFLER, Channel
+from fedldp.algorithms.channel import Channel, ChannelSettings
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.features import FEATURES, chosen_features
+from fedldp.algorithms.features import FeatureSettings, chosen_features
 from fedldp.algorithms.matrix import check_pairs, gains_by_once
-from fedldp.algorithms.participation import PARTICIPATION, All, participation_of
-from fedldp.algorithms.settings import Offer
+from fedldp.algorithms.participation import All, ParticipationSettings, participation_of
+from fedldp.algorithms.settings import Mark, Offers
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import PAPERS, note_own
 from fedldp.mechanisms import sends_category
 
 _PRESETS = ("fedldp.algorithms.presets.", f"{PAPERS}.")
 
-EVERY = (CHANNEL, *SHUFFLER, PARTICIPATION, FEATURES)
+EVERY = (ChannelSettings, ParticipationSettings, FeatureSettings)
 """The settings that every preset offers."""
 
 
@@ -41,70 +41,69 @@ class Settings(RunConfig):
 
 
 def preset(
-    *offers: Offer,
+    *offers: type[Offers],
     version: int = 1,
     calibrated: str = "epsilon",
     inverse: bool = False,
-    instead: tuple[Offer, ...] = (),
 ) -> Callable[[Callable[[Any], Composition]], type[Settings]]:
     """Turn a function from settings to parts into the configuration class of a preset.
 
     The setting ``system`` is the function's name; outside fedldp, it is the function's address.
 
     Args:
-        offers: the preset's own settings, in order.
+        offers: the preset's own settings; one of those in ``EVERY`` may have another default here.
         version: a number that is raised whenever the same settings give a different result.
         calibrated: the setting that a target is solved for.
         inverse: whether that setting is a noise level.
-        instead: settings that every preset offers, with another default for this preset.
     """
 
     def make(compose: Callable[[Any], Composition]) -> type[Settings]:
         function, module = compose.__name__, compose.__module__
         name = function if module.startswith(_PRESETS) else f"{module}:{function}"
         note_own(module)  # in every process that imports it
-        _check_names(offers)
-        own = {offer.name for offer in offers}
-        other = {offer.name: offer for offer in instead}
-        more = [other.get(offer.name, offer) for offer in EVERY if offer.name not in own]
-        fields: dict[str, Any] = {"system": (Literal[name], name)}
-        fields |= {offer.name: offer.field for offer in (*offers, *more)}
+        own = _fields(offers)
+        fields = {**own, **{n: each for n, each in _fields(EVERY).items() if n not in own}}
+        given: dict[str, Any] = {"system": (Literal[name], name)}
+        given |= {
+            each: (field.rebuild_annotation(), Field(field.default, description=field.description))
+            for each, field in fields.items()
+        }
         found = create_model(
             function,
             __base__=Settings,
             __module__=module,
             __doc__=compose.__doc__,
-            **fields,
+            **given,
         )
         found.compose = staticmethod(lambda settings: decided(compose, settings))
         found.version, found.calibrated, found.inverse = version, calibrated, inverse
-        found.per_client = tuple(offer.name for offer in offers if offer.per_client)
-        simulated = {offer.name for offer in (*offers, *more) if offer.simulated}
+        found.per_client = tuple(n for n, each in own.items() if Mark.PER_CLIENT in each.metadata)
+        simulated = {n for n, each in fields.items() if Mark.SIMULATED in each.metadata}
         found.simulation_only = RunConfig.simulation_only | simulated
         return found
 
     return make
 
 
-def _check_names(offers: Sequence[Offer]) -> None:
-    """Refuse settings whose names a preset cannot use.
+def _fields(offers: Sequence[type[Offers]]) -> dict[str, FieldInfo]:
+    """Return the settings that classes offer, by name.
 
     Raises:
-        ConfigError: a name is not a Python name, is declared twice, or already means another thing.
+        ConfigError: a name is declared twice, or already means another thing.
     """
-    for number, offer in enumerate(offers):
-        name, known = offer.name, Settings.model_fields.get(offer.name)
-        if not name.isidentifier() or name.startswith("_") or iskeyword(name):
-            why = "this is no name; use letters, digits and underscores, and begin with a letter"
-        elif any(name == other.name for other in offers[:number]):
-            why = "this preset offers it twice; leave one out"
-        elif known is None and hasattr(Settings, name):
-            why = "every configuration has something else of this name; choose another name"
-        elif known and not _kinds(known.annotation) & _kinds(offer.type) - {NoneType}:
-            why = "every run has this setting, with values of another type; choose another name"
-        else:
-            continue
-        raise ConfigError(f"setting {name}: {why}")
+    found: dict[str, FieldInfo] = {}
+    for name, field in ((name, each) for own in offers for name, each in own.model_fields.items()):
+        known = Settings.model_fields.get(name)
+        if name in found:
+            raise ConfigError(f"setting {name}: this preset offers it twice; leave one out")
+        if known is None and hasattr(Settings, name):
+            why = "every configuration has something else of this name"
+            raise ConfigError(f"setting {name}: {why}; choose another name")
+        if known and not _kinds(known.annotation) & _kinds(field.annotation) - {NoneType}:
+            why = "every run has this setting, with values of another type"
+            raise ConfigError(f"setting {name}: {why}; choose another name")
+        found[name] = field
+    return found
 
 
 def _kinds(annotation: Any) -> set[Any]:

@@ -7,11 +7,12 @@ values.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from enum import Enum
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from fedldp.accounting.accountants import BudgetKind, Part
@@ -127,62 +128,47 @@ class Delays:
     delay_seconds: float = 10.0
 
 
-@dataclass(frozen=True)
-class Offer:
-    """A setting, declared next to its part.
+class Mark(Enum):
+    """What else there is to say about a setting: ``Annotated[float, Mark.PER_CLIENT]``."""
 
-    Attributes:
-        name: the name that users type.
-        type: the type of its values, with their limits.
-        meaning: its meaning in words; None if its type states the meaning.
-        default: its default; ... if it must be given.
-        per_client: whether it may be a list with one value per client; a client receives only its
-            own value.
-        simulated: whether only simulations use it, so that it is not sent to clients.
+    PER_CLIENT = "may be a list with one value per client; a client receives only its own"
+    SIMULATED = "only simulations use it, so that it is not sent to clients"
+
+
+class Offers(BaseModel):
+    """Settings that a preset offers, each with its type, and its default if it has one.
+
+    The text below a setting is its meaning. A setting without a default must be given. A preset
+    takes the class itself; nothing is made of it.
     """
 
-    name: str
-    type: Any
-    meaning: str | None = None
-    default: Any = ...
-    per_client: bool = False
-    simulated: bool = False
-
-    def but(self, **changes: Any) -> Offer:
-        """Return the setting with another default, meaning or type, for a preset."""
-        return replace(self, **changes)
-
-    @property
-    def field(self) -> tuple[Any, Any]:
-        """The setting in the form that pydantic expects."""
-        if self.meaning is None:
-            return self.type, self.default
-        return self.type, Field(self.default, description=self.meaning)
+    model_config = ConfigDict(
+        protected_namespaces=(), use_attribute_docstrings=True, defer_build=True
+    )
 
 
-CLIP = Offer(
-    "clip",
-    NormBound,
-    "largest norm of what a client sends; longer vectors are scaled down to this norm",
-)
-MOMENTUM = Offer(
-    "momentum", Momentum, "momentum of the clients' SGD; it starts at zero in every round", 0.0
-)
-AUGMENTATION = Offer(
-    "augmentation",
-    Augmentation,
-    "how clients change each image at random whenever they train on it: none; shift (by up to a "
-    "tenth of its side); shift-flip (also mirrored, half of the time); rotate-shift (rotated by up "
-    "to 15 degrees, and shifted); rotate-shift-flip (all three)",
-    "none",
-)
-WEIGHTING = Offer(
-    "weighting",
-    Literal["uniform", "examples"],
-    "weight of each client in the average: uniform (1 for all), or examples (the client's number "
-    "of examples, which is then revealed)",
-    "uniform",
-)
+class MomentumSettings(Offers):
+    """The momentum of ``Sgd``."""
+
+    momentum: Momentum = 0.0
+    """momentum of the clients' SGD; it starts at zero in every round"""
+
+
+class AugmentationSettings(Offers):
+    """The augmentation of ``Sgd``."""
+
+    augmentation: Augmentation = "none"
+    """how clients change each image at random whenever they train on it: none; shift (by up to a
+    tenth of its side); shift-flip (also mirrored, half of the time); rotate-shift (rotated by up to
+    15 degrees, and shifted); rotate-shift-flip (all three)"""
+
+
+class WeightingSettings(Offers):
+    """Whether the mean is an ``OwnMean`` or weighted by examples."""
+
+    weighting: Literal["uniform", "examples"] = "uniform"
+    """weight of each client in the average: uniform (1 for all), or examples (the client's number
+    of examples, which is then revealed)"""
 
 
 class ClientValue(FrozenConfig):

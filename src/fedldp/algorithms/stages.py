@@ -26,9 +26,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedldp.algorithms.answers import SEEN, Answer, as_metrics
-from fedldp.algorithms.asking import ASK, SHARE_OF_CLASS, rounds_to_ask
+from fedldp.algorithms.asking import SHARE_OF_CLASS, AskSettings, rounds_to_ask
 from fedldp.algorithms.evaluation import LOOK_SHARE
-from fedldp.algorithms.settings import Offer
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.data.label_range import LabelRange
 from fedldp.data.public_features import CONSTANT
@@ -37,41 +36,29 @@ from fedldp.training.column_sums import ColumnMap
 
 _Share = Annotated[float, Field(ge=0, lt=1)]
 
-STAGES = (
-    Offer(
-        "measure_share",
-        _Share,
-        "share of the budget (of mu^2) for the first round, if it is above 0: that round measures "
-        "the class shares and each column's mean and mean square; training then starts at the "
-        "shares, in columns that are shifted and scaled by these",
-        0.0,
-    ),
-    Offer(
-        "intercept_share",
-        _Share,
-        "share of the budget (of mu^2) for the last 3 rounds, if it is above 0: these train the "
-        "intercept alone, from the average of training, so that predicted risks fit the classes' "
-        "shares",
-        0.0,
-    ),
-    Offer(
-        "evaluation_share",
-        _Share,
-        "share of the budget (of mu^2) for the last 2 rounds, if it is above 0: these evaluate the "
-        "model that is saved, on the people it was trained on; the AUC and other figures, or R2 "
-        "and errors of numbers, have intervals, and the lines of the statement cover them",
-        0.0,
-    ),
-    Offer(
-        "class_shares",
-        Annotated[list[Annotated[float, Field(gt=0, lt=1)]], Field(min_length=2)] | None,
-        "public share of each class, in the order of the classes, at which the intercept starts; "
-        "it must not be counted on private rows; if not set, the intercept starts at what "
-        "measure_share measures, or else at 0",
-        None,
-    ),
-    *ASK,
-)
+
+class StageSettings(AskSettings):
+    """The budget's shares of stages, and where the intercept starts."""
+
+    measure_share: _Share = 0.0
+    """share of the budget (of mu^2) for the first round, if it is above 0: that round measures the
+    class shares and each column's mean and mean square; training then starts at the shares, in
+    columns that are shifted and scaled by these"""
+    intercept_share: _Share = 0.0
+    """share of the budget (of mu^2) for the last 3 rounds, if it is above 0: these train the
+    intercept alone, from the average of training, so that predicted risks fit the classes' shares
+    """
+    evaluation_share: _Share = 0.0
+    """share of the budget (of mu^2) for the last 2 rounds, if it is above 0: these evaluate the
+    model that is saved, on the people it was trained on; the AUC and other figures, or R2 and
+    errors of numbers, have intervals, and the lines of the statement cover them"""
+    class_shares: (
+        Annotated[list[Annotated[float, Field(gt=0, lt=1)]], Field(min_length=2)] | None
+    ) = None
+    """public share of each class, in the order of the classes, at which the intercept starts; it
+    must not be counted on private rows; if not set, the intercept starts at what measure_share
+    measures, or else at 0"""
+
 
 MEASURE_ROUNDS, INTERCEPT_ROUNDS, EVALUATION_ROUNDS = 1, 3, 2
 

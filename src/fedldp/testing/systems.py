@@ -331,7 +331,7 @@ def law(at: System) -> Iterator[str]:
 
 
 CHECKS: tuple[Check[System], ...] = (
-    Check("settings", settings, "declare each setting once, as an Offer with its meaning"),
+    Check("settings", settings, "declare each setting once, with its meaning below it"),
     Check("statement", statement, "state an event of accounting.events that an accountant knows"),
     Check("events", events, "let the encoder's event depend on public settings alone"),
     Check(

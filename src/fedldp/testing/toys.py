@@ -22,7 +22,7 @@ from fedldp.algorithms.bounds import Unbounded
 from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.composition import Composition, Local
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.settings import Offer, Positive
+from fedldp.algorithms.settings import Offers, Positive
 from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import exp_below, log_up
@@ -161,7 +161,14 @@ class ToyLocal(Local):
         return MeanStep()
 
 
-@preset(Offer("epsilon", Positive, "budget for one weight", 1.0))
+class ToySettings(Offers):
+    """The settings of the toy."""
+
+    epsilon: Positive = 1.0
+    """budget for one weight"""
+
+
+@preset(ToySettings)
 def toy(settings: Settings) -> Composition:
     """Each client sends its mean example, by ``ToyBits``."""
     return Composition(

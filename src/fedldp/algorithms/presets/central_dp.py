@@ -74,7 +74,7 @@ from fedldp.algorithms.server_update import (
     read_plain,
     stream_of_noise,
 )
-from fedldp.algorithms.settings import CLIP, NoiseMultiplier, NormBound, Offer
+from fedldp.algorithms.settings import NoiseMultiplier, NormBound, Offers
 from fedldp.core.bounding import SMALLEST_RADIUS
 from fedldp.core.deferred import special
 from fedldp.core.errors import ConfigError
@@ -88,36 +88,23 @@ from fedldp.protocol.updates import whole
 from fedldp.protocol.wire import Incoming
 
 
-@preset(
-    Offer(
-        "noise_multiplier",
-        NoiseMultiplier,
-        "sigma: the standard deviation of the noise, as a multiple of the norm bound on one update",
-    ),
-    CLIP.but(
-        type=NormBound | None,
-        meaning="largest norm of one update; longer updates are scaled down to this norm; if not "
-        "set, the median of each round's norms, as published; with clip_quantile, the bound of "
-        "the first round",
-        default=None,
-    ),
-    Offer(
-        "clip_quantile",
-        Annotated[float, Field(gt=0, lt=1)] | None,
-        "share of updates that the norm bound should leave as they are: the bound of the next "
-        "round follows a noisy count, which noise_multiplier covers; if not set, clip stays",
-        None,
-    ),
-    Offer(
-        "noise",
-        Literal["gaussian", "discrete-gaussian"],
-        "the server's noise: gaussian (as published; its guarantee is for real numbers) or "
-        "discrete-gaussian (whole grid steps, added to exact sums, as in deployments)",
-        "gaussian",
-    ),
-    calibrated="noise_multiplier",
-    inverse=True,
-)
+class CentralDp(Offers):
+    """The settings of central DP."""
+
+    noise_multiplier: NoiseMultiplier
+    """sigma: the standard deviation of the noise, as a multiple of the norm bound on one update"""
+    clip: NormBound | None = None
+    """largest norm of one update; longer updates are scaled down to this norm; if not set, the
+    median of each round's norms, as published; with clip_quantile, the bound of the first round"""
+    clip_quantile: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """share of updates that the norm bound should leave as they are: the bound of the next round
+    follows a noisy count, which noise_multiplier covers; if not set, clip stays"""
+    noise: Literal["gaussian", "discrete-gaussian"] = "gaussian"
+    """the server's noise: gaussian (as published; its guarantee is for real numbers) or
+    discrete-gaussian (whole grid steps, added to exact sums, as in deployments)"""
+
+
+@preset(CentralDp, calibrated="noise_multiplier", inverse=True)
 def central_dp(settings: Settings) -> Composition:
     """Central DP: the server, which clients trust, adds the noise."""
     if settings.noise == "discrete-gaussian":

@@ -26,7 +26,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from fedldp.algorithms.bounds import (
-    RANGES,
     Bound,
     Chart,
     InBox,
@@ -35,13 +34,13 @@ from fedldp.algorithms.bounds import (
     InNorm,
     InRange,
     OfStatistics,
+    RangeSettings,
     Rotated,
     Send,
     Unbounded,
 )
 from fedldp.algorithms.budgets import (
-    GROWTH,
-    MECHANISM,
+    GrowthSettings,
     PerReport,
     SharesPerRun,
     by_round,
@@ -54,8 +53,6 @@ from fedldp.algorithms.composition import (
     Sgd,
 )
 from fedldp.algorithms.local_updates import (
-    LOCAL_UPDATE,
-    RIDGE,
     Controlled,
     InBody,
     OwnHead,
@@ -64,18 +61,18 @@ from fedldp.algorithms.local_updates import (
     StatisticsOf,
 )
 from fedldp.algorithms.matrix import WITHIN_ONE
-from fedldp.algorithms.participation import PARTICIPATION, All, Participation, participation_of
+from fedldp.algorithms.participation import All, Participation, participation_of
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.server_update import Estimate, OwnMean, WeightedMean
 from fedldp.algorithms.settings import (
-    CLIP,
-    MOMENTUM,
-    WEIGHTING,
     ClientValue,
     Count,
     LearningRate,
-    Offer,
+    Mark,
+    MomentumSettings,
+    Offers,
     Positive,
+    WeightingSettings,
     check_one_each,
 )
 from fedldp.core.errors import ConfigError
@@ -86,92 +83,56 @@ from fedldp.mechanisms.gaussian_share import SharedGaussian
 from fedldp.mechanisms.none import Plain
 
 
-@preset(
-    LOCAL_UPDATE,
-    RIDGE,
-    Offer(
-        "one_label",
-        bool,
-        "whether all examples of a client have the same label: the client's report then names "
-        "this label and a direction for the label's weights, as a single index (needs "
-        "local_update = solution, bound = direction and mechanism = k_closest)",
-        False,
-    ),
-    Offer(
-        "learning_rate",
-        LearningRate | None,
-        "SGD step size; required unless local_update is in closed form",
-        None,
-    ),
-    Offer(
-        "bound",
-        Literal["range", "norm", "layers", "direction"],
-        "coordinates in which weights are randomised: range (scaled to the ranges of each layer), "
-        "norm (not scaled, with a norm of at most clip), layers (as norm, but each of L tensors "
-        "is first scaled down to clip/sqrt(L) by itself) or direction (only the direction, with "
-        "norm clip)",
-        "range",
-    ),
-    MECHANISM.but(
-        meaning="the mechanism that randomises reports: a name from `fedldp list mechanisms`, or "
-        '"module:Class" for your own; gaussian_share (a share of the noise in a sum); '
-        "none; or codes (fixed-point numbers for a sum, which hide nothing by themselves)",
-        default="two_point",
-    ),
-    Offer(
-        "epsilon",
-        Positive | list[Positive] | ClientValue | None,
-        "privacy budget; what it covers depends on the mechanism: one weight (two_point, "
-        "k_rr, and others that randomise each weight by itself); everything that a client sends "
-        "in a run, against a server that sees only sums (gaussian_share); or a client's report in "
-        "one round (all other mechanisms); a list gives each client its own budget",
-        None,
-        per_client=True,
-    ),
-    GROWTH,
-    CLIP.but(
-        type=Positive,
-        meaning="for mechanisms that randomise whole vectors, the largest norm of a vector, in "
-        "the coordinates of bound; with codes, the largest magnitude of one weight",
-        default=1.0,
-    ),
-    Offer(
-        "send",
-        Literal["weights", "update"],
-        "what clients send: weights, or update (their change from the broadcast)",
-        "update",
-    ),
-    *RANGES,
-    Offer(
-        "code_bits",
-        Count,
-        "number of bits in a weight's fixed-point code, or with gaussian_share, in each "
-        "coordinate of a sum",
-        24,
-    ),
-    WEIGHTING,
-    MOMENTUM,
-    Offer(
-        "average",
-        Annotated[float, Field(ge=0, le=1)] | None,
-        "share of the rounds, counted from the last, whose weights are averaged to give the model "
-        "that is tested and saved; 0 means the last weights alone; if not set, 0.5 if the "
-        "mechanism draws noise, else 0",
-        None,
-    ),
-    version=2,
-    instead=(
-        PARTICIPATION.but(
-            type=Literal["all", "drawn", "once", "balanced", "auto"],
-            meaning="which clients take part in which round: all clients in every round (all); "
-            "clients_per_round clients, drawn anew for each round (drawn) or taking turns "
-            "(balanced); or each client in one round only (once); auto means once if each "
-            "report reaches the server and satisfies pure DP by itself, so that more "
-            "rounds cost more, and otherwise clients_per_round decides",
-            default="auto",
-        ),
-    ),
-)
+class Composed(Offers):
+    """The settings of composed, besides those of its parts."""
+
+    local_update: Literal["sgd", "scaffold", "own_head", "solution", "statistics"] = "sgd"
+    """what a client computes: sgd; scaffold (SGD whose steps are corrected by what other clients'
+    steps were like); own_head (SGD whose last layer never leaves its client); solution (its own
+    ridge regression, in closed form); or statistics (from whose mean the server computes a ridge
+    regression); solution and statistics are only for linear models"""
+    ridge: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.01
+    """lambda of a ridge regression on examples of norm 1: the factor on the squared weights, which
+    are added to the mean squared error"""
+    one_label: bool = False
+    """whether all examples of a client have the same label: the client's report then names this
+    label and a direction for the label's weights, as a single index (needs local_update = solution,
+    bound = direction and mechanism = k_closest)"""
+    learning_rate: LearningRate | None = None
+    """SGD step size; required unless local_update is in closed form"""
+    bound: Literal["range", "norm", "layers", "direction"] = "range"
+    """coordinates in which weights are randomised: range (scaled to the ranges of each layer), norm
+    (not scaled, with a norm of at most clip), layers (as norm, but each of L tensors is first
+    scaled down to clip/sqrt(L) by itself) or direction (only the direction, with norm clip)"""
+    mechanism: str = "two_point"
+    """the mechanism that randomises reports: a name from `fedldp list mechanisms`, or
+    "module:Class" for your own; gaussian_share (a share of the noise in a sum); none; or codes
+    (fixed-point numbers for a sum, which hide nothing by themselves)"""
+    epsilon: Annotated[Positive | list[Positive] | ClientValue | None, Mark.PER_CLIENT] = None
+    """privacy budget; what it covers depends on the mechanism: one weight (two_point, k_rr, and
+    others that randomise each weight by itself); everything that a client sends in a run, against a
+    server that sees only sums (gaussian_share); or a client's report in one round (all other
+    mechanisms); a list gives each client its own budget"""
+    clip: Positive = 1.0
+    """for mechanisms that randomise whole vectors, the largest norm of a vector, in the coordinates
+    of bound; with codes, the largest magnitude of one weight"""
+    send: Literal["weights", "update"] = "update"
+    """what clients send: weights, or update (their change from the broadcast)"""
+    code_bits: Count = 24
+    """number of bits in a weight's fixed-point code, or with gaussian_share, in each coordinate of
+    a sum"""
+    average: Annotated[float, Field(ge=0, le=1)] | None = None
+    """share of the rounds, counted from the last, whose weights are averaged to give the model that
+    is tested and saved; 0 means the last weights alone; if not set, 0.5 if the mechanism draws
+    noise, else 0"""
+    participation: Literal["all", "drawn", "once", "balanced", "auto"] = "auto"
+    """which clients take part in which round: all clients in every round (all); clients_per_round
+    clients, drawn anew for each round (drawn) or taking turns (balanced); or each client in one
+    round only (once); auto means once if each report reaches the server and satisfies pure DP by
+    itself, so that more rounds cost more, and otherwise clients_per_round decides"""
+
+
+@preset(Composed, GrowthSettings, RangeSettings, WeightingSettings, MomentumSettings, version=2)
 def composed(settings: Settings) -> Composition:
     """An algorithm made of any parts that go together."""
     check_one_each("epsilon", settings.epsilon, settings.num_clients)
@@ -356,10 +317,11 @@ def unused(settings: Settings, bound: Bound) -> dict[str, str]:
         found["code_bits"] = f"mechanism = {settings.mechanism} has no codes"
     if settings.mechanism in _BARE:
         found |= dict.fromkeys(
-            ("epsilon", "bound", GROWTH.name), f"mechanism = {settings.mechanism} draws nothing"
+            ("epsilon", "bound", "epsilon_growth"),
+            f"mechanism = {settings.mechanism} draws nothing",
         )
     if settings.mechanism == _SHARE:
-        found[GROWTH.name] = "the budget is for the whole run"
+        found["epsilon_growth"] = "the budget is for the whole run"
     if settings.mechanism == "none":
         found["clip"] = "mechanism = none bounds nothing"
     if isinstance(bound, InRange):

@@ -44,7 +44,7 @@ from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.participation import participation_of
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.run_settings import ServerRate
-from fedldp.algorithms.settings import CLIP, Offer
+from fedldp.algorithms.settings import NormBound, Offers
 from fedldp.mechanisms.gaussian_share import (
     LARGEST_WORD,
     SMALLEST_WORD,
@@ -54,28 +54,22 @@ Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
 Word = Annotated[int, Field(ge=SMALLEST_WORD, le=LARGEST_WORD)]
 
 
-@preset(
-    Offer(
-        "epsilon",
-        Budget,
-        "epsilon, at delta, for everything that a client sends in a run, against a server that "
-        "sees only sums; the noise from a round's untrusted_clients is not counted",
-    ),
-    CLIP.but(
-        meaning="largest L2 norm of one update; longer updates are scaled down to this norm",
-        default=1.0,
-    ),
-    Offer(
-        "code_bits",
-        Word,
-        "number of bits in the sum's modulus; each weight is sent in this many bits, rounded up "
-        "to whole bytes",
-        24,
-    ),
-    Offer(
-        "server_rate", ServerRate, "the server's learning rate: the factor on the mean change", 1.0
-    ),
-)
+class DistributedGaussian(Offers):
+    """The settings of the distributed Gaussian."""
+
+    epsilon: Budget
+    """epsilon, at delta, for everything that a client sends in a run, against a server that sees
+    only sums; the noise from a round's untrusted_clients is not counted"""
+    clip: NormBound = 1.0
+    """largest L2 norm of one update; longer updates are scaled down to this norm"""
+    code_bits: Word = 24
+    """number of bits in the sum's modulus; each weight is sent in this many bits, rounded up to
+    whole bytes"""
+    server_rate: ServerRate = 1.0
+    """the server's learning rate: the factor on the mean change"""
+
+
+@preset(DistributedGaussian)
 def distributed_gaussian(settings: Settings) -> Composition:
     """The distributed discrete Gaussian; the paper's bound, in zCDP, is below what is proven."""
     bound = Rotated(clip=settings.clip)

@@ -32,7 +32,7 @@ from fedldp.algorithms.composition import Algorithm, Composition, Local
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.server_update import WeightedMean
-from fedldp.algorithms.settings import CLIP, NoiseMultiplier, Offer
+from fedldp.algorithms.settings import NoiseMultiplier, NormBound, Offers
 from fedldp.mechanisms.none import Plain
 from fedldp.training.noisy_sums import NoisySums, sampling_rate
 
@@ -42,20 +42,16 @@ if TYPE_CHECKING:
     from fedldp.training.private_sgd import PrivateSgd
 
 
-@preset(
-    Offer(
-        "noise_multiplier",
-        NoiseMultiplier,
-        "standard deviation of the noise, as a multiple of the norm bound on one gradient",
-    ),
-    CLIP.but(
-        meaning="largest L2 norm of one example's gradient; longer gradients are scaled down to "
-        "this norm",
-        default=1.0,
-    ),
-    calibrated="noise_multiplier",
-    inverse=True,
-)
+class DpSgd(Offers):
+    """The settings of DP-SGD."""
+
+    noise_multiplier: NoiseMultiplier
+    """standard deviation of the noise, as a multiple of the norm bound on one gradient"""
+    clip: NormBound = 1.0
+    """largest L2 norm of one example's gradient; longer gradients are scaled down to this norm"""
+
+
+@preset(DpSgd, calibrated="noise_multiplier", inverse=True)
 def dp_sgd(settings: Settings) -> Composition:
     """DP-SGD on every client; ``batch_size`` is the mean size of a Poisson sample.
 

@@ -22,20 +22,19 @@ from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.composition import Composition, Sgd
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.server_update import WeightedMean
-from fedldp.algorithms.settings import AUGMENTATION, MOMENTUM, WEIGHTING
+from fedldp.algorithms.settings import AugmentationSettings, MomentumSettings, Offers
 from fedldp.mechanisms.none import Plain
 
 
-@preset(
-    WEIGHTING.but(
-        type=Literal["examples", "uniform"],
-        meaning="weight of each client in the average: examples (the client's number of examples) "
-        "or uniform (1 for all)",
-        default="examples",
-    ),
-    MOMENTUM,
-    AUGMENTATION,
-)
+class FedAvg(Offers):
+    """The settings of FedAvg, besides those of its SGD."""
+
+    weighting: Literal["examples", "uniform"] = "examples"
+    """weight of each client in the average: examples (the client's number of examples) or uniform
+    (1 for all)"""
+
+
+@preset(FedAvg, MomentumSettings, AugmentationSettings)
 def fedavg(settings: Settings) -> Composition:
     """FedAvg, which claims no differential privacy."""
     return Composition(

@@ -34,37 +34,30 @@ from typing import Annotated
 from pydantic import Field
 
 from fedldp.algorithms.composition import Composition
-from fedldp.algorithms.people import OFFERS, PersonClip, sums_over_people
+from fedldp.algorithms.people import PeopleSettings, PersonClip, sums_over_people
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.settings import CLIP, LearningRate, Offer
+from fedldp.algorithms.settings import LearningRate, Offers
 
 Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
 
 
-@preset(
-    Offer(
-        "epsilon",
-        Budget,
-        "epsilon, at delta, for everything that is sent about one person in a run: against any "
-        "server with channel = named, against a server that sees only sums with channel = sum, "
-        "and against those who see only broadcasts with channel = central",
-    ),
-    CLIP.but(
-        type=PersonClip,
-        meaning="largest L2 norm of one person's gradient; longer gradients are scaled down to "
-        "this norm",
-        default=1.0,
-    ),
-    Offer("learning_rate", LearningRate, "the server's step size along the mean gradient"),
-    *OFFERS,
-    Offer(
-        "average",
-        Annotated[float, Field(ge=0, le=1)] | None,
-        "share of the rounds, counted from the last, whose weights are averaged to give the model "
-        "that is tested and saved; 0 means the last weights alone; if not set, 0.5",
-        None,
-    ),
-)
+class PersonDpSgd(Offers):
+    """The settings of DP-SGD for people, besides those of sums."""
+
+    epsilon: Budget
+    """epsilon, at delta, for everything that is sent about one person in a run: against any server
+    with channel = named, against a server that sees only sums with channel = sum, and against those
+    who see only broadcasts with channel = central"""
+    clip: PersonClip = 1.0
+    """largest L2 norm of one person's gradient; longer gradients are scaled down to this norm"""
+    learning_rate: LearningRate
+    """the server's step size along the mean gradient"""
+    average: Annotated[float, Field(ge=0, le=1)] | None = None
+    """share of the rounds, counted from the last, whose weights are averaged to give the model that
+    is tested and saved; 0 means the last weights alone; if not set, 0.5"""
+
+
+@preset(PersonDpSgd, PeopleSettings)
 def person_dp_sgd(settings: Settings) -> Composition:
     """DP-SGD whose noise every site adds: a guarantee for a person, against any server."""
     return sums_over_people(settings)

@@ -24,25 +24,32 @@ the clear.
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
 from fedldp.algorithms.bounds import InBox
 from fedldp.algorithms.calibration import Fixed
-from fedldp.algorithms.channel import MASKED, MaskedSum
+from fedldp.algorithms.channel import MaskedSum
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.settings import CLIP, Count, Offer, Positive
+from fedldp.algorithms.settings import Count, Mark, Offers, Positive
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.codes import ClippedCodes
 
 
-@preset(
-    CLIP.but(
-        type=Positive,
-        meaning="largest magnitude of one weight; larger weights are clipped to it",
-        default=8.0,
-    ),
-    Offer("code_bits", Count, "number of bits in a weight's fixed-point code", 24),
-    *MASKED,
-)
+class SecureAggregation(Offers):
+    """The settings of secure aggregation."""
+
+    clip: Positive = 8.0
+    """largest magnitude of one weight; larger weights are clipped to it"""
+    code_bits: Count = 24
+    """number of bits in a weight's fixed-point code"""
+    dropout: Annotated[float, Field(ge=0, lt=1), Mark.SIMULATED] = 0.0
+    """probability that a simulated client leaves in the middle of a round"""
+
+
+@preset(SecureAggregation)
 def secure_aggregation(settings: Settings) -> Composition:
     """Secure aggregation, which claims no differential privacy."""
     clients = settings.round_size

@@ -28,18 +28,22 @@ from fedldp.algorithms.bounds import Unbounded
 from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.settings import CLIP, Offer, Positive
+from fedldp.algorithms.settings import NormBound, Offers, Positive
 from fedldp.papers.cldp_fed.mechanism import CLDP
 
 
-@preset(
-    Offer("alpha", Positive, "budget of condensed privacy for one weight in one report, per step"),
-    CLIP.but(
-        meaning="c, the largest change of one weight; larger changes are clipped to c", default=1.0
-    ),
-    Offer("precision", int, "rho, the number of decimal digits; a step is 10^-rho", 10),
-    calibrated="alpha",
-)
+class CldpFed(Offers):
+    """The settings of CLDP-Fed."""
+
+    alpha: Positive
+    """budget of condensed privacy for one weight in one report, per step"""
+    clip: NormBound = 1.0
+    """c, the largest change of one weight; larger changes are clipped to c"""
+    precision: int = 10
+    """rho, the number of decimal digits; a step is 10^-rho"""
+
+
+@preset(CldpFed, calibrated="alpha")
 def cldp_fed(settings: Settings) -> Composition:
     """CLDP-Fed; ``clients_per_round`` is the k of its k-client selection."""
     return Composition(

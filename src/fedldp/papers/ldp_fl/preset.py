@@ -23,57 +23,44 @@ server's weights, never from private ones.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from fedldp.accounting.statement import Claim
-from fedldp.algorithms.bounds import RANGES, InRange
-from fedldp.algorithms.budgets import MECHANISM, PerReport
-from fedldp.algorithms.channel import SHUFFLER, Channel
+from fedldp.algorithms.bounds import InRange, RangeSettings
+from fedldp.algorithms.budgets import PerReport
+from fedldp.algorithms.channel import Channel
 from fedldp.algorithms.composition import Composition, Sgd
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.server_update import OwnMean
 from fedldp.algorithms.settings import (
-    AUGMENTATION,
-    CLIP,
-    MOMENTUM,
+    AugmentationSettings,
     ClientValue,
-    Offer,
+    Mark,
+    MomentumSettings,
+    Offers,
     Positive,
     check_one_each,
     of_client,
 )
 
 
-@preset(
-    MECHANISM.but(
-        meaning="the mechanism that randomises reports: a name from `fedldp list mechanisms`, or "
-        '"module:Class" for your own; the paper uses two_point',
-        default="two_point",
-    ),
-    Offer(
-        "epsilon",
-        Positive | list[Positive] | ClientValue,
-        "budget for one weight (two_point, sign, k_rr, unary, cldp), or for a client's report in "
-        "one round (all other mechanisms); a list gives each client its own budget",
-        per_client=True,
-    ),
-    CLIP.but(
-        type=Positive,
-        meaning="largest norm of the vector scaled to the ranges, for mechanisms that randomise "
-        "whole vectors",
-        default=1.0,
-    ),
-    Offer(
-        "send",
-        Literal["weights", "update"],
-        "what clients send: weights (as in the paper), or update (their change from the broadcast)",
-        "weights",
-    ),
-    MOMENTUM,
-    AUGMENTATION,
-    *RANGES,
-    *SHUFFLER,
-)
+class LdpFl(Offers):
+    """The settings of LDP-FL, besides those of ranges and of SGD."""
+
+    mechanism: str = "two_point"
+    """the mechanism that randomises reports: a name from `fedldp list mechanisms`, or
+    "module:Class" for your own; the paper uses two_point"""
+    epsilon: Annotated[Positive | list[Positive] | ClientValue, Mark.PER_CLIENT]
+    """budget for one weight (two_point, sign, k_rr, unary, cldp), or for a client's report in one
+    round (all other mechanisms); a list gives each client its own budget"""
+    clip: Positive = 1.0
+    """largest norm of the vector scaled to the ranges, for mechanisms that randomise whole vectors
+    """
+    send: Literal["weights", "update"] = "weights"
+    """what clients send: weights (as in the paper), or update (their change from the broadcast)"""
+
+
+@preset(LdpFl, MomentumSettings, AugmentationSettings, RangeSettings)
 def ldp_fl(settings: Settings) -> Composition:
     """LDP-FL; its paper has no claim on mechanisms other than two_point.
 

@@ -47,7 +47,7 @@ from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.server_update import FirstArrays, WeightedMean
-from fedldp.algorithms.settings import Count, Offer, Positive
+from fedldp.algorithms.settings import Count, Offers, Positive
 from fedldp.data.image_features import Augmentation
 from fedldp.mechanisms.categories import LARGEST_EPSILON, SMALLEST_EPSILON
 from fedldp.mechanisms.none import Plain
@@ -68,114 +68,59 @@ _THEOREMS = {
 }
 
 
-@preset(
-    Offer("epsilon", Positive, "the budget that the paper claims for one example's features", 0.5),
-    Offer(
-        "randomisation",
-        Variant,
-        "how each bit is randomised: theorem_2 (the paper's runs), theorem_1, or symmetric (eq. "
-        "11)",
-        "theorem_2",
-    ),
-    Offer("alpha", Positive, "alpha, the privacy budget coefficient in both theorems", 10.0),
-    Offer(
-        "rounding",
-        Rounding,
-        "how a feature becomes a multiple of 1/32: down (towards 0) or nearest (as in the authors' "
-        "code)",
-        "down",
-    ),
-    Offer(
-        "label_epsilon",
-        LabelEpsilon | None,
-        "budget for one label; if not set, labels are used in the clear (as in the paper)",
-        None,
-    ),
-    Offer(
-        "encoder",
-        Literal["own", "public"],
-        "which encoder makes the features: own (every client trains its own, as in the paper) or "
-        "public (one encoder for all clients)",
-        "own",
-    ),
-    Offer(
-        "public_dataset",
-        str | None,
-        "the data set on which a public encoder is trained; if not set, the encoder keeps its "
-        "random weights",
-        None,
-    ),
-    Offer(
-        "encoder_channels",
-        Channels,
-        "number of channels in each of the encoder's blocks of two convolutions",
-        [32, 64],
-    ),
-    Offer(
-        "encoder_layers",
-        Layers,
-        "where the encoder has batch norms: deep (after every convolution, which preserves the "
-        "image size: the paper's network for CIFAR-10, Fashion-MNIST and SVHN) or mnist (after the "
-        "first convolution of each block and after its pooling: the paper's network for MNIST)",
-        "deep",
-    ),
-    Offer(
-        "encoder_epochs",
-        Annotated[Count, Field(le=100_000)],
-        "number of epochs for which an encoder is trained",
-        50,
-    ),
-    Offer(
-        "encoder_batch_size",
-        Count,
-        "number of examples in one step of an encoder's training; the authors' code has 32",
-        64,
-    ),
-    Offer(
-        "encoder_augmentation",
-        Augmentation,
-        "how a client augments the images on which it trains its own encoder: none; shift (each "
-        "image is moved by up to a tenth of its side); rotate-shift (it is also rotated by up to "
-        "15 degrees); shift-flip or rotate-shift-flip (half of the images are also mirrored, for "
-        "classes that mirroring does not change; the authors' code has rotate-shift-flip)",
-        "none",
-    ),
-    Offer(
-        "encoder_decay",
-        Annotated[float, Field(ge=0, le=1)],
-        "decay of the learning rate at which a client trains its own encoder, rate/(1 + decay "
-        "steps); the paper uses 1e-6",
-        0.0,
-    ),
-    Offer(
-        "test_share",
-        Annotated[float, Field(gt=0, lt=1)],
-        "share of its examples that each client holds out for testing",
-        0.1,
-    ),
-    Offer(
-        "trains_on_held_out",
-        bool,
-        "whether the global network is also trained on the examples that a client holds out from "
-        "its encoder's training, as in the authors' code; needs evaluation = common",
-        False,
-    ),
-    Offer(
-        "evaluation",
-        Literal["clients", "common"],
-        "where accuracy is measured: clients (on every client's own test examples, without a "
-        "guarantee for these examples) or common (on the test set, of which every client encodes a "
-        "part, as in the authors' code)",
-        "clients",
-    ),
-    Offer(
-        "optimizer",
-        Literal["sgd", "adam"],
-        "the clients' optimiser for the global network: sgd, or adam, which starts afresh in "
-        "every round",
-        "sgd",
-    ),
-)
+class Ldpfl(Offers):
+    """The settings of LDPFL."""
+
+    epsilon: Positive = 0.5
+    """the budget that the paper claims for one example's features"""
+    randomisation: Variant = "theorem_2"
+    """how each bit is randomised: theorem_2 (the paper's runs), theorem_1, or symmetric (eq. 11)"""
+    alpha: Positive = 10.0
+    """alpha, the privacy budget coefficient in both theorems"""
+    rounding: Rounding = "down"
+    """how a feature becomes a multiple of 1/32: down (towards 0) or nearest (as in the authors'
+    code)"""
+    label_epsilon: LabelEpsilon | None = None
+    """budget for one label; if not set, labels are used in the clear (as in the paper)"""
+    encoder: Literal["own", "public"] = "own"
+    """which encoder makes the features: own (every client trains its own, as in the paper) or
+    public (one encoder for all clients)"""
+    public_dataset: str | None = None
+    """the data set on which a public encoder is trained; if not set, the encoder keeps its random
+    weights"""
+    encoder_channels: Channels = Field([32, 64])
+    """number of channels in each of the encoder's blocks of two convolutions"""
+    encoder_layers: Layers = "deep"
+    """where the encoder has batch norms: deep (after every convolution, which preserves the image
+    size: the paper's network for CIFAR-10, Fashion-MNIST and SVHN) or mnist (after the first
+    convolution of each block and after its pooling: the paper's network for MNIST)"""
+    encoder_epochs: Annotated[Count, Field(le=100_000)] = 50
+    """number of epochs for which an encoder is trained"""
+    encoder_batch_size: Count = 64
+    """number of examples in one step of an encoder's training; the authors' code has 32"""
+    encoder_augmentation: Augmentation = "none"
+    """how a client augments the images on which it trains its own encoder: none; shift (each image
+    is moved by up to a tenth of its side); rotate-shift (it is also rotated by up to 15 degrees);
+    shift-flip or rotate-shift-flip (half of the images are also mirrored, for classes that
+    mirroring does not change; the authors' code has rotate-shift-flip)"""
+    encoder_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """decay of the learning rate at which a client trains its own encoder, rate/(1 + decay steps);
+    the paper uses 1e-6"""
+    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """share of its examples that each client holds out for testing"""
+    trains_on_held_out: bool = False
+    """whether the global network is also trained on the examples that a client holds out from its
+    encoder's training, as in the authors' code; needs evaluation = common"""
+    evaluation: Literal["clients", "common"] = "clients"
+    """where accuracy is measured: clients (on every client's own test examples, without a guarantee
+    for these examples) or common (on the test set, of which every client encodes a part, as in the
+    authors' code)"""
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    """the clients' optimiser for the global network: sgd, or adam, which starts afresh in every
+    round"""
+
+
+@preset(Ldpfl)
 def ldpfl(settings: Settings) -> Composition:
     """LDPFL; the paper's claim is for one example."""
     code = FixedPoint(4, 5, settings.rounding)

@@ -45,38 +45,31 @@ from fedldp.algorithms.features import ChosenFeatures
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import EpsilonMeaning
 from fedldp.algorithms.server_update import WeightedMean
-from fedldp.algorithms.settings import CLIP, LARGEST_BATCH, Count, Offer, Positive
+from fedldp.algorithms.settings import LARGEST_BATCH, Count, NormBound, Offers, Positive
 from fedldp.mechanisms.none import Plain
 from fedldp.papers.ldpfl.parts import SUITABLE, RandomisedGradients
 
 
-@preset(
-    Offer(
-        "model",
-        str,
-        "the model that is trained on the features: a name from `fedldp list models`, or "
-        '"module:callable" for your own',
-        "linear",
-    ),
-    Offer("epsilon", Positive, "budget for one example, including its label, for the whole run"),
-    Offer(
-        "mechanism",
-        str,
-        f"the mechanism that randomises an example's gradient: {SUITABLE}",
+class LdpflSound(Offers):
+    """The settings of sound LDPFL."""
+
+    model: str = "linear"
+    """the model that is trained on the features: a name from `fedldp list models`, or
+    "module:callable" for your own"""
+    epsilon: Positive
+    """budget for one example, including its label, for the whole run"""
+    mechanism: str = Field(
         "privunit",
-    ),
-    CLIP.but(
-        meaning="largest norm of one example's gradient, in the mechanism's norm; longer "
-        "gradients are scaled down to this norm",
-        default=1.0,
-    ),
-    Offer(
-        "batch_size",
-        Annotated[Count, Field(le=LARGEST_BATCH)],
-        "number of examples in one step",
-        1_000_000,
-    ),
-)
+        description=f"the mechanism that randomises an example's gradient: {SUITABLE}",
+    )
+    clip: NormBound = 1.0
+    """largest norm of one example's gradient, in the mechanism's norm; longer gradients are scaled
+    down to this norm"""
+    batch_size: Annotated[Count, Field(le=LARGEST_BATCH)] = 1_000_000
+    """number of examples in one step"""
+
+
+@preset(LdpflSound)
 def ldpfl_sound(settings: Settings) -> Composition:
     """Sound LDPFL; no publication claims anything about it."""
     return Composition(

@@ -18,7 +18,7 @@ from fedldp.algorithms.composition import Algorithm, Local
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.server_update import Values
-from fedldp.algorithms.settings import CLIP, WEIGHTING, Count, Offer
+from fedldp.algorithms.settings import Count, NormBound, WeightingSettings
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Source, declare
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
@@ -96,34 +96,20 @@ class NbaflNoise:
         return self._scale * math.sqrt(excess) / (self.clients * epsilon)
 
 
-OFFERS = (
-    CLIP.but(
-        meaning="C, the largest norm of a client's weights; longer vectors are scaled down to "
-        "this norm"
-    ),
-    Offer(
-        "send",
-        Literal["weights", "update"],
-        "what is clipped and sent: weights (as published), or update (their change from the "
-        "broadcast)",
-        "weights",
-    ),
-    Offer(
-        "exposures",
-        Count | None,
-        "L, the number of uploads per client that the noise is sized for; if not set, the number "
-        "of rounds, because every client uploads in every round",
-        None,
-    ),
-    Offer(
-        "min_client_examples",
-        Count | None,
-        "m, the number of examples in the smallest local data set; if not set, the size of an "
-        "equal share, which needs partition = iid and no client_column",
-        None,
-    ),
-    WEIGHTING,
-)
+class NbaflSettings(WeightingSettings):
+    """The settings of ``NbaflCalibration``."""
+
+    clip: NormBound
+    """C, the largest norm of a client's weights; longer vectors are scaled down to this norm"""
+    send: Literal["weights", "update"] = "weights"
+    """what is clipped and sent: weights (as published), or update (their change from the broadcast)
+    """
+    exposures: Count | None = None
+    """L, the number of uploads per client that the noise is sized for; if not set, the number of
+    rounds, because every client uploads in every round"""
+    min_client_examples: Count | None = None
+    """m, the number of examples in the smallest local data set; if not set, the size of an equal
+    share, which needs partition = iid and no client_column"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,34 +30,26 @@ from fedldp.algorithms.composition import Composition, Sgd
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import EpsilonMeaning
 from fedldp.algorithms.server_update import WeightedMean
-from fedldp.algorithms.settings import NormBound, Offer, Positive
-from fedldp.papers.nbafl.parts import OFFERS, ClippedSteps, NbaflCalibration
+from fedldp.algorithms.settings import NormBound, Offers, Positive
+from fedldp.papers.nbafl.parts import ClippedSteps, NbaflCalibration, NbaflSettings
 
 _CODE = "https://github.com/AdamWei-boop/Federated-Learning-with-Local-Differential-Privacy"
 
 
-@preset(
-    *OFFERS,
-    Offer(
-        "epsilon",
-        Positive,
-        "the epsilon that the paper claims for one record, across all uploads",
-    ),
-    Offer(
-        "noise",
-        Literal["paper", "code"],
-        "how the noise is sized: paper (eqs. 4 and 5), or code (the formula in the authors' code, "
-        "which adds none at the server)",
-        "paper",
-    ),
-    Offer(
-        "example_clip",
-        NormBound | None,
-        "the largest norm of one example's gradient, for which the noise of the authors' code has "
-        "been sized since November 2022, in place of clip; needs noise = code",
-        None,
-    ),
-)
+class Nbafl(Offers):
+    """The settings of NbAFL, besides those that feature priority shares."""
+
+    epsilon: Positive
+    """the epsilon that the paper claims for one record, across all uploads"""
+    noise: Literal["paper", "code"] = "paper"
+    """how the noise is sized: paper (eqs. 4 and 5), or code (the formula in the authors' code,
+    which adds none at the server)"""
+    example_clip: NormBound | None = None
+    """the largest norm of one example's gradient, for which the noise of the authors' code has been
+    sized since November 2022, in place of clip; needs noise = code"""
+
+
+@preset(Nbafl, NbaflSettings)
 def nbafl(settings: Settings) -> Composition:
     """NbAFL; its noise is sized as published, and the statement gives what the clip proves."""
     as_published = settings.noise == "paper"

@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +36,9 @@ from fedldp.algorithms.settings import (
     ClientValue,
     Delta,
     LearningRate,
+    Mark,
     NormBound,
-    Offer,
+    Offers,
     Positive,
     check_one_each,
     of_client,
@@ -57,18 +58,24 @@ from fedldp.training.portions import check_portions
 if TYPE_CHECKING:
     import torch
 
-SCALE = Offer(
-    "feature_scale",
-    Positive,
-    "the factor by which features are multiplied, such as 255 for images stored as bytes",
-    1.0,
-)
+Epsilon: TypeAlias = Positive | list[Positive] | ClientValue
+ClientDelta: TypeAlias = Annotated[Delta | list[Delta] | ClientValue | None, Mark.PER_CLIENT]
+Clip: TypeAlias = Annotated[NormBound | list[NormBound] | ClientValue, Mark.PER_CLIENT]
 
-EPSILON = Offer("epsilon", Positive | list[Positive] | ClientValue, per_client=True)
-CLIENT_DELTA = Offer(
-    "client_delta", Delta | list[Delta] | ClientValue | None, default=None, per_client=True
-)
-CLIP = Offer("clip", NormBound | list[NormBound] | ClientValue, per_client=True)
+
+class PersonalSettings(Offers):
+    """The settings that both systems have, besides those that clients choose."""
+
+    model: str = "logistic"
+    """the model: a name from `fedldp list models`, or "module:callable" for your own"""
+    learning_rate: LearningRate = 1.0
+    """factor on scikit-learn's "optimal" learning rate, 1/(alpha (t0 + t)) in step t"""
+    sampling_probability: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """q, the probability that an example in the round's portion is used for training"""
+    alpha: Positive = 1e-4
+    """alpha in the learning rate's schedule; see learning_rate"""
+    feature_scale: Positive = 1.0
+    """the factor by which features are multiplied, such as 255 for images stored as bytes"""
 
 
 def check_each(settings: RunConfig) -> None:
@@ -214,29 +221,6 @@ def symbolised(weights: Values, state: State) -> Values:
     return np.sign(np.where(np.abs(weights) < _TIE, 0.0, weights))
 
 
-MODEL = Offer(
-    "model",
-    str,
-    'the model: a name from `fedldp list models`, or "module:callable" for your own',
-    "logistic",
-)
-LEARNING_RATE = Offer(
-    "learning_rate",
-    LearningRate,
-    'factor on scikit-learn\'s "optimal" learning rate, 1/(alpha (t0 + t)) in step t',
-    1.0,
-)
-OFFERS = (
-    Offer(
-        "sampling_probability",
-        Annotated[float, Field(gt=0, le=1)],
-        "q, the probability that an example in the round's portion is used for training",
-        1.0,
-    ),
-    Offer("alpha", Positive, "alpha in the learning rate's schedule; see learning_rate", 1e-4),
-)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Portions(Local):
     """SGD on a sample of the round's portion; see ``PortionSgd``.
@@ -256,7 +240,7 @@ class Portions(Local):
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Return the update for the settings in ``OFFERS``.
+        """Return the update for ``PersonalSettings``.
 
         Raises:
             ConfigError: the first step is too large for a float32.

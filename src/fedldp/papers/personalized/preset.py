@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InBox, Unbounded
@@ -41,19 +41,16 @@ from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.features import Features
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.server_update import Estimate, OwnMean
-from fedldp.algorithms.settings import Offer, is_own, of_client
+from fedldp.algorithms.settings import Mark, Offers, is_own, of_client
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.none import Plain
 from fedldp.papers.personalized.parts import (
-    CLIENT_DELTA,
-    CLIP,
-    EPSILON,
-    LEARNING_RATE,
     MEANING,
-    MODEL,
-    OFFERS,
-    SCALE,
+    ClientDelta,
+    Clip,
+    Epsilon,
     MeanByNoise,
+    PersonalSettings,
     Portions,
     PublishedNoise,
     by_power,
@@ -64,47 +61,27 @@ from fedldp.papers.personalized.parts import (
 )
 
 
-@preset(
-    MODEL,
-    LEARNING_RATE,
-    EPSILON.but(
-        type=EPSILON.type | None,
-        meaning="the budget epsilon_i that the paper claims, required with noise; a list gives "
-        "each client its own budget",
-        default=None,
-    ),
-    CLIENT_DELTA.but(
-        meaning="the paper's delta_i: one number for all clients, or a list; if not set, delta is "
-        "used"
-    ),
-    CLIP.but(
-        meaning="c_i, the largest magnitude of each coordinate: one number for all clients or a "
-        "list"
-    ),
-    *OFFERS,
-    SCALE,
-    Offer(
-        "perturbation",
-        Literal["gaussian", "sign", "none", "bare-sign"],
-        "how clients perturb their weights: gaussian (clip and add noise), sign (clip and send "
-        "randomised signs), none (clip only) or bare-sign (send signs, without clipping or noise)",
-        "gaussian",
-    ),
-    Offer(
-        "aggregation",
-        Literal["mean", "weighted", "selection"],
-        "how the server combines reports: mean (A), weighted by 1/sigma_i (B), or the mean of a "
-        "selection by 1/sigma_i (C)",
-        "mean",
-    ),
-    Offer(
-        "empty_selection",
-        Literal["redraw", "keep"],
-        "what happens if (C) selects nobody: redraw (draw again), or keep (the last weights "
-        "remain)",
-        "redraw",
-    ),
-)
+class Personalized(Offers):
+    """The settings of the published system alone."""
+
+    epsilon: Annotated[Epsilon | None, Mark.PER_CLIENT] = None
+    """the budget epsilon_i that the paper claims, required with noise; a list gives each client its
+    own budget"""
+    client_delta: ClientDelta = None
+    """the paper's delta_i: one number for all clients, or a list; if not set, delta is used"""
+    clip: Clip
+    """c_i, the largest magnitude of each coordinate: one number for all clients or a list"""
+    perturbation: Literal["gaussian", "sign", "none", "bare-sign"] = "gaussian"
+    """how clients perturb their weights: gaussian (clip and add noise), sign (clip and send
+    randomised signs), none (clip only) or bare-sign (send signs, without clipping or noise)"""
+    aggregation: Literal["mean", "weighted", "selection"] = "mean"
+    """how the server combines reports: mean (A), weighted by 1/sigma_i (B), or the mean of a
+    selection by 1/sigma_i (C)"""
+    empty_selection: Literal["redraw", "keep"] = "redraw"
+    """what happens if (C) selects nobody: redraw (draw again), or keep (the last weights remain)"""
+
+
+@preset(Personalized, PersonalSettings)
 def personalized(settings: Settings) -> Composition:
     """Personalised LDP as published; ``aggregation`` is its method (A), (B) or (C)."""
     check(settings)

@@ -47,21 +47,18 @@ from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.features import Features
 from fedldp.algorithms.participation import Participation, participation_of
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.settings import ClientValue, Offer, Positive, is_own, of_client
+from fedldp.algorithms.settings import ClientValue, Mark, Offers, Positive, is_own, of_client
 from fedldp.algorithms.validation import shown
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Caveat, Kind
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.papers.personalized.mechanism_gaussian_sign import GaussianSign
 from fedldp.papers.personalized.parts import (
-    CLIENT_DELTA,
-    CLIP,
-    EPSILON,
-    LEARNING_RATE,
-    MODEL,
-    OFFERS,
-    SCALE,
+    ClientDelta,
+    Clip,
+    Epsilon,
     MeanByNoise,
+    PersonalSettings,
     Portions,
     by_power,
     check_each,
@@ -81,55 +78,32 @@ SUMMED_NOISE = Kind("noise-of-sums-tells-budgets", Caveat, {"untrusted": int})
 """What the noise of sums reveals about budgets, which no line of the statement covers."""
 
 
-@preset(
-    MODEL,
-    LEARNING_RATE,
-    EPSILON.but(
-        meaning="epsilon_i, the budget for everything that a client sends in the run; a list "
-        "gives each client its own budget"
-    ),
-    CLIENT_DELTA.but(
-        meaning="delta_i for this budget: one number for all clients, or a list; if not set, "
-        "delta is used"
-    ),
-    CLIP.but(meaning="C_i, the largest L2 norm of a change: one number for all clients, or a list"),
-    *OFFERS,
-    SCALE,
-    Offer(
-        "perturbation",
-        Literal["gaussian", "sign"],
-        "what is sent of the noisy change: its values (gaussian) or only their signs (sign)",
-        "gaussian",
-    ),
-    Offer(
-        "weighting",
-        Literal["variance", "deviation", "uniform"],
-        "weight of each report in the mean: 1/sigma_i^2 (variance), 1/sigma_i (deviation, as in "
-        "the paper) or 1 (uniform)",
-        "variance",
-    ),
-    Offer(
-        "selects_first",
-        bool,
-        "whether the server selects the clients of each round by 1/sigma_i, before anyone trains",
-        False,
-    ),
-    Offer(
-        "turns",
-        Turns | list[Turns] | ClientValue | None,
-        "T_i, the number of rounds that select a client: one number for all clients, or a list; "
-        "leave it out, because with selects_first the server draws it before the run",
-        None,
-        per_client=True,
-    ),
-    Offer(
-        "largest_epsilon",
-        Positive | None,
-        "the largest epsilon that a client may choose, required with channel = sum; it is public, "
-        "because the grid of the sums follows from it",
-        None,
-    ),
-)
+class PersonalizedSound(Offers):
+    """The settings of the sound system alone."""
+
+    epsilon: Annotated[Epsilon, Mark.PER_CLIENT]
+    """epsilon_i, the budget for everything that a client sends in the run; a list gives each client
+    its own budget"""
+    client_delta: ClientDelta = None
+    """delta_i for this budget: one number for all clients, or a list; if not set, delta is used"""
+    clip: Clip
+    """C_i, the largest L2 norm of a change: one number for all clients, or a list"""
+    perturbation: Literal["gaussian", "sign"] = "gaussian"
+    """what is sent of the noisy change: its values (gaussian) or only their signs (sign)"""
+    weighting: Literal["variance", "deviation", "uniform"] = "variance"
+    """weight of each report in the mean: 1/sigma_i^2 (variance), 1/sigma_i (deviation, as in the
+    paper) or 1 (uniform)"""
+    selects_first: bool = False
+    """whether the server selects the clients of each round by 1/sigma_i, before anyone trains"""
+    turns: Annotated[Turns | list[Turns] | ClientValue | None, Mark.PER_CLIENT] = None
+    """T_i, the number of rounds that select a client: one number for all clients, or a list; leave
+    it out, because with selects_first the server draws it before the run"""
+    largest_epsilon: Positive | None = None
+    """the largest epsilon that a client may choose, required with channel = sum; it is public,
+    because the grid of the sums follows from it"""
+
+
+@preset(PersonalizedSound, PersonalSettings)
 def personalized_sound(settings: Settings) -> Composition:
     """Personalised LDP whose budgets hold; no publication claims anything about it."""
     check_each(settings)

@@ -8,22 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from fedldp.core.errors import ConfigError
 from fedldp.protocol.wire import Layout, Vector
-
-Noisier = Annotated[
-    Literal["least", "most"],
-    Field(description="which features get more noise: the least important, or the most"),
-]
-NoisierShare = Annotated[
-    float, Field(ge=0, le=1, description="share of the features that get more noise, 0 to 1")
-]
 
 
 @dataclass(frozen=True)

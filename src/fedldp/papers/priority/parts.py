@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from fedldp.accounting.events import Event, InClear
 from fedldp.algorithms.composition import Algorithm, Local
@@ -22,7 +23,7 @@ from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.server_update import Estimated, FirstArrays, Sent, WeightedMean
-from fedldp.algorithms.settings import Offer
+from fedldp.algorithms.settings import Offers
 from fedldp.core.errors import ConfigError, UnfitEvent
 from fedldp.core.facts import Kind, Unprotected
 from fedldp.core.randomness import Stream
@@ -30,8 +31,6 @@ from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.papers.nbafl.parts import NbaflCalibration
 from fedldp.papers.priority.importance import (
     FirstLayer,
-    Noisier,
-    NoisierShare,
     pick_features,
 )
 from fedldp.papers.priority.mechanism import UnevenGaussian, check_ratio
@@ -115,7 +114,13 @@ class UnevenRelease(Release):
         return np.array([np.frombuffer(report, np.uint8) for report in reports])
 
 
-OFFERS = (Offer("noisier", Noisier, default="least"), Offer("noisier_share", NoisierShare))
+class NoisierSettings(Offers):
+    """Which features get more noise."""
+
+    noisier: Literal["least", "most"] = "least"
+    """which features get more noise: the least important, or the most"""
+    noisier_share: Annotated[float, Field(ge=0, le=1)]
+    """share of the features that get more noise, 0 to 1"""
 
 
 def first_layer_of(settings: RunConfig, problem: Problem) -> FirstLayer:

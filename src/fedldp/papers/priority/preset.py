@@ -36,29 +36,24 @@ from fedldp.algorithms.bounds import InNorm
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.server_update import WeightedMean
-from fedldp.algorithms.settings import Offer, Positive
+from fedldp.algorithms.settings import Offers, Positive
 from fedldp.core.errors import ConfigError
-from fedldp.papers.nbafl.parts import OFFERS as NBAFL
-from fedldp.papers.nbafl.parts import NbaflCalibration
-from fedldp.papers.priority.parts import OFFERS, Ranking, Uneven
+from fedldp.papers.nbafl.parts import NbaflCalibration, NbaflSettings
+from fedldp.papers.priority.parts import NoisierSettings, Ranking, Uneven
 
 
-@preset(
-    *NBAFL,
-    Offer(
-        "epsilon_low",
-        Positive,
-        "the epsilon that the paper claims for the features with more noise",
-    ),
-    Offer("epsilon_high", Positive, "the epsilon that the paper claims for all other weights"),
-    Offer(
-        "importance",
-        Literal["variance", "sensitivity"],
-        "how a client measures the importance of a feature",
-        "variance",
-    ),
-    *OFFERS,
-)
+class Priority(Offers):
+    """The settings of the published system alone."""
+
+    epsilon_low: Positive
+    """the epsilon that the paper claims for the features with more noise"""
+    epsilon_high: Positive
+    """the epsilon that the paper claims for all other weights"""
+    importance: Literal["variance", "sensitivity"] = "variance"
+    """how a client measures the importance of a feature"""
+
+
+@preset(Priority, NbaflSettings, NoisierSettings)
 def priority(settings: Settings) -> Composition:
     """Feature priority: NbAFL, with more noise on the features that matter less to a client."""
     low, high = settings.epsilon_low, settings.epsilon_high

@@ -35,33 +35,25 @@ from fedldp.algorithms.calibration import PerRun
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.participation import participation_of
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.settings import CLIP, Offer, Positive
-from fedldp.papers.priority.parts import OFFERS, RankFeatures, Uneven
+from fedldp.algorithms.settings import NormBound, Offers, Positive
+from fedldp.papers.priority.parts import NoisierSettings, RankFeatures, Uneven
 
 
-@preset(
-    Offer(
-        "epsilon", Positive, "epsilon, at delta, for everything that one client sends in the run"
-    ),
-    CLIP.but(
-        meaning="C, the largest norm of what a client sends; longer vectors are scaled down to "
-        "this norm"
-    ),
-    Offer(
-        "send",
-        Literal["weights", "update"],
-        "what is clipped and sent: weights, or update (their change from the broadcast)",
-        "update",
-    ),
-    Offer(
-        "noise_ratio",
-        Annotated[float, Field(ge=1, allow_inf_nan=False)],
-        "standard deviation of the noise on the picked features, as a multiple of the standard "
-        "deviation on the other features",
-        20.0,
-    ),
-    *OFFERS,
-)
+class PriorityPublic(Offers):
+    """The settings of the sound system alone."""
+
+    epsilon: Positive
+    """epsilon, at delta, for everything that one client sends in the run"""
+    clip: NormBound
+    """C, the largest norm of what a client sends; longer vectors are scaled down to this norm"""
+    send: Literal["weights", "update"] = "update"
+    """what is clipped and sent: weights, or update (their change from the broadcast)"""
+    noise_ratio: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 20.0
+    """standard deviation of the noise on the picked features, as a multiple of the standard
+    deviation on the other features"""
+
+
+@preset(PriorityPublic, NoisierSettings)
 def priority_public(settings: Settings) -> Composition:
     """Feature priority with public importance; the paper makes no claim about this variant."""
     return Composition(

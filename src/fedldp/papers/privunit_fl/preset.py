@@ -33,23 +33,22 @@ from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import EpsilonMeaning
-from fedldp.algorithms.settings import CLIP, Offer
+from fedldp.algorithms.settings import NormBound, Offers
 from fedldp.papers.privunit_fl.mechanism import PrivUnitScalar
 
 Budget = Annotated[float, Field(ge=1e-3, le=1e38, allow_inf_nan=False)]
 
 
-@preset(
-    Offer(
-        "epsilon",
-        Budget,
-        "budget for a client's report in one round, for direction and length together",
-    ),
-    CLIP.but(
-        meaning="largest L2 norm of one update; longer updates are scaled down to this norm",
-        default=1.0,
-    ),
-)
+class PrivUnitFl(Offers):
+    """The settings of PrivUnit FL."""
+
+    epsilon: Budget
+    """budget for a client's report in one round, for direction and length together"""
+    clip: NormBound = 1.0
+    """largest L2 norm of one update; longer updates are scaled down to this norm"""
+
+
+@preset(PrivUnitFl)
 def privunit_fl(settings: Settings) -> Composition:
     """PrivUnit FL; its budget is proven for real numbers."""
     mechanism = PrivUnitScalar(settings.epsilon, settings.clip)
