@@ -43,6 +43,7 @@ __all__ = [
     "recipe_names",
     "recipes",
     "shared_settings",
+    "systems_of_recipes",
 ]
 
 _TEXTS = ("label", "what")
