@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import shutil
+import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,6 @@ from gate.reports import RUNS
 from safetensors.numpy import load_file
 from torch import nn
 from torch.nn import functional
-from workers import forked_workers
 
 import fedldp
 from fedldp.accounting.statement import Statement
@@ -308,8 +307,7 @@ def test_two_workers_give_the_bits_and_charges_of_one() -> None:
         partition="dirichlet:0.5", ranges="adaptive", seed=3, client_budget={"limit": 5400.0},
     )  # fmt: skip
     one = fedldp.run(config)
-    with forked_workers():
-        two = fedldp.run(config, workers=2)
+    two = fedldp.run(config, workers=2)
     assert_same(one, two)
     assert one.rounds[-1].refused
     assert one.ledger.to_record() == two.ledger.to_record()
@@ -317,16 +315,23 @@ def test_two_workers_give_the_bits_and_charges_of_one() -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_worker_ends_the_run_with_one_line(tmp_path: Path) -> None:
-    def kill(record: Any) -> None:
-        (one, _) = multiprocessing.active_children()
-        one.kill()
+def test_a_killed_worker_ends_the_run_with_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
 
-    config = ldp_fl(rounds=9)
-    with forked_workers(), pytest.raises(RunError, match=r"^a worker process died[^\n]*$"):
-        simulate(config, workers=2, out=tmp_path / "run", after_round=kill)
+    def start(*given: Any, **named: Any) -> subprocess.Popen[bytes]:
+        started.append(popen(*given, **named))
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    with pytest.raises(RunError, match=r"^a worker process died[^\n]*$"):
+        simulate(ldp_fl(rounds=9), workers=2, out=tmp_path / "run",
+                 after_round=lambda _: [each.kill() for each in started])  # fmt: skip
     assert RunFolder(tmp_path / "run").read_checkpoint() is not None
-    assert multiprocessing.active_children() == []
+    assert started
+    assert all(each.returncode is not None for each in started)
 
 
 def test_global_generators_have_no_effect_and_do_not_change() -> None:

@@ -30,7 +30,7 @@ from fedldp.data import Dataset, resolve_data_dir
 from fedldp.data.folder import locate
 from fedldp.data.sources import find_source
 from fedldp.experiments.making import Maker, attempted, kept_in_folder
-from fedldp.experiments.runs import Ended, PlannedRun, Row, WorkerLost
+from fedldp.experiments.runs import Ended, PlannedRun, Row
 from fedldp.models import check_travels
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting.record import RunFolder, as_json, replace_file
@@ -38,7 +38,8 @@ from fedldp.simulation.engine import simulate
 from fedldp.simulation.in_process import keep_freed_memory
 from fedldp.simulation.inputs import Inputs, load
 from fedldp.simulation.plan import Plan
-from fedldp.simulation.ray_executor import Cluster, LostTask, check_versions, versions
+from fedldp.simulation.ray_executor import Cluster, check_versions, versions
+from fedldp.simulation.workers import WorkerLost
 
 SECONDS = 30.0
 """The minimum length of a stretch in seconds; a stretch ends at the end of a round."""
@@ -135,8 +136,8 @@ class ClusterExecutor:
             run, place = self._running.pop(reference)
             try:
                 result = self._cluster.result(reference, "a run")
-            except LostTask as error:
-                found.append((run, WorkerLost(str(error))))
+            except WorkerLost as error:
+                found.append((run, error))
                 continue
             if place is None:
                 found.append((run, *result))

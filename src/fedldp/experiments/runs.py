@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedldp.algorithms.config import RunConfig
-from fedldp.core.errors import RunError
 from fedldp.data import Dataset
 
 Row = dict[str, Any]
@@ -133,10 +132,6 @@ class Experiment(Protocol):
     def total(self, known: Mapping[str, Row]) -> int:
         """Return how many runs there will be in all, as far as the rows so far tell."""
         ...
-
-
-class WorkerLost(RunError):
-    """The process or the node that made a run died, so that nobody knows how far the run got."""
 
 
 Ended = tuple[PlannedRun, Row | Exception]

@@ -7,38 +7,21 @@ workers does not change any bit of the result.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import shutil
-import signal
-import sys
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from multiprocessing.connection import wait
+from concurrent.futures import Future
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
-import torch
 
-from fedldp.core.errors import RunError
 from fedldp.data import Dataset, Examples
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import Score
 from fedldp.protocol.wire import Broadcast
-from fedldp.simulation.in_process import (
-    Packed,
-    SentRequest,
-    answers_of,
-    in_order,
-    keep_freed_memory,
-)
+from fedldp.simulation.in_process import Packed, SentRequest, answers_of, in_order
 from fedldp.simulation.population import Population, PopulationSpec
+from fedldp.simulation.workers import Workers
 from fedldp.training.tensors import one_thread
 
 
@@ -58,10 +41,8 @@ class Executor(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(  # noqa: B027 (not every executor holds something)
-        self, kind: type[BaseException] | None, *_: object
-    ) -> None:
-        """Release what the executor holds; ``kind`` is the kind of the error, if any."""
+    def __exit__(self, *_: object) -> None:  # noqa: B027 (not every executor holds something)
+        """Release what the executor holds."""
 
 
 class Serial(Executor):
@@ -104,41 +85,16 @@ class Pool(Executor):
         self, population: Population, ledger: MemoryLedger, workers: int, folder: Path
     ) -> None:
         self._ledger = ledger
-        self._workers = workers
+        self._count = workers
         self._num_tests = population.num_tests
         self._group = population.group
         _share(population.dataset, folder)
-        self._executor = ProcessPoolExecutor(
-            workers,
-            mp_context=multiprocessing.get_context("spawn"),
-            initializer=_start_worker,
-            initargs=(
-                PopulationSpec.of(population, dataset=None),
-                population.dataset.name,
-                population.dataset.num_classes,
-                folder,
-            ),
-        )
-        # Ctrl-C reaches the whole process group, but only the parent may decide how the run ends,
-        # so workers are started with the signal blocked. Each submitted task starts another worker
-        # if no worker is idle.
-        try:
-            with _interrupts_blocked(), _without_script():
-                for _ in range(workers):
-                    self._executor.submit(int)
-        except KeyboardInterrupt:
-            self.__exit__(KeyboardInterrupt)
-            raise
-        except BrokenProcessPool:  # the first worker died at once
-            raise self._died() from None
+        spec, data = PopulationSpec.of(population, dataset=None), population.dataset
+        shared = spec, data.name, data.num_classes, folder
+        self._workers = Workers(workers, _doing, *shared, folder=folder)
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            # The results of the workers' current tasks are no longer needed, and waiting for them
-            # may take long.
-            for process in list((self._executor._processes or {}).values()):
-                process.terminate()
-        self._executor.shutdown(cancel_futures=True)
+    def __exit__(self, *_: object) -> None:
+        self._workers.close()
 
     def answers(
         self, request: SentRequest, clients: Sequence[int]
@@ -147,7 +103,7 @@ class Pool(Executor):
 
         def begin(batch: Sequence[int]) -> Future[Any]:
             asked = request if isinstance(request, bytes) else request.only(batch)
-            return self._executor.submit(_work, answer, asked, batch, self._ledger.extract(batch))
+            return self._workers.submit(answer, asked, batch, self._ledger.extract(batch))
 
         for _, (found, ledger) in self._map(begin, clients, self._group):
             self._ledger.absorb(ledger)
@@ -157,7 +113,7 @@ class Pool(Executor):
         """Yield the scores; see ``Executor``."""
 
         def begin(batch: Sequence[int]) -> Future[Any]:
-            return self._executor.submit(_work, score, broadcast, batch, None)
+            return self._workers.submit(score, broadcast, batch, None)
 
         for _, (scores, _) in self._map(begin, range(self._num_tests), 1):
             yield from scores
@@ -166,80 +122,14 @@ class Pool(Executor):
         self, begin: Callable[[Sequence[int]], Future[Any]], items: Sequence[int], group: int
     ) -> Iterator[tuple[Sequence[int], Any]]:
         """Yield batches of ``items`` with their results, in order."""
-        try:
-            yield from in_order(
-                items,
-                self._workers,
-                group=group,
-                begin=begin,
-                result=Future.result,
-                cancel=Future.cancel,
-            )
-        except BrokenProcessPool:
-            raise self._died() from None
-
-    def _died(self) -> RunError:
-        """Return the error for a worker that died, once all workers have ended."""
-        self._executor.shutdown()
-        return RunError("a worker process died: perhaps memory ran out; resume with fewer workers")
-
-
-@contextmanager
-def _without_script() -> Iterator[None]:
-    """Keep processes that start within the ``with`` block from importing the user's script.
-
-    Python makes each of them import it, and so a script would start its run again. Nothing that
-    workers receive comes from the script; see ``check_travels``.
-    """
-    script = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = script
-
-
-@contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Block Ctrl-C within the ``with`` block, and permanently in processes that start within it.
-
-    A Ctrl-C within the block takes effect at its end. Another thread may receive the signal, so
-    blocking it in this thread is not enough.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        signal.signal(signal.SIGINT, handler)
-    if came:
-        raise KeyboardInterrupt
-
-
-_population: Population
-"""The population of a worker process, set once by the process's initialiser."""
-
-
-def _start_worker(spec: PopulationSpec, name: str, num_classes: int, folder: Path) -> None:
-    global _population
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, args=(folder,), daemon=True).start()
-    torch.set_num_threads(1)
-    keep_freed_memory()
-    _population = spec.population(dataset=_mapped(name, num_classes, folder))
-
-
-def _end_with_parent(folder: Path) -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        shutil.rmtree(folder, ignore_errors=True)
-        os._exit(1)
+        return in_order(
+            items,
+            self._count,
+            group=group,
+            begin=begin,
+            result=Future.result,
+            cancel=Future.cancel,
+        )
 
 
 Work = Callable[[Population, Any, Sequence[int], Any], list[Any]]
@@ -260,10 +150,14 @@ def score(
     return [population.score(broadcast, piece) for piece in pieces]
 
 
-def _work(
-    work: Work, request: SentRequest | Broadcast, items: Sequence[int], ledger: MemoryLedger | None
-) -> tuple[list[Any], MemoryLedger | None]:
-    return work(_population, request, items, ledger), ledger
+def _doing(spec: PopulationSpec, name: str, num_classes: int, folder: Path) -> Callable[..., Any]:
+    """Return what a worker process does with a batch; the batch's ledgers are returned, too."""
+    population = spec.population(dataset=_mapped(name, num_classes, folder))
+
+    def work(work: Work, request: Any, items: Sequence[int], ledger: MemoryLedger | None) -> Any:
+        return work(population, request, items, ledger), ledger
+
+    return work
 
 
 def _share(dataset: Dataset, folder: Path) -> None:

@@ -30,6 +30,7 @@ from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.executors import Executor, Work, answer, score
 from fedldp.simulation.in_process import Packed, SentRequest, in_order
 from fedldp.simulation.population import Population, PopulationSpec
+from fedldp.simulation.workers import WorkerLost
 
 Kept = dict[int, dict[str, bytes]]
 """The files that clients keep, as ``FolderStore.files`` returns them."""
@@ -61,7 +62,7 @@ class RayExecutor(Executor):
             self._cluster.close()
             raise
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self._cluster.close()
 
     def answers(
@@ -177,10 +178,6 @@ SECONDS = 5.0
 """The longest wait, in seconds, for a cluster's address to accept a connection."""
 
 
-class LostTask(RunError):
-    """Every worker on which a task ran has died."""
-
-
 class Cluster:
     """A connection to a Ray cluster, until it is closed.
 
@@ -248,7 +245,7 @@ class Cluster:
             what: what the task does, for messages.
 
         Raises:
-            LostTask: the task's workers died.
+            WorkerLost: every worker on which the task ran has died.
             FedldpError: the task returned this error, or a node differs from this machine.
         """
         exceptions = self.ray.exceptions
@@ -262,7 +259,7 @@ class Cluster:
                 ) from error
             raise
         except exceptions.RayError as error:
-            raise LostTask(
+            raise WorkerLost(
                 f"the cluster lost {what} and did not finish it in {RETRIES + 1} attempts: perhaps "
                 "memory ran out; resume with fewer CPUs per node"
             ) from error

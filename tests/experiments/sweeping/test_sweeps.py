@@ -15,6 +15,7 @@ from fedldp.core.errors import RunError
 from fedldp.experiments import executors
 from fedldp.experiments.making import Maker
 from fedldp.experiments.sweeping import sweeps
+from fedldp.simulation import workers
 
 SHORT = {"rounds": 2, "num_clients": 5, "local_epochs": 1}
 
@@ -115,9 +116,9 @@ def test_a_process_that_dies_fails_only_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executors, "cores", lambda: 2)
-    monkeypatch.setattr(executors, "_PROGRAM", "import os; os._exit(1)")
+    monkeypatch.setattr(workers, "_PROGRAM", "import os; os._exit(1)")
     found = swept(tmp_path / "sweep", workers=2)
-    assert {failure["reason"] for failure in found.failed} == {executors.DIED}
+    assert {failure["reason"] for failure in found.failed} == {workers.DIED}
     assert len(found.failed) == 4
 
 

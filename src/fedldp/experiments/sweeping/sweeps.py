@@ -21,7 +21,7 @@ from fedldp.data import Dataset, is_own_file
 from fedldp.experiments.kept import KeptExperiment, Means, carried_out, of_given_data, settings_of
 from fedldp.experiments.making import Maker
 from fedldp.experiments.own import sum_of, sum_of_tables
-from fedldp.experiments.runs import PlannedRun, Row, Shared, Task, WorkerLost
+from fedldp.experiments.runs import PlannedRun, Row, Shared, Task
 from fedldp.experiments.store import Document, RunStore, design_from, document_of
 from fedldp.experiments.sweeping.grid import Design, in_words, runs_of
 from fedldp.experiments.sweeping.results import Combination, Sweep, text_of
@@ -32,6 +32,7 @@ from fedldp.reporting.words import area, percent
 from fedldp.simulation.given import Data, given_data
 from fedldp.simulation.plan import plan, problem_of, problem_with, released
 from fedldp.simulation.settings import from_mapping, named, nested
+from fedldp.simulation.workers import WorkerLost
 
 
 def sweep(
