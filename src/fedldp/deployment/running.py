@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
@@ -45,6 +45,8 @@ log = logging.getLogger("fedldp.server")
 
 _LOOK_SECONDS = 2.0
 """Seconds between two looks of an agent at what was accepted."""
+_WAITING, _TURN_SECONDS = 8, 60.0
+"""For how many runs that no server serves yet an agent asks at once, and for how many seconds."""
 _AGAIN_SECONDS = 60.0
 """Seconds after which a run that failed is tried again, if its server has others."""
 _ASIDE_SECONDS = 10.0
@@ -98,13 +100,13 @@ def _serve(agent: Agent, metrics: str | None) -> None:
 
 
 def serve_links(agent: Agent, stop: threading.Event) -> None:
-    """Keep a link for each agreement that the agent serves, until ``stop`` is set."""
+    """Keep links for the agreements that an agent serves, until ``stop`` is set: ``_in_turn``."""
     from fedldp.deployment.https.hello import NO_DIGEST
     from fedldp.deployment.https.site import HttpsLink
 
     links = dict[tuple[bytes, ServerTable], HttpsLink]()
     while not stop.is_set():
-        served = list(agent.served().items())
+        served = _in_turn(agent.served(), {each for each, link in links.items() if link.in_session})
         asked = {server.url for _, server in served}
         # The other servers see that the site is there.
         served += [(NO_DIGEST, each) for each in agent.policy.server if each.url not in asked]
@@ -127,6 +129,22 @@ def serve_links(agent: Agent, stop: threading.Event) -> None:
         stop.wait(_LOOK_SECONDS)
     for link in links.values():
         link.end()
+
+
+def _in_turn(
+    served: Mapping[bytes, ServerTable], begun: Container[tuple[bytes, ServerTable]]
+) -> list[tuple[bytes, ServerTable]]:
+    """Return the runs for which an agent has links: those with a session, and some that wait.
+
+    Runs that no server serves yet take turns, so that many of them burden no server and none waits
+    for ever. Turns follow the clock and the digests: all sites ask for the same runs at a time.
+    """
+    every = sorted(served.items(), key=lambda each: each[0])
+    found = [each for each in every if each in begun]
+    waiting = [each for each in every if each not in begun]
+    first = int(time.time() // _TURN_SECONDS) * _WAITING
+    turns = range(first, first + min(_WAITING, len(waiting)))
+    return found + [waiting[turn % len(waiting)] for turn in turns]
 
 
 class OverHttps(NamedTuple):

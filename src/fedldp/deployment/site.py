@@ -81,8 +81,6 @@ from fedldp.training.tensors import one_thread
 
 log = logging.getLogger("fedldp.site")
 
-_MOST_RUNS = 8
-"""How many runs may be under way at once, each with a thread and a connection."""
 _LEAST_BYTES = 1 << 20
 _BYTES_OF_WEIGHT = 32
 _BYTES_OF_SITE = 256
@@ -193,10 +191,7 @@ class Agent:
         return list(self._runs.values())
 
     def served(self) -> dict[bytes, ServerTable]:
-        """Return the server of each agreement that can be served, by its digest; at most 8.
-
-        Those whose rounds are all answered come last; they have no more than a repeat to send.
-        """
+        """Return the server of each agreement that can be served, by its digest."""
         self._read_again()
         try:
             digests = [each.digest for each in self._accepted.current()]
@@ -204,10 +199,7 @@ class Agent:
         except LedgerUnusable:  # their requests are refused, as a normal answer
             digests = list(self._runs)
         runs = [run for run in map(self._run, digests) if run is not None]
-        runs.sort(key=self._is_answered)
-        if len(runs) > _MOST_RUNS:
-            self._rate_limited(f"{len(runs) - _MOST_RUNS} runs wait: {_MOST_RUNS} are under way")
-        return {run.accepted.digest: run.policy.server[0] for run in runs[:_MOST_RUNS]}
+        return {run.accepted.digest: run.policy.server[0] for run in runs}
 
     def _read_again(self) -> None:
         """Take up what was added to the policy's file, as ``join`` does for another study.
@@ -231,12 +223,6 @@ class Agent:
         self.policy = found.changed(**opened)
         self._refused.clear()
         log.info("the policy was read again; runs that are served keep the one they began with")
-
-    def _is_answered(self, run: ServedRun) -> bool:
-        """Return whether the site answered all rounds of a run, by the answers that have left."""
-        entries = [each for each in self.shown or () if each.run == run.agreement.run]
-        due: int = run.agreement.rounds_of(run.index)
-        return len(rounds_answered(entries)) >= due
 
     def receipt(self, digest: bytes) -> bytes:
         """Return the receipt of the last answer that left in the run of a served agreement.

@@ -93,6 +93,9 @@ class HttpsLink:
         tell: is called with None each time the server is heard from, or with the reason why it
             cannot be reached.
 
+    Attributes:
+        in_session: whether the server serves the run with this site now.
+
     Raises:
         ConfigError: the authorities cannot be read.
     """
@@ -117,6 +120,7 @@ class HttpsLink:
         self._rate_limited = RateLimitedLog(log)
         self._stop = threading.Event()
         self._state = ""
+        self.in_session = False
 
     def start(self) -> None:
         """Begin to serve, in another thread."""
@@ -133,6 +137,7 @@ class HttpsLink:
                 with _client(self._url, tls_of_site(self._ca)) as client:
                     said = self._digest, self._receipt()
                     token = _said_who(client, self._key, "/v1/hello", TOKEN_BYTES, *said)
+                    self.in_session = True
                     self._tell(f"is connected to {self._url}", logging.INFO)
                     with self._beating(token):
                         while not self._stop.is_set():
@@ -154,6 +159,7 @@ class HttpsLink:
                 self._tell(f"no connection to {self._url}: {_in_words(error)}; trying again")
             except Exception as error:  # the agent goes on; the log never contains content
                 self._tell(f"no connection to {self._url}: {type(error).__name__}; trying again")
+            self.in_session = False
             self._stop.wait(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
