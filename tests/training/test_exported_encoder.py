@@ -13,13 +13,14 @@ from exported_files import SHAPE, WEIGHT, exported, node, tensor
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import numbered_generator
 from fedldp.data.folder import PublicFile
-from fedldp.training.exported_encoder import ExportedEncoder
+from fedldp.data.image_features import PublicMap
+from fedldp.training.exported_encoder import exported_encoder
 
 IMAGES = numbered_generator(3, 0).standard_normal((5, *SHAPE)).astype(np.float32)
 
 
-def encoder(content: bytes, shape: tuple[int, ...] = SHAPE) -> ExportedEncoder:
-    return ExportedEncoder(
+def encoder(content: bytes, shape: tuple[int, ...] = SHAPE) -> PublicMap:
+    return exported_encoder(
         PublicFile("net.pt2", content, hashlib.sha256(content).hexdigest()), shape
     )
 

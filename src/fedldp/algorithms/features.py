@@ -176,9 +176,9 @@ class ChosenFeatures(Features):
 def _mapping_of_file(file: PublicFile, encoder: bool, input_shape: tuple[int, ...]) -> ExampleMap:
     if not encoder:
         return file_axes(file, input_shape)
-    from fedldp.training.exported_encoder import ExportedEncoder  # this import loads torch
+    from fedldp.training.exported_encoder import exported_encoder  # this import loads torch
 
-    return ExportedEncoder(file, input_shape)
+    return exported_encoder(file, input_shape)
 
 
 @lru_cache(maxsize=64)

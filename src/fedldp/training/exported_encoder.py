@@ -15,7 +15,6 @@ import math
 import re
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from io import BytesIO
 from operator import itemgetter
 from typing import Any
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, first_line
 from fedldp.data.folder import PublicFile
-from fedldp.data.image_features import digest_of, mapped_alone, tried_size
+from fedldp.data.image_features import PublicMap, digest_of, mapped_alone, tried_size
 
 _FORMAT = 8
 """The major version of the format; newer files with the same major version are compatible."""
@@ -73,9 +72,8 @@ class _Unreadable(Exception):
     """The file holds something other than a graph that can be run here; the message says what."""
 
 
-@dataclass(frozen=True)
-class ExportedEncoder:
-    """A frozen network that maps one example to a vector; no gradient passes through it.
+def exported_encoder(file: PublicFile, input_shape: tuple[int, ...]) -> PublicMap:
+    """Return a frozen network that maps one example to a vector; no gradient passes through it.
 
     It runs on one example at a time, so that nothing else in a batch can change a bit of its
     result. The file does not show what the network was trained on. The user who names the file
@@ -83,7 +81,7 @@ class ExportedEncoder:
     declaration. If the network fails on an example, or returns NaN or infinity, the features are
     zeros, because a refusal would reveal something about the example.
 
-    Attributes:
+    Args:
         file: a file written by ``torch.export.save``, for a network that takes a batch of one
             example.
         input_shape: the shape of an example.
@@ -92,45 +90,29 @@ class ExportedEncoder:
         ConfigError: the file is of another kind, or its network takes examples of another kind, is
             not a function of the examples alone, or changes its own buffers.
     """
+    named = f"features = encoder:{file.name}"
+    try:
+        run = _network(file.content, input_shape)
+    except _Unreadable as error:
+        raise ConfigError(f"{named}: {error}") from None
+    except Exception as error:  # a damaged file raises nearly any error
+        raise ConfigError(
+            f"{named}: it is not a file of torch.export.save, or it is damaged "
+            f"({type(error).__name__}: {first_line(error)}); export it again"
+        ) from error
 
-    file: PublicFile
-    input_shape: tuple[int, ...]
-    size: int = field(init=False)
-    _run: Callable[[torch.Tensor], torch.Tensor] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        named = f"features = encoder:{self.file.name}"
-        try:
-            run = _network(self.file.content, self.input_shape)
-        except _Unreadable as error:
-            raise ConfigError(f"{named}: {error}") from None
-        except Exception as error:  # a damaged file raises nearly any error
-            raise ConfigError(
-                f"{named}: it is not a file of torch.export.save, or it is damaged "
-                f"({type(error).__name__}: {first_line(error)}); export it again"
-            ) from error
-        object.__setattr__(self, "_run", run)
-        size = tried_size(self._of, self.input_shape, named, "; export it for that shape")
-        zeros = np.zeros(self.input_shape, np.float32)
-        if self._of(zeros).tobytes() != self._of(zeros).tobytes():
-            raise ConfigError(
-                f"{named}: it returns different numbers when it is called again; export it in eval "
-                "mode"
-            )
-        object.__setattr__(self, "size", size)
-
-    @property
-    def digest(self) -> str:
-        """See ``ExampleMap``; the digest of the file's bytes."""
-        return digest_of("encoder", 1, self.input_shape, self.file.digest)
-
-    def __call__(self, examples: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the features of examples, shape (n, size)."""
-        return mapped_alone(self._of, examples, self.size)
-
-    def _of(self, example: NDArray[np.float32]) -> NDArray[np.float32]:
+    def of_one(example: NDArray[np.float32]) -> NDArray[np.float32]:
         with torch.no_grad():
-            return self._run(torch.tensor(example[None])).flatten().float().numpy()
+            return run(torch.tensor(example[None])).flatten().float().numpy()
+
+    size = tried_size(of_one, input_shape, named, "; export it for that shape")
+    zeros = np.zeros(input_shape, np.float32)
+    if of_one(zeros).tobytes() != of_one(zeros).tobytes():
+        raise ConfigError(
+            f"{named}: it returns different numbers when it is called again; export it in eval mode"
+        )
+    digest = digest_of("encoder", 1, input_shape, file.digest)
+    return PublicMap(size, digest, lambda examples: mapped_alone(of_one, examples, size))
 
 
 def _network(
