@@ -8,7 +8,8 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from fedldp.core.errors import ConfigError
 
@@ -70,24 +71,11 @@ class PublishedDataset:
         return self.archive.addresses if self.archive else file.addresses
 
 
-def _published(table: dict[str, Any]) -> PublishedDataset:
-    """Return what a table of ``sources.toml`` says about a data set."""
-    found: dict[str, Any] = {
-        key: tuple(each) if isinstance(each, list) else each for key, each in table.items()
-    }
-    found["files"] = tuple(_file(each) for each in table.get("files", ()))
-    found |= {key: _file(table[key]) for key in ("archive",) if key in table}
-    found |= {key: _published(table[key]) for key in ("stand_in",) if key in table}
-    return PublishedDataset(**found)
-
-
-def _file(table: dict[str, Any]) -> PublishedFile:
-    return PublishedFile(**{**table, "addresses": tuple(table.get("addresses", ()))})
-
-
 _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
-SOURCES = {name: _published({"name": name, **table}) for name, table in _TABLES.items()}
+SOURCES = TypeAdapter(dict[str, PublishedDataset]).validate_python(
+    {name: {"name": name, **table} for name, table in _TABLES.items()}
+)
 _ALIASES = {"fashion-mnist": "fmnist"}
 
 
