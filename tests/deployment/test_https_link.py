@@ -58,7 +58,7 @@ def test_a_long_request_to_all_is_held_once(ends: Ends, pipe: RunPipe) -> None:
     common = os.urandom(512_000)
     asked = [b"%d" % node * 100 + common for node in (0, 1)]
     tags = [pipe.ask(node, body) for node, body in enumerate(asked)]
-    near, far = (site.pending.pieces for site in pipe.sites if site.pending)
+    near, far = (site.pending[1] for site in pipe.sites if site.pending)
     assert len(near) == len(far) > 7
     assert all(one is other for one, other in zip(near[1:], far[1:], strict=True))
     with ends.link(0), ends.link(1):
@@ -73,9 +73,9 @@ def test_the_common_end_of_a_secure_sums_requests_is_held_once() -> None:
     pipe = RunPipe(DIGEST, b"agreed", [(str(n), f"{n:064x}") for n in range(6)], LARGEST, "0.1.0")
     for site, body in enumerate(bodies):
         pipe.ask(site, body)
-    asked = [site.pending for site in pipe.sites if site.pending]
-    assert [b"".join(request.pieces) for request in asked] == bodies
-    assert len({id(request.pieces[-1]) for request in asked}) == 1
+    asked = [site.pending[1] for site in pipe.sites if site.pending]
+    assert [b"".join(pieces) for pieces in asked] == bodies
+    assert len({id(pieces[-1]) for pieces in asked}) == 1
 
 
 def test_only_the_latest_request_is_handed_out_and_an_answer_may_come_late(

@@ -457,12 +457,13 @@ def _same(config: RunConfig) -> str:
     )
 
 
-_MAY_BE_OWN = {
+LISTED = {
     "system": "systems",
-    "mechanism": "mechanisms",
-    "features": "features",
+    "model": "models",
     "initial": "models",
     "loss": "models",
+    "mechanism": "mechanisms",
+    "features": "features",
 }
 """Settings that may name code or a file from outside fedldp, each with the list in a site's policy
 that can allow it."""
@@ -473,9 +474,11 @@ def check_code(config: Mapping[str, Any], own: Container[str] | None) -> None:
 
     Code is refused before it is imported, and a file before it is read.
     """
-    for name, listed in _MAY_BE_OWN.items():
+    for name, listed in LISTED.items():
         value = config.get(name)
         if not isinstance(value, str) or own is None or value in own:
+            continue
+        if name == "model":  # it is imported later, after the policy has allowed it
             continue
         kind: str | None = "code" if is_address(value) else None
         if name == "features":

@@ -21,14 +21,13 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from pydantic import Field, PlainSerializer, PlainValidator, ValidationError
 
-from fedldp.accounting.accountants import BudgetKind
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import noted_frozen
@@ -640,12 +639,9 @@ def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any
         )
     unit = part or "client"
     # A ledger keeps its kind for ever, and only this one prices every study that has a price.
-    for kind in sorted(get_args(BudgetKind), key=lambda kind: kind != "zcdp"):
-        count = Budget(kind, math.inf, unit)
-        run = costs_of(expected, count)[1]
-        if run < math.inf:
-            break
-    else:
+    count = Budget("zcdp", math.inf, unit)
+    run = costs_of(expected, count)[1]
+    if run == math.inf:
         raise ConfigError(
             f"invite: what {expected.config.name()} sends has no proven finite cost; refuse the "
             "invite"
@@ -657,7 +653,7 @@ def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any
         )
     if not 0 < limit < math.inf:
         raise ConfigError(f"budget = {limit:g}: give a finite number above 0")
-    table = {"kind": kind, "limit": limit}
+    table = {"kind": count.kind, "limit": limit}
     if part is None:
         return {"budget": table}
     return {"person_budget": {**table, **({} if part == "person" else {"unit": part})}}

@@ -62,7 +62,7 @@ from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.facts import Unprotected
 from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.registry import is_address
-from fedldp.deployment.agreement import Agreement, Channel, RunDocument, check_stated
+from fedldp.deployment.agreement import LISTED, Agreement, Channel, RunDocument, check_stated
 from fedldp.deployment.certificates import fingerprints
 from fedldp.deployment.documents import Hex
 from fedldp.deployment.identity import public_of, read_private
@@ -512,18 +512,14 @@ _BUILT_IN: dict[str, Callable[[], Iterable[str]]] = {
 
 def needed_for(document: RunDocument) -> dict[str, list[str]]:
     """Return what a policy's lists must have for a run, by their settings."""
-    config, settings = document.config, document.config.model_dump()
-    own = [config.initial, config.loss if is_address(config.loss) else None]
-    needed: dict[str, list[str]] = {
-        "channels": [document.channel],
-        "systems": [config.name()],
-        "models": [config.model, *(name for name in own if name is not None)],
-    }
     # Not the attributes, because some systems without such a setting have a method of that name.
-    for setting, listed in (("mechanism", "mechanisms"), ("features", "features")):
+    settings = document.config.model_dump() | {"system": document.config.name()}
+    needed: dict[str, list[str]] = {"channels": [document.channel]}
+    for setting, listed in LISTED.items():
         value = settings.get(setting)
-        if value is not None and (setting, value) != ("features", "none"):
-            needed[listed] = [value]
+        built_in = value == "none" if setting == "features" else setting == "loss"
+        if value is not None and not (built_in and not is_address(value)):
+            needed.setdefault(listed, []).append(value)
     return needed
 
 

@@ -281,11 +281,6 @@ def examples_for(
             f"{problem.input_shape}; reshape the examples"
         )
     _check_said(agreement, found.people is not None, place)
-    reasons = ""
-    if len(found) < len(source):
-        of_person = config.columns.person is not None or source.person_column is not None
-        reasons += ", values that fit its declared columns"
-        reasons += ", rows that name their person" if of_person else ""
     rows = None
     if config.rows_per_person is not None:
         rows = few_of_each(
@@ -293,19 +288,13 @@ def examples_for(
         )
     if rows is not None:
         found = found.taken(rows)
-        reasons += f", at most {config.rows_per_person} rows per person"
-    fitting = np.flatnonzero(found.labels < problem.end_of_labels)[:most]
-    if fitting.size < len(source):
+    found = found.taken(np.flatnonzero(found.labels < problem.end_of_labels)[:most])
+    if len(found) < len(source):
         log.warning(
-            "%d of %d examples are left out of run %s, which accepts labels up to %d%s%s",
-            len(source) - fitting.size,
-            len(source),
-            agreement.run[:8],
-            problem.end_of_labels - 1,
-            reasons,
-            "" if most is None else f", at most {most} examples per site",
+            "run %s uses %d of %d examples, as the agreement says; accept and --check name those "
+            "that do not fit",
+            *(agreement.run[:8], len(found), len(source)),
         )
-    found = found.taken(fitting)
     if most is not None and len(found) < most and agreement.test_seed is None:
         log.warning(
             "%d examples of zeros are added for run %s, which uses %d examples per site; "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -284,7 +284,7 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
     refuses = "refused" if known.get("refuses") else "ready" if connected else "away"
     return {
         "rounds": {
-            name: _total(each["rounds"][name] for each in found if each["state"] != "retired")
+            name: _total([each["rounds"][name] for each in found if each["state"] != "retired"])
             if all_read
             else None
             for name in ("done", "of")
@@ -318,9 +318,8 @@ def _kept(
     return kept, entries, kept.last_words(entries), left
 
 
-def _total(counts: Iterable[int | None]) -> int | None:
-    known = list(counts)
-    return None if None in known else sum(each for each in known if each is not None)
+def _total(counts: Sequence[int | None]) -> int | None:
+    return None if None in counts else sum(each or 0 for each in counts)
 
 
 T = TypeVar("T")

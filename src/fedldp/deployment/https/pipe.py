@@ -28,12 +28,8 @@ _PIECE = 1 << 16
 sites differ at the beginning and share their end, which has the weights."""
 
 
-@dataclass(frozen=True)
-class PendingRequest:
-    """A round request that a site has not answered."""
-
-    number: int
-    pieces: list[bytes]
+PendingRequest = tuple[int, list[bytes]]
+"""The number and the pieces of a round request that a site has not answered."""
 
 
 @dataclass
@@ -161,7 +157,7 @@ class RunPipe:
             self._last += 1
             pieces = [self._pieces.get(each, each) for each in cut]
             self._pieces = {each: each for each in pieces}
-            asked.pending = PendingRequest(self._last, pieces)
+            asked.pending = self._last, pieces
             asked.unanswered.add(self._last)
             self.set_soon(asked.wake)
             return self._last
@@ -222,7 +218,7 @@ class RunPipe:
         site.heard = time.monotonic()
         with self._changed:
             site.unanswered.discard(number)
-            if site.pending is not None and site.pending.number == number:
+            if site.pending is not None and site.pending[0] == number:
                 site.pending = None
             self._taken.append((number, body))
             self._changed.notify_all()

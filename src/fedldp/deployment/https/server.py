@@ -411,7 +411,8 @@ class Listener:
             return self._end(run.digest, run.rounds, site.key)
         if pending is None:
             return Response(status_code=204)
-        return _InPieces(pending.pieces, {TAG: str(pending.number)})
+        number, pieces = pending
+        return _InPieces(pieces, {TAG: str(number)})
 
     async def _answer(self, request: Request) -> Response:
         found = self._session_of(request)
