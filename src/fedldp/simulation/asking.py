@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,15 @@ from fedldp.algorithms.asking import QUANTILES, SHARE_OF_CLASS, SHARES_OF_CLASSE
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.settings_docs import key_text, value_text
 from fedldp.core.errors import ConfigError
-from fedldp.data import is_table, read_table
-from fedldp.data.columns import identity
 from fedldp.reporting.record import RunFolder
 from fedldp.reporting.scores import answers_of
-from fedldp.simulation.settings import assignment, from_mapping, nested
+from fedldp.simulation.settings import (
+    assignment,
+    from_mapping,
+    nested,
+    settings_in,
+    with_clients,
+)
 
 _OF_MODEL = (
     "model", "features", "trainable", "scale_columns", "spread_columns", "centre_columns",
@@ -46,10 +49,7 @@ def config_to_ask(
     Raises:
         ConfigError: the file, a setting or the model cannot be used.
     """
-    try:
-        given = tomllib.loads(questions.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"questions = {questions}: {error}; give a TOML file") from error
+    given = settings_in(questions, "questions")
     found: dict[str, Any] = {**_UNUSED, **({} if model is None else _of_run(model)), **given}
     if table is not None:
         found["dataset"] = str(table)
@@ -60,18 +60,8 @@ def config_to_ask(
             f'ask = {asked!r}: give what people are asked, such as ask = ["shares", "age"]; '
             "shares, evaluation, or names of columns"
         )
-    if "num_clients" not in found:
-        found["num_clients"] = _sites(found)
-    return from_mapping({"rounds": sum(rounds_to_ask(asked)), **found})
-
-
-def _sites(settings: Mapping[str, Any]) -> int:
-    """Return how many sites a table's column of clients names; 1 without such a column."""
-    place, column = str(settings.get("dataset")), settings.get("client_column")
-    if column is None or not is_table(place):
-        return 1
-    table = read_table(Path(place).expanduser())
-    return len({*map(identity, table.texts(column))}) if column in table.names else 1
+    rounds = sum(rounds_to_ask(asked))
+    return from_mapping({"rounds": rounds, "num_clients": 1, **with_clients(found)})
 
 
 def _of_run(folder: Path) -> dict[str, Any]:

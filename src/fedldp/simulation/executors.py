@@ -20,7 +20,7 @@ from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import Score
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.in_process import Packed, SentRequest, answers_of, in_order
-from fedldp.simulation.population import Population, PopulationSpec
+from fedldp.simulation.population import Population
 from fedldp.simulation.workers import Workers
 from fedldp.training.tensors import one_thread
 
@@ -89,9 +89,9 @@ class Pool(Executor):
         self._num_tests = population.num_tests
         self._group = population.group
         _share(population.dataset, folder)
-        spec, data = PopulationSpec.of(population, dataset=None), population.dataset
-        shared = spec, data.name, data.num_classes, folder
-        self._workers = Workers(workers, _doing, *shared, folder=folder)
+        data, given = population.dataset, population.given(dataset=None)
+        of_data = data.name, data.num_classes, folder
+        self._workers = Workers(workers, _doing, given, *of_data, folder=folder)
 
     def __exit__(self, *_: object) -> None:
         self._workers.close()
@@ -150,9 +150,9 @@ def score(
     return [population.score(broadcast, piece) for piece in pieces]
 
 
-def _doing(spec: PopulationSpec, name: str, num_classes: int, folder: Path) -> Callable[..., Any]:
+def _doing(given: dict[str, Any], name: str, num_classes: int, folder: Path) -> Callable[..., Any]:
     """Return what a worker process does with a batch; the batch's ledgers are returned, too."""
-    population = spec.population(dataset=_mapped(name, num_classes, folder))
+    population = Population(**{**given, "dataset": _mapped(name, num_classes, folder)})
 
     def work(work: Work, request: Any, items: Sequence[int], ledger: MemoryLedger | None) -> Any:
         return work(population, request, items, ledger), ledger

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,26 +11,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.bounding import check_releasable
 from fedldp.core.randomness import Stream
 from fedldp.data import Dataset, DrawnShares, Shares
-from fedldp.data.image_features import MapOnce
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol import roles
 from fedldp.protocol.client_runtime import ClientRuntime, EncoderGroup, Policy, check_count, naming
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.keys import SimulationKeys
-from fedldp.protocol.wire import Broadcast, Layout, Sensitive
+from fedldp.protocol.wire import Broadcast, Sensitive
 from fedldp.reporting.scores import OfClients, with_labels_like
 from fedldp.simulation.signal import Signal
 from fedldp.training.local_sgd import PIECE, evaluate
 from fedldp.training.tensors import load_weights
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Population:
     """Simulated clients, and the test set on which the simulation measures the model.
 
@@ -53,39 +51,36 @@ class Population:
     folder: Path
     run: str
     signal: Signal | None = None
-    layout: Layout = field(init=False)
-    policy: Policy = field(init=False)
-    local_update: roles.LocalUpdate = field(init=False)
-    encoders: Encoders = field(init=False)
-    most_examples: int | None = field(init=False)
-    _parts: Composition = field(init=False)
-    _tester: roles.Tester | None = field(init=False)
-    _prepared: MapOnce = field(init=False)
-    _model: torch.nn.Module = field(init=False)
 
     def __post_init__(self) -> None:
         config, problem = self.config, self.problem
         algorithm = config.algorithm(problem)
-        policy = Policy(
+        self._parts = algorithm.parts
+        self.layout = algorithm.layout
+        self.policy = Policy(
             run=self.run,
             rounds=config.rounds,
             phases=algorithm.parts.channel.phases,
             trains_in=algorithm.parts.channel.trains_in,
             layout=algorithm.layout,
         )
-        found = {
-            "layout": algorithm.layout,
-            "policy": policy,
-            "local_update": Watched(algorithm.local_update(self.device), self.signal),
-            "encoders": Encoders(config, problem),
-            "most_examples": algorithm.most_examples(),
-            "_parts": algorithm.parts,
-            "_tester": algorithm.tester(self.device),
-            "_prepared": algorithm.prepared(),
-            "_model": algorithm.untrained().to(self.device),
-        }
-        for name, value in found.items():
-            object.__setattr__(self, name, value)
+        self.local_update = Watched(algorithm.local_update(self.device), self.signal)
+        self.encoders = Encoders(config, problem)
+        self.most_examples = algorithm.most_examples()
+        self._tester = algorithm.tester(self.device)
+        self._prepared = algorithm.prepared()
+        self._model = algorithm.untrained().to(self.device)
+
+    def given(self, **changed: object) -> dict[str, Any]:
+        """Return the arguments with which another process makes this population.
+
+        They lack the data folder of this machine.
+
+        Args:
+            changed: other values for some of them.
+        """
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        return found | {"problem": replace(self.problem, data_dir=None)} | changed
 
     @property
     def clients_test(self) -> bool:
@@ -238,30 +233,6 @@ class Population:
     def store(self, index: int) -> FolderStore:
         """Return the store of client ``index``."""
         return FolderStore(self.folder / f"client-{index}", self.run)
-
-
-@dataclass(frozen=True)
-class PopulationSpec:
-    """What a worker process needs to build a population.
-
-    Attributes:
-        values: the arguments of ``Population``, without the data folder of this machine.
-    """
-
-    values: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, population: Population, **changed: Any) -> PopulationSpec:
-        """Return the specification of a population, with other values for some arguments."""
-        values = {
-            each.name: getattr(population, each.name) for each in fields(Population) if each.init
-        }
-        values["problem"] = replace(population.problem, data_dir=None)
-        return cls(values | changed)
-
-    def population(self, **changed: Any) -> Population:
-        """Return the population, with other values for some arguments."""
-        return Population(**{**self.values, **changed})
 
 
 class Encoders:

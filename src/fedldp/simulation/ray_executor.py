@@ -29,7 +29,7 @@ from fedldp.protocol.roles import Score
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.executors import Executor, Work, answer, score
 from fedldp.simulation.in_process import Packed, SentRequest, in_order
-from fedldp.simulation.population import Population, PopulationSpec
+from fedldp.simulation.population import Population
 from fedldp.simulation.workers import WorkerLost
 
 Kept = dict[int, dict[str, bytes]]
@@ -55,8 +55,7 @@ class RayExecutor(Executor):
         self._cluster = Cluster(cluster)
         try:
             self._expected = versions()
-            spec = PopulationSpec.of(population, folder=Path())
-            self._sent = self._cluster.put(spec)
+            self._sent = self._cluster.put(population.given(folder=Path()))
             self._task = self._cluster.task(_work)
         except BaseException:
             self._cluster.close()
@@ -138,7 +137,7 @@ def _work(
         population = _population(sent[0], expected)
         with scratch() as folder:
             here = copy(population)
-            object.__setattr__(here, "folder", folder)
+            here.folder = folder
             for item, files in kept.items():
                 here.store(item).add(files)
             if ledger is not None:
@@ -155,8 +154,7 @@ def _population(reference: Any, expected: Mapping[str, str]) -> Population:
         check_versions(expected)
         torch.set_num_threads(1)
         _made = None  # first free the memory that the old population holds in the object store
-        spec: PopulationSpec = import_ray().get(reference)
-        _made = reference.hex(), spec.population()
+        _made = reference.hex(), Population(**import_ray().get(reference))
     return _made[1]
 
 

@@ -192,11 +192,11 @@ def read_toml(path: Path, left_out: Mapping[str, Any] | None = None) -> RunConfi
             f"recipe {path}: it names no system and no dataset; add both (see fedldp list), or if "
             f"it is for nodes of your own loop: fedldp account {path} --size WEIGHTS"
         )
-    return from_mapping(_with_clients(more | beside(path, settings)))
+    return from_mapping(with_clients(more | beside(path, settings)))
 
 
-def settings_in(path: Path) -> dict[str, Any]:
-    """Return the settings that a TOML file has, unchecked.
+def settings_in(path: Path, what: str = "recipe") -> dict[str, Any]:
+    """Return the settings that a TOML file has, unchecked; messages call the file ``what``.
 
     Raises:
         ConfigError: the file cannot be read, or is not TOML.
@@ -204,13 +204,13 @@ def settings_in(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"recipe {path}: {error.strerror}; check the path") from error
+        raise ConfigError(f"{what} {path}: {error.strerror}; check the path") from error
     except RecursionError as error:
         raise ConfigError(
-            f"recipe {path}: its values are nested too deeply; flatten them"
+            f"{what} {path}: its values are nested too deeply; flatten them"
         ) from error
     except ValueError as error:  # not TOML, not UTF-8, or a number with thousands of digits
-        raise ConfigError(f"recipe {path}: this is not valid TOML: {error}") from error
+        raise ConfigError(f"{what} {path}: this is not valid TOML: {error}") from error
 
 
 _FILES = ("dataset", "test_file")
@@ -259,7 +259,7 @@ def _is_relative(text: str) -> bool:
     return is_own_file(text) and not Path(text).expanduser().is_absolute()
 
 
-def _with_clients(settings: dict[str, Any]) -> dict[str, Any]:
+def with_clients(settings: dict[str, Any]) -> dict[str, Any]:
     """Return settings; if they lack the number of clients, count the clients in the table."""
     from fedldp.data.columns import identity
     from fedldp.data.custom import is_table
@@ -270,7 +270,7 @@ def _with_clients(settings: dict[str, Any]) -> dict[str, Any]:
         return settings
     if not is_table(path):
         return settings
-    table = read_table(Path(path))
+    table = read_table(Path(path).expanduser())
     if column not in table.names:
         raise ConfigError(
             f"client_column names {column!r}, which {path} does not have; its columns are "
@@ -309,13 +309,7 @@ def assignment(text: str) -> tuple[str, Any]:
         raise ConfigError(f"set {shown(text)}: write it as KEY=VALUE")
     if not given:
         return key, None
-    value = value_of(given, key)
-    if isinstance(value, str) and value == given and _is_list(given):
-        raise ConfigError(
-            f"set {key} = {shown(given)}: a run has only one value; for one run per value: fedldp "
-            f"sweep --grid {key}={shown(given)}"
-        )
-    return key, value
+    return key, value_of(given, key)
 
 
 def value_of(text: str, key: str = "") -> Any:
@@ -334,9 +328,3 @@ def value_of(text: str, key: str = "") -> Any:
         ) from error
     except ValueError as error:  # a number with thousands of digits
         raise ConfigError(f"set {key}: it has thousands of digits; give fewer") from error
-
-
-def _is_list(text: str) -> bool:
-    """Return whether a string is several numbers or booleans, separated by commas."""
-    parts = [part.strip() for part in text.split(",")]
-    return len(parts) > 1 and all(isinstance(value_of(part), int | float) for part in parts if part)
