@@ -464,6 +464,33 @@ def test_no_figure_is_seen_if_the_number_of_people_is_stated_wrongly(
     assert PRIVATELY + "share of class 1" + HALF_WIDTH in metrics
 
 
+@pytest.mark.parametrize("times", [2, 30, 100])
+def test_no_wrong_figure_is_told_however_many_more_people_answer_than_stated(times: int) -> None:
+    """Tables count the same people, and no count is below 0, unless a sum did not fit."""
+    settings = {"ask": ["shares", "sex"], "categories": {"sex": ["f", "m"]}, "dataset": "x.csv"}
+    made = config_of(
+        rounds=1, epsilon=2.0, num_clients=1, channel="named", features="none",
+        classes=["no", "yes"], **settings,
+    )  # fmt: skip
+    truth, asked = np.array([0.87, 0.13, 0.5, 0.4, 0.1]), ("share of class 0", "sex=f", "sex=m")
+    for people in (1_000, 2_000, 2_290, 3_370, 4_450, 5_260):
+        stated = Problem((2,), 2, people, None, 1, features=("sex=f", "sex=m"))
+        algorithm = made.algorithm(stated)
+        server, release = algorithm.server(), algorithm.release(0)
+        counts = np.zeros(release.coordinates)
+        counts[:5] = np.rint(truth * people * times * math.sqrt(0.5) * ASKED)
+        stream = Stream.simulation(seed=people, round=1, client=0, purpose="mechanism")
+        report = Report(
+            round=1, size=counts.size, chunk=counts.size,
+            payload=release.mechanism.encode(counts, stream),
+        )  # fmt: skip
+        state = server.initial(draws_of_seed(0)(0))
+        _, metrics = server.aggregate(state, [report], draws_of_seed(0)(1))
+        for name, share in zip(asked, truth[[0, 2, 3]], strict=True):
+            assert metrics.get(PRIVATELY + name, share) == pytest.approx(share, abs=0.05), people
+            assert PRIVATELY + name + HALF_WIDTH in metrics
+
+
 def test_what_is_printed_says_on_whom_a_figure_was_measured() -> None:
     x, y = world(2_000)
     made = config_of(evaluation_share=0.3, rounds=4, epsilon=20.0)

@@ -31,6 +31,7 @@ from fedldp.data.label_range import STEPS, LabelRange
 from fedldp.deployment.acceptance import accept, payable
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.demo import DemoEnvironment
+from fedldp.deployment.checks import check_data
 from fedldp.deployment.initial import write_initial
 from fedldp.deployment.messages import Answered, read_message
 from fedldp.deployment.restored import charge_lost
@@ -133,6 +134,23 @@ def test_the_sites_model_is_that_of_the_simulation_at_every_setting(
 @pytest.mark.slow
 def test_counts_of_classes_go_through_a_secure_sum(tmp_path: Path) -> None:
     check_run(environment_of(tmp_path, "class_count_rounds=1", channel="sum"))
+
+
+def test_a_site_with_many_more_people_than_the_run_states_learns_so_beforehand(
+    tmp_path: Path,
+) -> None:
+    """A sum of so many would not fit its modulus, and each count in it would be wrong."""
+    env = environment_of(tmp_path)
+    with np.load(env.policies[0].data) as data:
+        own = len(np.unique(data["groups"]))
+    for stated, fits in (((own + 1) // 2, True), (own // 2 - 1, False)):
+        problem = replace(env.agreement.problem, people=stated)
+        agreement = env.agreement.changed(problem=problem)
+        if fits:
+            check_data(env.policies[0], agreement)
+            continue
+        with pytest.raises(ConfigError, match=f"from {own} people, but .* have about {stated};"):
+            check_data(env.policies[0], agreement)
 
 
 STAGED = (

@@ -486,6 +486,9 @@ def _last_digit(people: int) -> int:
     return int(10 ** max(1, len(str(people)) - 2))
 
 
+_CERTAIN = 7
+"""Noise is never this many standard deviations large."""
+
 _MOST_CLIENTS = 50
 """With any server and at most this many clients, figures are told of each.
 
@@ -591,7 +594,7 @@ class MeanOfPeople(Estimate):
             if state.round in rounds:
                 unit = self.settings.num_clients / question.norm
                 counts, noise = mean[: question.cells] * unit, deviation * unit
-                if not self._is_plausible(counts, noise, len(question.tables)):
+                if not self._is_plausible(split(counts, question.tables), noise):
                     noise = math.inf  # so that no figure is seen
                 if stage.kind == "train":
                     return self._counted(counts, noise, state)
@@ -617,16 +620,19 @@ class MeanOfPeople(Estimate):
             answers = as_metrics([Answer.of(SCORE, *accuracy, seen=is_seen(counts, noise))])
         return Estimated(values=self.released.bound.restore(mean, state, factor), metrics=answers)
 
-    def _is_plausible(self, counts: NDArray[np.float64], noise: float, tables: int) -> bool:
-        """Return whether about as many people answered as was stated.
+    def _is_plausible(self, tables: Sequence[NDArray[np.float64]], noise: float) -> bool:
+        """Return whether tables count about as many people as was stated, each the same people.
 
-        If far more did, a sum does not fit its modulus, and every count is wrong. A person at
-        several sites answers at each.
+        If far more answered, a sum does not fit its modulus: some counts are then far too small,
+        even below 0, and tables differ. A person at several sites answers at each.
         """
-        slack = SEEN * noise * math.sqrt(counts.size)
-        stated = self.people.number * self.settings.sample_rate * tables
+        stated = self.people.number * self.settings.sample_rate
         most = 2 * stated * self.settings.persons_at_sites
-        return bool(stated / 2 - slack <= counts.sum() <= most + slack)
+        totals = np.array([counts.sum() for counts in tables])
+        slack = _CERTAIN * noise * np.sqrt([counts.size for counts in tables])
+        least, largest = (totals - slack).max(), (totals + slack).min()
+        none = all(counts.min() >= -_CERTAIN * noise for counts in tables)
+        return bool(none and stated / 2 <= largest and least <= min(largest, most))
 
     def _times_answered(self, shares: NDArray[np.float64]) -> float:
         """Return at how many sites a person answered on average, from noisy shares of all classes.

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from fedldp.core.errors import ConfigError, FedldpError, LedgerUnusable, WireError
+from fedldp.data.people import count_of
 from fedldp.deployment.acceptance import Acceptance, Acceptances
 from fedldp.deployment.agreement import Agreement, check_stated
 from fedldp.deployment.certificates import lifetime, tls_of_server
@@ -222,8 +223,9 @@ def check_data(policy: SitePolicy, agreement: Agreement) -> str:
         How many rows are left out, which, and why; "" if none are.
 
     Raises:
-        FedldpError: the data do not fit, or do not name a person for each row although the run
-            requires it; the message tells the operator what the site can change.
+        FedldpError: the data do not fit, do not name a person for each row although the run
+            requires it, or come from more than twice as many people as the run says that all sites
+            have; the message tells the operator what the site can change.
     """
     source = open_source(*policy.source)
     columns, problem = agreement.config.columns, agreement.problem
@@ -243,6 +245,13 @@ def check_data(policy: SitePolicy, agreement: Agreement) -> str:
             f"{_first_misfit(source, agreement)}"
         )
     check_rows_have_people(agreement, source, policy.data)
+    stated = problem.num_examples if problem.people is None else problem.people
+    people = len(found) if found.people is None else count_of(found.people)
+    if people > 2 * stated:
+        raise ConfigError(
+            f"data {policy.data}: they come from {people:,} people, but the run says that all "
+            f"sites together have about {stated:,}; ask the server's operator for another invite"
+        )
     return said if count else ""
 
 
