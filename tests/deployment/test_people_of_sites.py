@@ -30,8 +30,8 @@ from fedldp.data import Columns
 from fedldp.data.label_range import STEPS, LabelRange
 from fedldp.deployment.acceptance import accept, payable
 from fedldp.deployment.agreement import Agreement
-from fedldp.deployment.demo import DemoEnvironment
 from fedldp.deployment.checks import check_data
+from fedldp.deployment.demo import DemoEnvironment
 from fedldp.deployment.initial import write_initial
 from fedldp.deployment.messages import Answered, read_message
 from fedldp.deployment.restored import charge_lost
