@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from environments import Environment, changes_database, make_environment
 
-from fedldp.cli.deploy_status import lines_of
+from fedldp.cli.deploy import lines_of
 from fedldp.core.facts import Kind, Status
 from fedldp.core.kinds import CANNOT_BE_READ, EXPIRED, EXPIRES, NOT_RUNNING, SILENT, UNREACHABLE
 from fedldp.core.locks import alone
