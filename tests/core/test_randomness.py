@@ -250,7 +250,7 @@ ALLOWED = {
     "deployment/demo.py": {"secrets"},  # ports
     "experiments/own.py": {"secrets"},  # the key of the HMAC of private data
     # Made-up people and vectors, which no guarantee is about.
-    "algorithms/foreseen.py": {"np.random.default_rng", "np.random.default_rng(0).normal"},
+    "algorithms/people.py": {"np.random.default_rng", "np.random.default_rng(0).normal"},
     "experiments/comparing/means.py": {
         "np.random.default_rng",
         "np.random.default_rng(seed).choice",

@@ -18,8 +18,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
 from fedldp.models import build_model
-from fedldp.papers.personalized.selection import draw_selection
-from fedldp.papers.personalized.training import PortionSgd, optimal_rate
+from fedldp.papers.personalized.parts import PortionSgd, draw_selection, optimal_rate
 from fedldp.protocol.keys import SecretKeys
 from fedldp.protocol.wire import Broadcast
 from fedldp.testing.clients import client_of, trained

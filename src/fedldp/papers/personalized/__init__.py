@@ -2,10 +2,8 @@
 
 - ``preset``, ``preset_sound``: the system as published, and with budgets that hold for a client's
   whole run.
-- ``parts``: the clients' own settings, their portions, and the weighing by noise.
-- ``selection``: which clients are averaged, and the mean by sender.
+- ``parts``: the clients' own settings, SGD on their portions, and who is averaged, by noise.
 - ``mechanism_sign``, ``mechanism_gaussian_sign``: the private sign as published, and the sign of a
   vector with Gaussian noise.
-- ``training``: SGD on a portion of a client's examples in each round.
 - ``claims``: what ``claims.toml`` names.
 """

@@ -25,9 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedldp.accounting.releases import ClientIndices
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.composition import Algorithm, Local
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.participation import Participation
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Needs, Release
@@ -44,19 +46,21 @@ from fedldp.algorithms.settings import (
     of_client,
 )
 from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.randomness import Source, Stream, declare
+from fedldp.data.examples import Examples
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.mechanisms.grids import LARGEST_CLIP
 from fedldp.mechanisms.none import Plain
 from fedldp.papers.personalized.mechanism_sign import Sign, paper_sigma
-from fedldp.papers.personalized.selection import draw_selection
-from fedldp.papers.personalized.training import PortionSgd, check_rate
-from fedldp.protocol.roles import Draw, State
-from fedldp.protocol.wire import Incoming, Report
-from fedldp.training.portions import check_portions
+from fedldp.protocol.roles import Batch, Client, Draw, Draws, State, Update
+from fedldp.protocol.wire import Broadcast, Incoming, Report, Sensitive, Vector
+from fedldp.training.portions import check_portions, drawn_order, indices_of_round
 
 if TYPE_CHECKING:
     import torch
+
+    from fedldp.training.local_sgd import LocalSgd
 
 Epsilon: TypeAlias = Positive | list[Positive] | ClientValue
 ClientDelta: TypeAlias = Annotated[Delta | list[Delta] | ClientValue | None, Mark.PER_CLIENT]
@@ -375,3 +379,194 @@ def _gaussian(norm: float, sigma: float) -> Gaussian:
 @lru_cache(maxsize=4096)
 def _sign(clip: float, sigma: float) -> Sign:
     return Sign(clip, sigma)
+
+
+@dataclass(frozen=True, eq=False)
+class Preselected(Participation):
+    """Each round's clients, selected before the run; those with less noise are selected more often.
+
+    The selections follow from the stream "selection" of each round. They are drawn before anyone
+    trains, so clients that are not selected send nothing and release nothing.
+
+    Attributes:
+        rho: gives the inverse of each client's noise, positive, shape (n,); only someone who knows
+            the settings of all clients can call it.
+        rounds: the number of rounds in the run.
+        turns: the number of rounds in which a client is selected: a list with one number for each
+            client, or one client's own number; None until ``scheduled``.
+
+    Source: the selection of Wu, Xu, Zhu 2023, Section 4.2; drawing it before the run is ours.
+    """
+
+    told: ClassVar[tuple[str, ...]] = ("turns",)
+
+    rho: Callable[[], NDArray[np.float64]]
+    rounds: int
+    turns: int | Sequence[int] | ClientValue | None = None
+
+    def clients(self, round: int, draws: Draws) -> ClientIndices:
+        selected, _ = draw_selection(self.rho(), draws(round)("selection"))
+        found: list[int] = np.flatnonzero(selected).tolist()
+        return found
+
+    def max_rounds(self, client: int) -> int:
+        """Return in how many rounds ``client`` is selected; its noise is sized for this number.
+
+        Raises:
+            ConfigError: the selections have not been drawn yet.
+        """
+        if self.turns is None:
+            raise ConfigError(
+                "turns is not set: with selects_first the noise follows from the selections, "
+                "which the server draws before the run; use the configuration that with_schedule "
+                "returns"
+            )
+        return int(of_client(self.turns, client))
+
+    def scheduled(self, draws: Draws) -> Self:
+        """Return a copy whose ``turns`` follow from the selections of all rounds.
+
+        Raises:
+            ConfigError: ``turns`` is already set, and differs from the selections.
+        """
+        turns = np.zeros(self.rho().size, np.int64)
+        for round in range(1, self.rounds + 1):
+            turns[self.clients(round, draws)] += 1
+        if self.turns is not None:
+            for client, found in enumerate(turns.tolist()):
+                given = of_client(self.turns, client)
+                if given != found:
+                    raise ConfigError(
+                        f"turns: client {client} has {given}, but the server's draws select it "
+                        f"{found} times; leave turns out"
+                    )
+        return replace(self, turns=turns.tolist())
+
+
+def draw_selection(
+    rho: NDArray[np.float64], stream: Stream, *, redraw: bool = True
+) -> tuple[NDArray[np.bool_], int]:
+    """Draw one omega ~ U(0, 1), and select every client with P_i = rho_i/sum rho above it.
+
+    The P_i sum to 1, so among N equal clients each P_i is 1/N and most draws select nobody.
+
+    Args:
+        rho: positive, shape (n,): the inverse of every client's noise.
+        stream: the server's stream for this round.
+        redraw: whether to draw again until somebody is selected, which is equivalent to omega ~
+            U(0, max P_i).
+
+    Returns:
+        The selected clients, shape (n,), and how many draws selected nobody and were repeated.
+
+    Source: Wu, Xu, Zhu 2023, Section 4.2, which does not say what to do if nobody is selected.
+    """
+    probabilities = rho / rho.sum()
+    generator = stream.generator()
+    redrawn, omega = 0, generator.random()
+    while redraw and omega >= probabilities.max():
+        redrawn, omega = redrawn + 1, generator.random()
+    return probabilities > omega, redrawn
+
+
+declare(Source.FRESH, "sampling")
+
+
+def optimal_rate(step: int, alpha: float) -> float:
+    """Return the size of SGD's step 0, 1, 2, ... by scikit-learn's schedule "optimal".
+
+    The size is 1/(alpha (t0 + step)). By Bottou's heuristic the first rate, 1/(alpha t0), is a
+    typical weight, alpha^(-1/4), divided by the slope of the loss at that weight, or by 1 if the
+    slope is smaller. The slope of a logistic loss is below 1, so t0 = alpha^(-3/4). Here alpha only
+    sets the schedule; a penalty is set by ``weight_decay``.
+
+    Source: scikit-learn, ``SGDClassifier``, learning_rate="optimal"; their t counts from 1.
+
+    >>> optimal_rate(0, 1e-4), optimal_rate(1000, 1e-4)
+    (10.0, 5.0)
+    """
+    return 1.0 / (alpha * (math.pow(alpha, -0.75) + step))
+
+
+def check_rate(learning_rate: float, alpha: float) -> None:
+    """Refuse steps that are too large for a float32.
+
+    Args:
+        learning_rate: factor on ``optimal_rate``, which is largest in step 0.
+        alpha: the alpha of that rate.
+
+    Raises:
+        ConfigError: the first step is too large.
+    """
+    largest = float(np.finfo(np.float32).max)
+    first = learning_rate * optimal_rate(0, alpha)
+    if not first <= largest:
+        raise ConfigError(
+            f"learning_rate = {learning_rate:g} and alpha = {alpha:g}: the first step has the rate "
+            f"{first:g}, more than a float32 holds ({largest:.2g}); give a smaller learning_rate"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class PortionSgd:
+    """SGD on a sample of the round's portion of a client's examples.
+
+    A client divides its examples into as many portions as there are rounds, in an order that it
+    draws once from its stream "portions"; the portions' sizes differ by at most one. In round r it
+    keeps each example of portion r with probability q, drawn from its stream "sampling", and trains
+    on the examples that it kept. With fewer examples than rounds some portions are empty, and the
+    client still reports, because a missing report would reveal how many examples the client has.
+
+    Attributes:
+        training: the steps; its learning rate is a factor on ``optimal_rate``, which restarts in
+            every round.
+        rounds: R.
+        sampling_probability: q.
+        alpha: the alpha of the rate.
+
+    Source: Wu, Xu, Zhu 2023, Section 3.1 (sampling, eq. of G_i) and Algorithm 1, lines 11 to 13;
+    |D_i| = R batch follows from delta_i = 1/|D_i| in the paper's experiments.
+    """
+
+    training: LocalSgd
+    rounds: int
+    sampling_probability: float
+    alpha: float
+
+    def group(self, most_examples: int) -> int:
+        """Return how many clients train at once; see ``LocalSgd.group``."""
+        return self.training.group(-(-most_examples // self.rounds))
+
+    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
+        """Return the clients' weights after training, float32, shape (n, d)."""
+        from fedldp.training.batched_sgd import train_alone
+
+        rate = self._rate(broadcast.round)
+        if group > 1:
+            sampled = self.sampled(batch, broadcast.round)
+            return self.training.train_together(broadcast, batch, sampled, rate)
+
+        def train(client: Client) -> Vector:
+            sampled = replace(client, examples=self.sample(client, broadcast.round))
+            return self.training.train(broadcast, sampled, rate)
+
+        return train_alone(batch, train)
+
+    def _rate(self, round: int) -> Callable[[int], float]:
+        factor = self.training.rate(round)
+        return lambda step: factor(step) * optimal_rate(step, self.alpha)
+
+    def sample(self, client: Client, round: int) -> Examples:
+        """Return the examples that ``client`` trains on in ``round``; there may be none."""
+        (kept,) = self.sampled(Batch.of_one(client), round)
+        return client.examples.taken(kept)
+
+    def sampled(self, batch: Batch, round: int) -> list[NDArray[np.int64]]:
+        """Return for each client the rows of the examples that it trains on in ``round``."""
+        found = []
+        streams = zip(batch.kept("portions"), batch.fresh("sampling"), strict=True)
+        for own, (kept, fresh) in zip(batch.rows, streams, strict=True):
+            portion = indices_of_round(drawn_order(kept, len(own)), round, self.rounds)
+            drawn = fresh.generator().random(portion.size)
+            found.append(own[portion[drawn < self.sampling_probability]])
+        return found

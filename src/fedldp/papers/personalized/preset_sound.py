@@ -60,12 +60,12 @@ from fedldp.papers.personalized.parts import (
     MeanByNoise,
     PersonalSettings,
     Portions,
+    Preselected,
     by_power,
     check_each,
     check_whole,
     inverse,
 )
-from fedldp.papers.personalized.selection import Preselected
 
 Turns = Annotated[int, Field(ge=0)]
 
