@@ -54,10 +54,10 @@ LARGEST_BATCH = 1_000_000_000
 class PrivacyTarget(FrozenConfig):
     """A guarantee to meet: the run's budget is chosen so that the statement meets it."""
 
-    unit: Unit = Field(description="what to protect")
-    epsilon: Positive = Field(description="the largest epsilon that the guarantee may have")
-    delta: float = Field(1e-5, ge=0, lt=1, description="its delta")
-    adversary: Adversary = Field("server", description="against whom")
+    unit: Unit
+    epsilon: Positive
+    delta: float = Field(1e-5, ge=0, lt=1)
+    adversary: Adversary = "server"
 
 
 def with_calibrated(settings: Any, calibrated: str, fields: Mapping[str, FieldInfo]) -> Any:
@@ -81,12 +81,10 @@ def with_calibrated(settings: Any, calibrated: str, fields: Mapping[str, FieldIn
 class ClientBudget(FrozenConfig):
     """The limit in every simulated client's ledger."""
 
-    limit: float = Field(
-        ge=0,
-        allow_inf_nan=False,
-        description="the limit on the total cost of a client's releases",
-    )
-    kind: BudgetKind = Field("pure", description="pure: epsilon; zcdp: rho; gdp: mu squared")
+    limit: float = Field(ge=0, allow_inf_nan=False)
+    """The limit on the total cost of a client's releases."""
+    kind: BudgetKind = "pure"
+    """What is limited: epsilon (pure), rho (zcdp) or mu squared (gdp)."""
 
     def budget(self) -> Budget:
         """Return the ledger's budget."""
@@ -99,11 +97,8 @@ class ClientBudget(FrozenConfig):
 class PersonBudget(ClientBudget):
     """The limit in every simulated client's ledger for each person, or each record."""
 
-    unit: Part = Field(
-        "person",
-        description="what the limit protects: person, or record if a system only distinguishes "
-        "single records",
-    )
+    unit: Part = "person"
+    """What the limit protects; "record" if a system only distinguishes single records."""
 
 
 @dataclass(frozen=True, kw_only=True)

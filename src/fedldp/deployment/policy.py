@@ -84,10 +84,9 @@ class BudgetTable(FrozenConfig):
     """The limit of a site's ledger."""
 
     kind: BudgetKind = "pure"
-    limit: Cost = Field(
-        description="the most that all of the site's releases together may cost, in units of "
-        "kind; with inf, the ledger counts the cost but sets no limit"
-    )
+    limit: Cost
+    """The most that all of the site's releases together may cost, in units of kind; with inf, the
+    ledger counts the cost but sets no limit."""
 
 
 class PersonBudgetTable(BudgetTable):
@@ -107,10 +106,9 @@ class ServerTable(FrozenConfig):
     """A server that the site connects to."""
 
     url: Annotated[str, Field(pattern=URL)]
-    ca: Path = Field(
-        description="a PEM file with the certificate authorities that the site trusts to sign "
-        "the server's certificate"
-    )
+    ca: Path
+    """A PEM file with the certificate authorities that the site trusts to sign the server's
+    certificate."""
 
     def is_named_in(self, agreement: Agreement) -> bool:
         """Return whether an agreement names all authorities of this server, or leaves them open."""
@@ -121,93 +119,66 @@ class ServerTable(FrozenConfig):
 class StudyTable(FrozenConfig):
     """What differs for the run of one invite."""
 
-    invite: Hex = Field(description="the invite's digest")
-    label_column: str = Field(description="as in the policy")
-    own: OwnBudget | None = Field(None, description="as in the policy")
+    invite: Hex
+    """The invite's digest."""
+    label_column: str
+    """As in the policy."""
+    own: OwnBudget | None = None
+    """As in the policy."""
 
 
 class SitePolicy(FrozenConfig):
     """A site's policy: immutable, and checked on creation."""
 
-    data: Path = Field(description="the site's examples: a .npz, .csv or .parquet file")
-    label_column: str = Field("label", description="the label column of a table")
-    person_column: str | None = Field(
-        None,
-        description="the column of a .csv or .parquet file that names the person of each row; if "
-        "not set, the agreement's column",
-    )
-    leave_out_at_most: float = Field(
-        0.05,
-        ge=0,
-        le=1,
-        description="the largest share of its rows that a run may leave out because they do not "
-        "fit; if it would leave out more, no agreement is accepted and the operator learns why",
-    )
-    key: Path = Field(description="the site's private key, written by `fedldp deploy keys`")
-    witness: Path | None = Field(
-        None,
-        description="a file to which each release adds a line; create it once, empty, and "
-        "exclude it from all back-ups",
-    )
-    state: Path = Field(
-        description="a folder for the site's ledger and secrets, used by this site only"
-    )
-    server: Annotated[tuple[ServerTable, ...], Field(min_length=1)] = Field(
-        description="the servers that the site connects to"
-    )
-    study: tuple[StudyTable, ...] = Field((), description="what differs for the run of an invite")
-    device: Literal["auto", "cpu", "cuda"] = Field(
-        "cpu", description="the device that the site trains on"
-    )
-    data_dir: Path | None = Field(
-        None,
-        description="the folder with downloaded public data sets; if not set, fedldp's default "
-        "folder",
-    )
+    data: Path
+    """The site's examples: a .npz, .csv or .parquet file."""
+    label_column: str = "label"
+    """The label column of a table."""
+    person_column: str | None = None
+    """The column of a .csv or .parquet file that names the person of each row; if not set, the
+    agreement's column."""
+    leave_out_at_most: float = Field(0.05, ge=0, le=1)
+    """The largest share of its rows that a run may leave out because they do not fit; if it would
+    leave out more, no agreement is accepted and the operator learns why."""
+    key: Path
+    """The site's private key, written by `fedldp deploy keys`."""
+    witness: Path | None = None
+    """A file to which each release adds a line; create it once, empty, and exclude it from all
+    back-ups."""
+    state: Path
+    """A folder for the site's ledger and secrets, used by this site only."""
+    server: Annotated[tuple[ServerTable, ...], Field(min_length=1)]
+    """The servers that the site connects to."""
+    study: tuple[StudyTable, ...] = ()
+    """What differs for the run of an invite."""
+    device: Literal["auto", "cpu", "cuda"] = "cpu"
+    """The device that the site trains on."""
+    data_dir: Path | None = None
+    """The folder with downloaded public data sets; if not set, fedldp's default folder."""
     channels: tuple[Channel, ...] = ("named", "sum")
-    systems: tuple[str, ...] | None = Field(
-        None,
-        description="the systems that the site allows; by default all built-in systems, but none "
-        'of your own ("module:Class")',
-    )
-    mechanisms: tuple[str, ...] | None = Field(
-        None,
-        description="the mechanisms that the site allows; by default all built-in mechanisms, "
-        'but none of your own ("module:Class")',
-    )
-    features: tuple[str, ...] | None = Field(
-        None,
-        description="the feature maps that the site allows; by default all built-in feature "
-        'maps, but none of your own ("module:function") and none from files',
-    )
-    models: tuple[str, ...] | None = Field(
-        None,
-        description="the models, losses and weight files that the site allows; by default all "
-        'built-in models and losses, but none of your own ("module:name") and none '
-        "from files",
-    )
-    allow_in_clear: bool = Field(
-        False,
-        description="whether values may leave the site unprotected; unprotected values "
-        "have no finite cost",
-    )
-    answer_after_seconds: float = Field(
-        0.0,
-        ge=0,
-        le=1e6,
-        description="the minimum time from a request to its answer, in seconds, which makes the "
-        "timing reveal less; with 0, the site answers at once",
-    )
-    budget: BudgetTable | None = Field(
-        None, description="the ledger's limit for all of the site's data"
-    )
-    person_budget: PersonBudgetTable | None = Field(
-        None, description="the ledger's limit for each person or each record"
-    )
-    own: OwnBudget | None = Field(
-        None,
-        description="the site's own budget for a run; the site answers with this epsilon only",
-    )
+    systems: tuple[str, ...] | None = None
+    """The systems that the site allows; by default all built-in systems, but none of your own
+    ("module:Class")."""
+    mechanisms: tuple[str, ...] | None = None
+    """The mechanisms that the site allows; by default all built-in mechanisms, but none of your own
+    ("module:Class")."""
+    features: tuple[str, ...] | None = None
+    """The feature maps that the site allows; by default all built-in feature maps, but none of your
+    own ("module:function") and none from files."""
+    models: tuple[str, ...] | None = None
+    """The models, losses and weight files that the site allows; by default all built-in models and
+    losses, but none of your own ("module:name") and none from files."""
+    allow_in_clear: bool = False
+    """Whether values may leave the site unprotected; unprotected values have no finite cost."""
+    answer_after_seconds: float = Field(0.0, ge=0, le=1e6)
+    """The minimum time from a request to its answer, in seconds, which makes the timing reveal
+    less; with 0, the site answers at once."""
+    budget: BudgetTable | None = None
+    """The ledger's limit for all of the site's data."""
+    person_budget: PersonBudgetTable | None = None
+    """The ledger's limit for each person or each record."""
+    own: OwnBudget | None = None
+    """The site's own budget for a run; the site answers with this epsilon only."""
     largest: SpendLimits = SpendLimits()
 
     def of_server(self, url: str) -> ServerTable | None:
