@@ -31,6 +31,7 @@ from fedldp.experiments.runs import Row
 from fedldp.experiments.store import RunStore
 from fedldp.experiments.table import Course, Group, RunTable, draw_courses, half_width
 from fedldp.reporting import words
+from fedldp.reporting.html import render
 from fedldp.reporting.record import as_json, replace_file
 from fedldp.reporting.scores import LESS_IS_BETTER, TestSet
 
@@ -331,75 +332,25 @@ class Compared(RunTable[Line]):
         for name in dict.fromkeys(line.name for line in self.groups):
             at = {line.epsilon: line for line in self.groups if line.name == name}
             # A reference has the same values at every epsilon.
-            lines = [at.get(epsilon) or at[None] for epsilon in epsilons] or list(at.values())
-            cells = [self._latex(line) for line in lines[: len(epsilons)]]
-            rows.append([_escaped(name), *cells, _escaped(lines[0].stated_by)])
-        title = self._name + (" in \\%" if self.metric in words.SHARES else "")
-        head = [title, *(f"$\\varepsilon = {epsilon:g}$" for epsilon in epsilons), "stated by"]
-        body = [
-            *_tabular([head, *rows], f"l{'c' * len(epsilons)}l"),
-            *self._latex_differences(epsilons),
-            "\\par\\footnotesize",
-        ]
-        sentences = []
-        if self._is_paired:
-            sentences.append(
-                "Bold: the best of each $\\varepsilon$, and what the 95 \\% interval of the "
-                "difference, paired by seed, does not tell apart from it."
-            )
-        if few := {self._seeds(line) for line in self.groups if self._has_fewer_seeds(line)}:
-            most = max(map(self._seeds, self.groups))
-            less = " or ".join(map(str, sorted(few)))
-            sentences.append(f"\\S: fewer seeds ({less}) than the others ({most}).")
-        if any(line.as_it_is for line in self.groups):
-            sentences.append("$\\circ$: as it is, not tuned.")
-        sentences += [_escaped(note[:1].upper() + note[1:]) + "." for note in self.notes()]
-        if any(line.idealised for line in self.groups):
-            sentences.append("$\\dagger$: idealised arithmetic.")
-        done = (line.figure(self.metric) for line in self.groups if line.runs)
-        if told := "".join(dict.fromkeys(map(words.not_better, done))):
-            sentences.append(f"$\\ddagger$:{_escaped(told)}.")
-        return "\n".join([*body, *sentences]) + "\n"
-
-    def _latex(self, line: Line) -> str:
-        if line.refused is not None or not self._seeds(line):
-            return "refused" if line.refused is not None else "--"
-        marks = ("*" if line.is_marked else "") + ("\\dagger" if line.idealised else "")
-        marks += ("\\circ" if line.as_it_is else "") + (
-            "\\S" if self._has_fewer_seeds(line) else ""
-        )
-        marks += "\\ddagger" if line.figure(self.metric).is_better is False else ""
-        text = line.in_words(self.metric, " \\pm ")
-        behind = self.behind(line)
-        if line is self.best(line.epsilon) or (behind is not None and behind.is_close):
-            text = f"\\mathbf{{{text}}}"
-        return f"${text}{f'^{{{marks}}}' if marks else ''}$"
-
-    @property
-    def _is_paired(self) -> bool:
-        return any(self.behind(line) is not None for line in self.groups)
-
-    def _latex_differences(self, epsilons: Sequence[float]) -> list[str]:
-        """Return a LaTeX table of the differences from the best of each epsilon, with intervals."""
-        if not self._is_paired:
-            return []
+            rows.append((name, [at.get(each) or at[None] for each in epsilons] or [*at.values()]))
         scale, decimals = (100, 2) if self.metric in words.SHARES else (1, 4)
-        rows = []
-        for name in dict.fromkeys(line.name for line in self.groups if line.epsilon):
-            cells = []
-            for epsilon in epsilons:
-                (line,) = (e for e in self.groups if (e.name, e.epsilon) == (name, epsilon))
-                found = self.behind(line)
-                text = "best" if line is self.best(epsilon) else "--"
-                if found is not None:
-                    text = f"${scale * found.difference:+.{decimals}f}$"
-                if found is not None and found.interval is not None:
-                    low, high = (f"{scale * end:.{decimals}f}" for end in found.interval)
-                    text += f" $[{low}, {high}]$"
-                cells.append(text)
-            rows.append([_escaped(name), *cells])
-        heads = ["less the best", *(f"$\\varepsilon = {epsilon:g}$" for epsilon in epsilons)]
-        return _tabular([heads, *rows], f"l{'c' * len(epsilons)}")
+        done = (line.figure(self.metric) for line in self.groups if line.runs)
+        return render(
+            "compare.tex",
+            of=self,
+            title=self._name + (" in \\%" if scale > 1 else ""),
+            epsilons=epsilons,
+            rows=rows,
+            seeds=self._seeds,
+            most=max(map(self._seeds, self.groups)),
+            fewer=self._has_fewer_seeds,
+            few=sorted({self._seeds(line) for line in self.groups if self._has_fewer_seeds(line)}),
+            paired=any(self.behind(line) is not None for line in self.groups),
+            scale=scale,
+            decimals=decimals,
+            not_better="".join(dict.fromkeys(map(words.not_better, done))),
+            tex=_escaped,
+        )
 
     def _courses(self, epsilon: float | None) -> Iterator[Course]:
         """Yield the score by round of each line at an epsilon, and of each reference."""
@@ -590,13 +541,6 @@ def _proven(row: Row, kind: GuaranteeKind) -> Proven:
 
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _tabular(rows: Sequence[Sequence[str]], columns: str) -> list[str]:
-    """Return the lines of a LaTeX table, whose first row has the headings."""
-    head, *lines = (" & ".join(row) + " \\\\" for row in rows)
-    begin, rule = f"\\begin{{tabular}}{{{columns}}}", "\\hline"
-    return [begin, rule, head, rule, *lines, rule, "\\end{tabular}", ""]
 
 
 _SPECIAL = {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}",
