@@ -25,7 +25,6 @@ def reproduce(
     *,
     run: bool = False,
     seeds: Annotated[int | None, typer.Option(min=1)] = None,
-    only: str | None = None,
     budget: str | None = None,
     check: bool = False,
     device: Literal["cpu", "cuda"] = "cpu",
@@ -39,7 +38,6 @@ def reproduce(
         target: a table or figure, by its name; without one, all of them
         run: measure what is missing
         seeds: with --run: number of seeds, from 0 [default: 3]
-        only (CELL): only cells whose recipe or row name contains this string
         budget (TIME): with --run: stop after this much time, such as 90s, 30m or 2h
         check: exit with status 1 if a measured cell differs and no reason is noted
         device: where the measurements that count were made
@@ -57,8 +55,6 @@ def reproduce(
             )
     found = targets()
     chosen = [find_target(target, found)] if target is not None else list(found.values())
-    if only is not None:
-        chosen = _only(chosen, only)
     measurements = Measurements(default_cache(), resolve_data_dir(data_dir), device)
     if run:
         cells = [recipe for each in chosen for recipe in each.cells]
@@ -74,24 +70,6 @@ def reproduce(
         for row in wrong:
             typer.echo(f"differs: {row.row}, {row.column} ({row.recipe})", err=True)
         raise typer.Exit(1)
-
-
-def _only(chosen: list[PaperTarget], only: str) -> list[PaperTarget]:
-    from dataclasses import replace
-
-    from fedldp.experiments.reproduction.targets import source_of
-
-    kept = []
-    for target in chosen:
-        cells = tuple(r for r in target.cells if only in r.name or only in source_of(r).row)
-        if cells:
-            kept.append(replace(target, cells=cells, gains=()))
-    if not kept:
-        raise ConfigError(
-            f"only = {only}: no cell has this string in the name of its recipe or row; `fedldp "
-            "reproduce TARGET` lists all cells"
-        )
-    return kept
 
 
 def _run(
@@ -117,8 +95,8 @@ def _run(
         typer.echo(f"budget = {budget}: no run fits into this time, so nothing is run", err=True)
     if limit is None and todo.seconds > _DAYS:
         raise ConfigError(
-            f"--run: this would take about {todo.seconds / 86400:.0f} days; give a TARGET, --only "
-            "CELL, or --budget TIME, after which the command stops and can be continued"
+            f"--run: this would take about {todo.seconds / 86400:.0f} days; give a TARGET, or "
+            "--budget TIME, after which the command stops and can be continued"
         )
 
     stderr = Console(stderr=True)
@@ -169,7 +147,7 @@ def _show_all(
 
 def _show(target: PaperTarget, rows: list[Row], as_json: bool) -> None:
     from fedldp.core.kinds import SHOWN_WITHOUT_SHUFFLER
-    from fedldp.experiments.reproduction.pages import epsilon_text, ours_text, paper_text, percent
+    from fedldp.experiments.reproduction.pages import table
     from fedldp.reporting import words
     from fedldp.reporting.text import print_table
 
@@ -184,23 +162,8 @@ def _show(target: PaperTarget, rows: list[Row], as_json: bool) -> None:
         return
     console = table_console()
     console.print(f"{target.paper}, {target.place}", highlight=False, markup=False)
-    print_table(
-        console,
-        ["row", "column", "paper", "ours", "difference", "seeds", "verdict", "proven eps"],
-        [
-            [
-                row.row,
-                row.column,
-                paper_text(row),
-                ours_text(row),
-                percent(row.difference, sign=True),
-                str(len(row.ours.seeds)) if row.ours else "-",
-                row.verdict,
-                epsilon_text(row),
-            ]
-            for row in rows
-        ],
-    )
+    head, cells = table(rows)
+    print_table(console, head, [[cell.replace("`", "") for cell in row] for row in cells])
     console.print(words.line(SHOWN_WITHOUT_SHUFFLER))
     for row in rows:
         if row.why:

@@ -224,8 +224,8 @@ def _lines(statement: Statement) -> Iterator[str]:
             yield f"{start} | {number(line.epsilon)} | {line.delta:g} | {lower}"
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """Return rows as a table."""
+def table(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Return the table of a target's rows: its headings and its cells."""
     columns: dict[str, Callable[[Row], str]] = {
         "row": _name_of,
         "paper": paper_text,
@@ -235,8 +235,13 @@ def markdown(rows: Sequence[Row]) -> str:
         "proven ε, client's run": epsilon_text,
         "recipe": _recipe_text,
     }
-    lines = [" | ".join(show(row) for show in columns.values()) for row in rows]
-    return _table(" | ".join(columns), lines)
+    return list(columns), [[show(row) for show in columns.values()] for row in rows]
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """Return rows as a table in Markdown."""
+    head, cells = table(rows)
+    return _table(" | ".join(head), map(" | ".join, cells))
 
 
 def _table(head: str, rows: Iterable[str]) -> str:
