@@ -16,7 +16,8 @@ from node_settings import SETTINGS
 from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, PrivacyError
-from fedldp.core.kinds import EARLIER_RUNS
+from fedldp.core.facts import in_order
+from fedldp.core.kinds import EARLIER_RUNS, TAKES_PART
 from fedldp.integrations.client import PrivateClient
 from fedldp.integrations.loop import composition, planned
 from fedldp.ledgers.budget import Budget
@@ -100,9 +101,9 @@ def test_a_result_has_the_report_a_constant_and_every_line_of_the_job(tmp_path: 
     for line in lines:
         told = dxo.meta[CONDITIONS][f"epsilon_client-run_server_delta_{line.delta}"]
         assert told["stated_by"] == "fedldp"
-        assert {each.kind for each in (*line.assumptions, *stated.warnings)} == {
-            *told["conditions"]
-        }
+        every = (*in_order(line.assumptions), *stated.warnings)
+        assert told["conditions"] == [each.to_json() for each in every]
+        assert TAKES_PART(rounds=1).to_json() in told["conditions"]  # with its number
     assert result.get_header("examples") is None
     moved = np.abs(sent(result) - START["weight"]).round(4)
     assert len(np.unique(moved)) == 1  # a bit for each weight
@@ -117,7 +118,10 @@ def test_an_epsilon_is_that_of_its_own_job(tmp_path: Path) -> None:
     assert epsilons(answer(site, None, job="other"))[PURE] == first
     again = answer(site, None, round=1)  # the same answer, from the ledger
     assert epsilons(again) == epsilons(result)
-    assert EARLIER_RUNS.name in from_shareable(again).meta[CONDITIONS][PURE]["conditions"]
+    conditions = from_shareable(again).meta[CONDITIONS][PURE]["conditions"]
+    (earlier,) = [each for each in conditions if each["kind"] == EARLIER_RUNS.name]
+    (cost,) = earlier["values"]["costs"]
+    assert cost["values"]["spent"] == pytest.approx(3 * first)
 
 
 def test_weights_and_differences_are_the_same_report(tmp_path: Path) -> None:

@@ -50,7 +50,8 @@ _SITE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 _KINDS = (DataKind.WEIGHTS, DataKind.WEIGHT_DIFF)
 
 CONDITIONS = "epsilon_conditions"
-"""The meta data that tell, for each epsilon of a result, its conditions and who states it."""
+"""The meta data that tell, for each epsilon of a result, its conditions, each with its kind and
+values, and who states it."""
 
 
 @dataclass(frozen=True)
@@ -222,8 +223,8 @@ def metric_of(line: Proven) -> str:
 
 
 def _conditions(line: Proven) -> dict[str, Any]:
-    kinds = dict.fromkeys(each.kind for each in line.conditions)
-    return {"conditions": list(kinds), "stated_by": line.stated_by}
+    conditions = [each.to_json() for each in line.conditions]
+    return {"conditions": conditions, "stated_by": line.stated_by}
 
 
 def _layout(model: Mapping[str, list[int]]) -> Layout:
