@@ -69,12 +69,12 @@ class Table:
         """Return the texts of a column; "" for a cell of a .parquet file that holds nothing."""
         return self.columns[column].texts
 
-    def numbers(self, column: str, rows: slice = slice(None)) -> NDArray[np.float64]:
+    def numbers(self, column: str) -> NDArray[np.float64]:
         """Return a column as numbers, with NaN for cells that are not numbers, shape (n,).
 
         The words true and false, in lower or upper case, are 1 and 0.
         """
-        return self.columns[column].numbers[rows]
+        return self.columns[column].numbers
 
     def missing(self, column: str) -> NDArray[np.bool_]:
         """Return whether each cell of a column is missing, shape (n,)."""

@@ -143,7 +143,7 @@ class Dropout(Layer):
 
         if not self.in_tests:
             return nn.Dropout(self.share)
-        from fedldp.models._dropout import DropoutInTests
+        from fedldp.models._torch_layers import DropoutInTests
 
         return DropoutInTests(self.share)
 
@@ -158,7 +158,7 @@ class BatchNorm(Layer):
     """
 
     def module(self, shape: Shape) -> nn.Module:
-        from fedldp.models._batch_norm import BatchNormOfParameters
+        from fedldp.models._torch_layers import BatchNormOfParameters
 
         return BatchNormOfParameters(shape[0])
 

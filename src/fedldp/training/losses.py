@@ -15,19 +15,6 @@ Losses = Callable[[Tensor, Tensor], Tensor]
 """Gives the loss of each example, shape (n,), from logits, (n, classes), and labels, (n,)."""
 
 
-def cross_entropies(class_weights: Tensor | None = None) -> Losses:
-    """Return a function that gives each example's cross-entropy, times the weight of its class.
-
-    Args:
-        class_weights: shape (classes,); None for no factor.
-    """
-
-    def losses(logits: Tensor, labels: Tensor) -> Tensor:
-        return functional.cross_entropy(logits, labels, class_weights, reduction="none")
-
-    return losses
-
-
 def one_vs_rest(logits: Tensor, labels: Tensor) -> Tensor:
     """Return each example's loss, summed over one logistic regression for each class.
 
@@ -45,18 +32,23 @@ def one_vs_rest(logits: Tensor, labels: Tensor) -> Tensor:
     return each.sum(1)
 
 
-def own_losses(address: str, num_classes: int, class_weights: Tensor | None = None) -> Losses:
+def losses_of(address: str, num_classes: int, class_weights: Tensor | None) -> Losses | None:
     """Return the user's own losses, times the weight of each example's class.
 
     Args:
         address: "module:function" of a ``Losses``, which must not mix examples.
         num_classes: the number of logits.
-        class_weights: as in ``cross_entropies``.
+        class_weights: shape (classes,); None for no factor.
+
+    Returns:
+        None if the setting is no address: then the loss is plain cross-entropy.
 
     Raises:
         ConfigError: the function cannot be loaded, or does not return a loss with a gradient for
             each example.
     """
+    if not is_address(address):
+        return None
     function = load(address, "loss")
     if not callable(function):
         raise ConfigError(f"loss = {address}: it is not a function; check the name")
@@ -79,12 +71,3 @@ def own_losses(address: str, num_classes: int, class_weights: Tensor | None = No
     if class_weights is None:
         return function  # type: ignore[no-any-return]
     return lambda logits, labels: function(logits, labels) * class_weights[labels]
-
-
-def losses_of(name: str, num_classes: int, class_weights: Tensor | None) -> Losses | None:
-    """Return the losses that the settings name; None for plain cross-entropy.
-
-    Raises:
-        ConfigError: as for ``own_losses``.
-    """
-    return own_losses(name, num_classes, class_weights) if is_address(name) else None

@@ -286,13 +286,6 @@ class _Layer(NamedTuple):
     relu: bool = False
 
 
-class _Passed(NamedTuple):
-    """Rows in one layer: inputs, shape (n, p), and gradients at its outputs, shape (n, k)."""
-
-    given: Floats
-    error: Floats
-
-
 @dataclass(frozen=True, kw_only=True)
 class DenseGradients:
     """Sums in closed form, for a model of dense layers with ReLU between them.
@@ -331,7 +324,7 @@ class DenseGradients:
             for start in range(0, len(rows), most):
                 own = rows[start : start + most].ravel()
                 passed = self._passed(parameters, examples.features[own], examples.labels[own])
-                block = self._one_row(passed) if count == 1 else self._rows(passed, count)
+                block = self._one_row(*passed) if count == 1 else self._rows(*passed, count)
                 total += block.astype(np.int64)
         return cut(total)
 
@@ -384,8 +377,8 @@ class DenseGradients:
 
     def _passed(
         self, parameters: list[Floats], features: NDArray[np.float32], labels: NDArray[np.int64]
-    ) -> list[_Passed]:
-        """Return the inputs and the gradients of some rows at each layer."""
+    ) -> tuple[list[Floats], list[Floats]]:
+        """Return, for each layer, rows' inputs, (n, p), and gradients at its outputs, (n, k)."""
         inputs, logits, lost = self._forward(parameters, features)
         if logits.shape[1] == 1:
             error = (logits - centred(labels)[:, None]).clip(-_LARGEST_ERROR, _LARGEST_ERROR)
@@ -407,11 +400,11 @@ class DenseGradients:
             errors.insert(0, _on_grid(back, _ERROR_BITS))
         if self.intercept:
             inputs[0][:, :-1] = 0
-        return [_Passed(*both) for both in zip(inputs, errors, strict=True)]
+        return inputs, errors
 
-    def _one_row(self, passed: list[_Passed]) -> Floats:
+    def _one_row(self, inputs: list[Floats], errors: list[Floats]) -> Floats:
         """Return the sum over people who have one row each."""
-        lengths = [np.einsum("ij,ij->i", each.given, each.given) for each in passed]  # exact sums
+        lengths = [np.einsum("ij,ij->i", each, each) for each in inputs]  # exact sums
 
         def norms(errors: list[Floats]) -> Floats:
             found = np.zeros(len(lengths[0]))
@@ -419,24 +412,22 @@ class DenseGradients:
                 found += _squares(error) * length
             return found
 
-        factors = self._factors(norms([each.error for each in passed]))
+        factors = self._factors(norms(errors))
         # An input of 1 counts as 2^12 grid steps, so scale the errors by the rest of the factor
         # that turns gradients into steps of ``clip``.
         errors = _rounded(
-            [each.error * (factors * 2.0**-_INPUT_BITS)[:, None] for each in passed],
+            [each * (factors * 2.0**-_INPUT_BITS)[:, None] for each in errors],
             lambda found: norms(found) * 4.0**_INPUT_BITS,
         )
         return self._joined(
-            [
-                error.T @ (each.given * 2.0**_INPUT_BITS)
-                for error, each in zip(errors, passed, strict=True)
-            ]
+            [e.T @ (x * 2.0**_INPUT_BITS) for e, x in zip(errors, inputs, strict=True)]
         )
 
-    def _rows(self, passed: list[_Passed], count: int) -> Floats:
+    def _rows(self, inputs: list[Floats], errors: list[Floats], count: int) -> Floats:
         """Return the sum over people who have ``count`` rows each."""
-        given = [each.given.reshape(-1, count, each.given.shape[1]) for each in passed]
-        error = [each.error.reshape(-1, count, each.error.shape[1]) for each in passed]
+        given, error = (
+            [each.reshape(-1, count, each.shape[1]) for each in of] for of in (inputs, errors)
+        )
 
         def norms(errors: list[Floats]) -> Floats:
             # One product for each person, with the same shape for all.
@@ -446,9 +437,9 @@ class DenseGradients:
                 found += np.square(vectors).sum(axis=1)
             return found
 
-        alone = np.zeros(len(passed[0].given))
-        for one in passed:
-            alone += _squares(one.error) * np.einsum("ij,ij->i", one.given, one.given)
+        alone = np.zeros(len(inputs[0]))
+        for e, x in zip(errors, inputs, strict=True):
+            alone += _squares(e) * np.einsum("ij,ij->i", x, x)
         together = np.zeros(len(error[0]))
         for column in np.sqrt(alone).reshape(-1, count).T:
             together += column

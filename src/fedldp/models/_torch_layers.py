@@ -1,4 +1,4 @@
-"""A torch module of one layer: batch norm whose statistics travel. Importing this imports torch."""
+"""Torch modules of single layers that torch does not have. Importing this file imports torch."""
 
 from __future__ import annotations
 
@@ -39,3 +39,18 @@ class BatchNormOfParameters(nn.Module):
             _RATE,
             _LEAST_VARIANCE,
         )
+
+
+class DropoutInTests(nn.Dropout):
+    """Dropout that also drops values in tests, from a generator of its own with a fixed seed.
+
+    So a score depends on no other draw, whichever process tests which part of the examples.
+    """
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return the values that are kept, divided by the probability to be kept."""
+        if self.training:
+            return super().forward(values)
+        generator = torch.Generator(values.device).manual_seed(0)
+        kept = torch.rand(values.shape, generator=generator, device=values.device) >= self.p
+        return values * kept / (1 - self.p)
