@@ -857,12 +857,12 @@ def _change_key(folder: Path, yes: bool) -> None:
             )
         confirmed(yes or not ends, "Stop taking part in these runs?")
         changed, file, _ = change_key(terms)
-    last = changed.changes[-1]
+    last, servers = changed.changes[-1], " and of ".join(each.url for each in terms.server)
     typer.echo(f"key        {last.key[:16]}, instead of {last.old[:16]}; the ledger stays in use")
     typer.echo(f"words      {words_of(changed.digest)}")
     typer.echo(
-        f"wrote      {file}; send it to the server's operator, and compare the words; answer the "
-        "next invite as before, with: fedldp deploy join"
+        f"wrote      {file}; send it to the operator of {servers}, and compare the words; answer "
+        "the next invite as before, with: fedldp deploy join"
     )
 
 
