@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from fedldp.mechanisms import mechanisms
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / f"{name}.md" for name in
          ("README", "CHANGELOG", "SECURITY", "CODE_OF_CONDUCT")]  # fmt: skip
@@ -95,7 +97,9 @@ def followed() -> Iterator[None]:
             added.append((parent, file.removesuffix(".py")))
         install(Path(temporary) / "site", "toypaper", paper_files())
         patch.syspath_prepend(str(Path(temporary) / "site"))
+        mechanisms.cache_clear()  # a reader's next process looks again
         yield
+    mechanisms.cache_clear()
     for name in [name for name in sys.modules if name.partition(".")[0] == "toypaper"]:
         del sys.modules[name]
     for parent, module in added:
