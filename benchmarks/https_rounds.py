@@ -123,7 +123,7 @@ def in_processes(world: DemoEnvironment, cell: Cell) -> dict[str, Any]:
             if quiet is not None:
                 running.await_round(quiet)
                 quiet, knocked = len(ends), knocking(world, over)
-            running.await_end()
+            running.await_round()
         finally:
             over.set()
             watching.join()

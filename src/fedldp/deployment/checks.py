@@ -21,7 +21,7 @@ from fedldp.deployment.initial import agreed_initial, beside
 from fedldp.deployment.policy import SitePolicy, private_to_owner
 from fedldp.deployment.site import check_randomness, open_run
 from fedldp.deployment.site_ledger import SiteLedger
-from fedldp.deployment.source import SiteData, check_rows_have_people, open_source
+from fedldp.deployment.source import SiteData, agreed_examples, check_rows_have_people, open_source
 from fedldp.deployment.status import Process, cannot_pay
 from fedldp.ledgers.sqlite import in_list, renewals
 from fedldp.protocol.keys import SecretKeys
@@ -229,12 +229,7 @@ def check_data(policy: SitePolicy, agreement: Agreement) -> str:
     """
     source = open_source(*policy.source)
     columns, problem = agreement.config.columns, agreement.problem
-    found = source.examples(columns, problem.features)
-    if (shape := found.features.shape[1:]) != problem.input_shape:
-        raise ConfigError(
-            f"data {policy.data}: an example has the shape {shape}, but the run takes "
-            f"{problem.input_shape}; reshape the examples"
-        )
+    found = agreed_examples(agreement, source, policy.data)
     count, reasons = source.left_out(columns, problem.features, problem.end_of_labels)
     why = "; ".join(f"{name}: {source.named(rows)}" for name, rows in reasons.items())
     said = f"{count:,} of {len(source):,} rows do not fit ({why})"

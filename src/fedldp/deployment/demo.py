@@ -149,7 +149,7 @@ def _run(
         simulated = simulate(config, data_dir=world.data_dir)
         if kill:
             _kill_as_it_goes(running, tell)
-        running.await_end()
+        running.await_round()
         running.check_answers()
         summary = json.loads((world.run / "summary.json").read_text())
         weights = load_file(world.run / "model.safetensors")
@@ -387,44 +387,28 @@ class Running:
         self._own[name].wait()
         self._tell(f"killed {name}")
 
-    @property
-    def ended(self) -> bool:
-        """Whether the server has ended."""
-        return self._own["server"].poll() is not None
-
     def rounds(self) -> int:
         """Return how many rounds are complete."""
         metrics = self.world.run / "metrics.jsonl"
         return len(metrics.read_text().splitlines()) if metrics.exists() else 0
 
-    def await_round(self, rounds: int) -> None:
-        """Wait until this many rounds are complete."""
-        until = time.monotonic() + _LONGEST_ROUND
-        while self.rounds() < rounds:
-            for name, process in self._own.items():
-                if process.poll() not in (None, 0):
-                    raise RunError(f"{name} failed; {self._log(name)}")
-            if time.monotonic() > until:
-                raise RunError(
-                    f"after {_LONGEST_ROUND:g} s, gave up waiting for round {rounds}; "
-                    f"{self._log('server')}"
-                )
+    def await_round(self, rounds: float = math.inf) -> None:
+        """Wait until this many rounds are complete, or until the server has ended successfully."""
+        told, since = self.rounds(), time.monotonic()
+        while told < rounds and self._own["server"].poll() is None:
             time.sleep(0.1)
-
-    def await_end(self) -> None:
-        """Wait until the server has ended successfully."""
-        told = self.rounds()
-        since = time.monotonic()
-        while not self.ended:
-            now = time.monotonic()
             if self.rounds() > told:
-                told, since = self.rounds(), now
+                told, since = self.rounds(), time.monotonic()
                 self._tell(f"round {told} is complete")
-            if now - since > _LONGEST_ROUND:
+            if time.monotonic() - since > _LONGEST_ROUND:
                 raise RunError(f"round {told + 1} did not end; {self._log('server')}")
-            time.sleep(0.1)
-        if self._own["server"].returncode != 0:
-            raise RunError(f"the server failed; {self._log('server')}")
+            self._check_processes()
+        self._check_processes()
+
+    def _check_processes(self) -> None:
+        for name, process in self._own.items():
+            if process.poll() not in (None, 0):
+                raise RunError(f"{name} failed; {self._log(name)}")
 
     def check_answers(self) -> None:
         """Check that the server saw no site give two different answers to one request."""

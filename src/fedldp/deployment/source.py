@@ -273,13 +273,7 @@ def examples_for(
         ConfigError: the examples have the wrong shape, or do not say to which person they belong.
     """
     config, problem = agreement.config, agreement.problem
-    found = source.examples(config.columns, problem.features)
-    shape = found.features.shape[1:]
-    if shape != problem.input_shape:
-        raise ConfigError(
-            f"data {place}: an example has the shape {shape}, but the agreement says "
-            f"{problem.input_shape}; reshape the examples"
-        )
+    found = agreed_examples(agreement, source, place)
     _check_said(agreement, found.people is not None, place)
     rows = None
     if config.rows_per_person is not None:
@@ -305,6 +299,21 @@ def examples_for(
         )
         found = _filled(found, most, problem.num_classes)
     return standardised(found, config.dataset) if config.standardise else found
+
+
+def agreed_examples(agreement: Agreement, source: SiteData, place: Path) -> Examples:
+    """Return the examples that fit the agreed columns; see ``SiteData.examples``.
+
+    Raises:
+        ConfigError: the examples have the wrong shape.
+    """
+    found = source.examples(agreement.config.columns, agreement.problem.features)
+    if (shape := found.features.shape[1:]) != agreement.problem.input_shape:
+        raise ConfigError(
+            f"data {place}: an example has the shape {shape}, but the run takes "
+            f"{agreement.problem.input_shape}; reshape the examples"
+        )
+    return found
 
 
 def is_about_people(agreement: Agreement) -> bool:
