@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 import fedldp
 from fedldp.algorithms.composition import Algorithm, Composition
 from fedldp.algorithms.features import OnFeatures
-from fedldp.algorithms.people import PersonRelease
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.systems import systems
@@ -52,7 +51,6 @@ class Planted(Algorithm):
         right = found.mechanism
         if not isinstance(right, IntegerGaussian):
             return found
-        assert isinstance(found, PersonRelease)
         planted: Any = self.config.noise
         stages = tuple((stage, planted(*astuple(each))) for stage, each in found.mechanisms)
         return replace(found, mechanism=planted(*astuple(right)), mechanisms=stages)

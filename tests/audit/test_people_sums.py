@@ -13,6 +13,7 @@ from planted import changed
 import fedldp
 from fedldp.algorithms import people
 from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.release import Release
 from fedldp.algorithms.stages import stage_at, stages_of
 from fedldp.audit.efforts import QUICK
 from fedldp.audit.observations import AuditKeys
@@ -164,12 +165,12 @@ def test_mistakes_in_a_measuring_or_a_mapped_round_are_found(
 
 def quiet_in(monkeypatch: pytest.MonkeyPatch, kind: str, noise: Any) -> None:
     """Plant noise in one kind of stage, at clients and at a trusted server."""
-    of_client, of_server = people.PersonRelease.at, people.PerPersonRun.noise_at
+    of_client, of_server = Release.at, people.PerPersonRun.noise_at
 
     def at(release: Any, round: int) -> Any:
         found = of_client(release, round)
-        own = (
-            release.mechanisms and stage_at(stages_of(release.people.settings), round).kind == kind
+        own = release.mechanisms and (
+            stage_at(stages_of(release.bound.known.settings), round).kind == kind
         )
         return replace(found, mechanism=noise(*astuple(found.mechanism))) if own else found
 
@@ -178,7 +179,7 @@ def quiet_in(monkeypatch: pytest.MonkeyPatch, kind: str, noise: Any) -> None:
         own = stage_at(stages_of(run.settings), round).kind == kind
         return noise(*astuple(found)) if own else found
 
-    monkeypatch.setattr(people.PersonRelease, "at", at)
+    monkeypatch.setattr(Release, "at", at)
     monkeypatch.setattr(people.PerPersonRun, "noise_at", noise_at)
 
 

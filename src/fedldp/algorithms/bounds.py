@@ -18,9 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedldp.accounting.events import Event
 from fedldp.algorithms.settings import Offers, Positive
 from fedldp.core.bounding import LARGEST, SMALLEST_RADIUS, Ranges, longest_blocks
 from fedldp.core.errors import ConfigError, RunError
+from fedldp.mechanisms import Mechanism, stated_event
 from fedldp.mechanisms.rotation import Rotation, padded_size
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Broadcast, Layout, Vector
@@ -190,6 +192,10 @@ class Bound:
     def bound_to(self, layout: Layout) -> Self:
         """Return this bound for a model whose parameters have this layout."""
         return self if self.chart is None else replace(self, chart=self.chart.bound_to(layout))
+
+    def event(self, mechanism: Mechanism, size: int) -> Event:
+        """Return what a report of ``size`` coordinates releases, whatever clients compute."""
+        return stated_event(mechanism, size)
 
     def announce(self, weights: Vector) -> Ranges | None:
         """Return the ranges to announce with public ``weights``, shape (d,), or None."""

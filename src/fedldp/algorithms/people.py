@@ -393,20 +393,35 @@ class OfPeople(Bound):
     """Sums of people's gradients in grid steps; the local update bounds each gradient.
 
     Attributes:
-        rate: the factor that multiplies the mean of clients' sums.
-        coordinates: returns the number of coordinates in a sum for a number of weights; None if the
-            two are equal.
+        people: the people who are summed over; None as long as no problem is known.
     """
 
     bounds_people: ClassVar[bool] = True
 
     send: Send = "update"
-    rate: float
-    coordinates: Callable[[int], int] | None = None
+    people: People | None = None
+
+    @property
+    def known(self) -> People:
+        """The people who are summed over."""
+        assert self.people is not None
+        return self.people
+
+    @property
+    def rate(self) -> float:
+        """The factor that multiplies the mean of clients' sums."""
+        found: float = self.known.settings.learning_rate * self.known.per_step
+        return found
 
     def size(self, size: int) -> int:
         """Return the number of coordinates in a sum for a model of ``size`` weights."""
-        return size if self.coordinates is None else self.coordinates(size)
+        return size if self.people is None else self.people.size(size)
+
+    def event(self, mechanism: Mechanism, size: int) -> Event:
+        """Return what a report releases about one person or row; see ``People.event``."""
+        if isinstance(mechanism, Integers):  # the server adds the noise
+            return super().event(mechanism, size)
+        return self.known.event(mechanism, size)
 
     def unbounded(self, rows: NDArray[np.floating], broadcast: Broadcast) -> NDArray[np.floating]:
         """Return sums unchanged; see ``Bound.apply``."""
@@ -419,40 +434,18 @@ class OfPeople(Bound):
         return (-factor * self.rate) * mean[: state.weights.size]
 
 
-@dataclass(frozen=True, kw_only=True)
-class PersonRelease(Release):
-    """A noisy sum over people, whose event is stated for one person.
+def sums_of_people(release: Release, problem: Problem, *, calibration: PerPersonRun) -> Release:
+    """Return a release of sums over the public number of people, instead of weights.
 
-    Attributes:
-        people: the people who are summed over.
-        mechanisms: see ``Release``. The mechanisms of all stages have the same modulus, so that all
-            rounds' reports are equally long.
+    The mechanisms of all stages have the same modulus, so that all rounds' reports are equally
+    long.
     """
-
-    bound: OfPeople
-    people: People
-
-    def event(self) -> Event:
-        """Return what the report releases about one person or row; see ``People.event``."""
-        if isinstance(self.mechanism, Integers):  # the server adds the noise
-            return super().event()
-        return self.people.event(self.mechanism, self.coordinates)
-
-
-def sums_of_people(
-    release: Release, problem: Problem, *, calibration: PerPersonRun
-) -> PersonRelease:
-    """Return a release of sums over the public number of people, instead of weights."""
-    settings = calibration.settings
-    people, stages = People(settings, problem), stages_of(settings)
+    people, stages = People(calibration.settings, problem), stages_of(calibration.settings)
     noisy = isinstance(release.mechanism, IntegerGaussian) and len(stages) > 1
     size = people.size(release.size)
-    return PersonRelease(
-        bound=OfPeople(rate=settings.learning_rate * people.per_step, coordinates=people.size),
-        mechanism=release.mechanism,
-        size=release.size,
-        sends=release.sends,
-        people=people,
+    return replace(
+        release,
+        bound=OfPeople(people=people),
         mechanisms=tuple(
             (stage.rounds, calibration.noise(size, people=people.number, stage=stage))
             for stage in stages
@@ -525,8 +518,9 @@ class MeanOfPeople(Estimate):
     @property
     def people(self) -> People:
         """The people who are summed over."""
-        assert isinstance(self.release, PersonRelease)
-        return self.release.people
+        bound = self.released.bound
+        assert isinstance(bound, OfPeople)
+        return bound.known
 
     def arrays(self, problem: Problem) -> FirstArrays:
         """Return equal class weights, and bands with an edge at 0; see ``Estimate``.
@@ -1076,7 +1070,7 @@ def sums_over_people(settings: Settings) -> Composition:
         **given,
         notes=tuple(notes),
         notes_on=partial(_noise_of_answers, settings, calibration),
-        bound=OfPeople(rate=settings.learning_rate),
+        bound=OfPeople(),
         shaped=partial(sums_of_people, calibration=calibration),
         estimate=MeanOfPeople(needs=needs, noise=noise_at, settings=settings),
         downlink=None if noise_at is None else downlink,

@@ -23,7 +23,7 @@ from fedldp.core.errors import RunError, UnfitEvent
 from fedldp.core.facts import Unprotected
 from fedldp.core.kinds import NUMBER_OF_EXAMPLES
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import Mechanism, stated_category, stated_event
+from fedldp.mechanisms import Mechanism, stated_category
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.summing import Summing
 from fedldp.protocol.roles import Senders, Update
@@ -77,7 +77,7 @@ class Release:
 
     def event(self) -> Event:
         """Return what one client's report releases, for every update and broadcast."""
-        return stated_event(self.mechanism, self.coordinates)
+        return self.bound.event(self.mechanism, self.coordinates)
 
     def category(self) -> Event:
         """Return how one client's report is drawn, for a shuffler of whole reports.
