@@ -13,9 +13,9 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,12 +204,22 @@ class Columns:
         made = ((self.made(column), values) for column, values in self.categories.items())
         return {name: 1 / len(values) for names, values in made for name in names}
 
+    def without(self, *roles: Literal["label", "client", "person"]) -> Columns:
+        """Return the same for a table whose columns with some roles are ignored."""
+        names = [name for role in roles if (name := getattr(self, role)) is not None]
+        nothing: dict[str, Any] = dict.fromkeys(roles)
+        return replace(self, ignored=(*self.ignored, *names), **nothing)
+
     @property
-    def named(self) -> dict[str, str]:
-        """The setting that names a column, by the column's name; without the label column."""
-        said = {n: setting for setting, names in self._said for n in names if n != self.label}
-        asked = dict.fromkeys(self.only or (), "ask")
-        return {**asked, **dict.fromkeys(self.filled, "fill_columns"), **said}
+    def needed(self) -> dict[str, str]:
+        """The setting that names a column, by the name of each column that a table must have."""
+        more = dict.fromkeys(self.filled, "fill_columns") | dict.fromkeys(self.only or (), "ask")
+        said = [*self._said, *((setting, [name]) for name, setting in more.items())]
+        found: dict[str, str] = {}
+        for setting, names in said:
+            for name in names if setting != "ignore_columns" else ():
+                found.setdefault(name, setting)
+        return found
 
     @property
     def _said(self) -> list[tuple[str, Iterable[str]]]:

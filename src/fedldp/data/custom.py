@@ -106,7 +106,7 @@ def load_examples(path: Path, *, columns: Columns, names: Sequence[str] | None =
     if path.suffix.lower() == ".npz":
         return as_examples(read_arrays(path), columns.classes, columns.label_range)
     table = read_table(path)
-    return encode_examples(table, columns, people=columns.person in table.names, names=names)
+    return encode_examples(table, _if_named(columns, table), names=names)
 
 
 def read_arrays(path: Path) -> Gathered:
@@ -124,7 +124,6 @@ def encode_examples(
     columns: Columns,
     *,
     leave_out: bool = False,
-    people: bool = True,
     names: Sequence[str] | None = None,
 ) -> Examples:
     """Return the examples of one party's table; see ``load_examples``.
@@ -133,12 +132,10 @@ def encode_examples(
         table: the table as it was read.
         columns: the meaning of its columns.
         leave_out: whether rows with invalid values are left out rather than refused.
-        people: whether a person column that ``columns`` names is required and read.
         names: the names of the features, in the wanted order; None for the file's own order.
     """
-    found = encode(
-        table, columns, leave_out=leave_out, clients=False, people=people, features=names
-    )
+    columns = columns.without("client")
+    found = encode(table, columns, leave_out=leave_out, quiet=leave_out, features=names)
     if leave_out and not found.labels:
         nobody = None if found.people is None else np.zeros(0, np.int64)
         return Examples(found.features, np.zeros(0, np.int64), nobody)
@@ -152,7 +149,8 @@ def rows_left_out(
 
     Only the owner of the table may see this. The arguments are those of ``encode_examples``.
     """
-    found = encode(table, columns, leave_out=True, clients=False, features=names)
+    columns = columns.without("client")
+    found = encode(table, columns, leave_out=True, quiet=True, features=names)
     return {name: rows for name, rows in found.bad.items() if rows.any()}
 
 
@@ -234,9 +232,8 @@ def _of_rows(
         made = {*columns.made(id_column)}
         if columns.is_feature(id_column) and not made & {*(names or ())}:
             columns = replace(columns, ignored=(*columns.ignored, id_column))
-    found = encode(
-        table, columns, leave_out=True, clients=False, people=False, labels=False, features=names
-    )
+    columns = columns.without("label", "client", "person")
+    found = encode(table, columns, leave_out=True, features=names)
     return found.features, found.problems(), ids
 
 
@@ -251,8 +248,7 @@ def _load_table(
     if test_file is not None:
         with noted.check():
             other = read_table(test_file)
-            known = columns.person in other.names
-            every.append(encode(other, columns, clients=False, people=known))
+            every.append(encode(other, _if_named(columns.without("client"), other)))
     if noted:
         _note_the_rest(noted, table, columns)
     noted.refuse()
@@ -273,6 +269,11 @@ def _whole(columns: Columns, *parts: Encoded, **how: Any) -> Dataset:
         name=table.path.name,
         **how,
     )
+
+
+def _if_named(columns: Columns, table: Table) -> Columns:
+    """Return the columns of a table that may lack the person column."""
+    return columns if columns.person in table.names else columns.without("person")
 
 
 def load_counted(path: Path, *, columns: Columns) -> Dataset:

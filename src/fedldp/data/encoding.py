@@ -43,8 +43,8 @@ class Encoded:
         table: the source.
         features: float32 of shape (n, d).
         names: the names of the d features; for a category, "column=string".
-        labels: n labels as they stand in the table, or numbers of a declared range; empty if labels
-            were not requested.
+        labels: n labels as they stand in the table, or numbers of a declared range; "0" if labels
+            are not read.
         clients: n strings with one spelling for each client, or None.
         people: n strings with one spelling for each person, or None.
         rows: the place of each of the n rows in the table.
@@ -77,9 +77,7 @@ def encode(
     columns: Columns,
     *,
     leave_out: bool = False,
-    clients: bool = True,
-    people: bool = True,
-    labels: bool = True,
+    quiet: bool = False,
     features: Sequence[str] | None = None,
 ) -> Encoded:
     """Return the features, labels, clients and people of a table.
@@ -89,9 +87,7 @@ def encode(
         columns: the meaning of its columns.
         leave_out: whether rows with a missing or an undeclared value are left out; if not, the
             first such row is refused.
-        clients: whether the client column, if one is declared, is required and read.
-        people: whether the person column, if one is declared, is required and read.
-        labels: whether the label column is required and read.
+        quiet: whether the owner is not told what rows have no say in, as in a round of training.
         features: the names of the features in the required order, that of the table that the model
             is trained on. None means the file's own order.
 
@@ -103,7 +99,7 @@ def encode(
     noted = Noted()
     if features is not None:
         _check_there(table, columns, features)
-    _check_columns(table, columns, noted, clients=clients, people=people, labels=labels)
+    _check_columns(table, columns, noted)
     if features is not None:
         noted.refuse()
         _check_features(table, columns, features)
@@ -116,7 +112,7 @@ def encode(
         if not columns.is_feature(name):
             continue
         with noted.check():
-            if not (leave_out and labels):  # not for a round of training
+            if not quiet:
                 _refuse_two_signs(table, columns, name)
             block, bad, whys[name] = _feature(table, columns, name, declared=declared)
             if not leave_out:
@@ -127,20 +123,20 @@ def encode(
     if not blocks and columns.only is not None:  # labels and people are read, and no other column
         blocks, names = [np.zeros((len(table), 1), np.float32)], ["nothing"]
     given: Sequence[Any] = ()
-    if labels and columns.label is None:
+    if columns.label is None:
         given = ["0"] * len(table)  # nobody reads them
-    elif labels and columns.label in table.names:
+    elif columns.label in table.names:
         given, bad = _labels(table, columns, leave_out=leave_out)
         if not leave_out:
             told = partial(_bad_label, table, columns, declared=declared)
             _note_cells(noted, table, columns.label, bad, told, texts=True)
         bad_rows[columns.label] = bad
     owners = None
-    if clients and columns.client in table.names:
+    if columns.client in table.names:
         with noted.check():
             owners = _identities(table, columns.client, "client")
     persons = None
-    if people and columns.person in table.names:
+    if columns.person in table.names:
         with noted.check():
             persons = _identities(table, columns.person, "person", leave_out=leave_out)
             bad_rows[columns.person] = np.array([not name for name in persons], np.bool_)
@@ -149,7 +145,7 @@ def encode(
             sites, whose = as_numbers(owners), as_numbers(persons)
             check_sites(whose, sites, columns.persons_at_sites, f"{table.path}:")
     noted.refuse()
-    if not (leave_out and labels):
+    if not quiet:
         _tell_others(table, columns)
     rows = np.flatnonzero(~np.any([np.zeros(len(table), np.bool_), *bad_rows.values()], axis=0))
     found = np.concatenate(blocks, axis=1) if blocks else np.empty((len(table), 0), np.float32)
@@ -416,15 +412,10 @@ def _bad_label(table: Table, columns: Columns, row: int, *, declared: bool) -> s
     return f"which is not one of classes ({known}); {remedy}, or drop the row"
 
 
-def _check_columns(
-    table: Table, columns: Columns, noted: Noted, *, clients: bool, people: bool, labels: bool
-) -> None:
+def _check_columns(table: Table, columns: Columns, noted: Noted) -> None:
     """Note every column that is declared but missing, and every name that occurs twice."""
-    if labels and columns.label is not None and columns.label not in table.names:
-        noted.note(_lacks(table, columns.label, "label_column"))
-    for name, setting in columns.named.items():
-        wanted = {"ignore_columns": False, "client_column": clients, "person_column": people}
-        if name not in table.names and wanted.get(setting, True):
+    for name, setting in columns.needed.items():
+        if name not in table.names:
             noted.note(_lacks(table, name, setting))
     for name in dict.fromkeys(table.names):
         if table.names.count(name) > 1:
