@@ -35,7 +35,7 @@ def reproduce(
     """Show the papers' tables and figures next to ours; only --run starts runs.
 
     Help:
-        target: a table or figure, by its name; without one, all of them
+        target: a table or figure, by its name, or one of its recipes; without one, all of them
         run: measure what is missing
         seeds: with --run: number of seeds, from 0 [default: 3]
         budget (TIME): with --run: stop after this much time, such as 90s, 30m or 2h
@@ -63,7 +63,7 @@ def reproduce(
     if target is None:
         _show_all(chosen, rows, measurements, as_json)
     else:
-        _show(chosen[0], rows[target], as_json)
+        _show(chosen[0], rows[chosen[0].name], as_json)
     differing = [row for each in rows.values() for row in each if row.verdict == "differs"]
     wrong = [row for row in differing if row.why is None]
     if check and wrong:
@@ -95,8 +95,8 @@ def _run(
         typer.echo(f"budget = {budget}: no run fits into this time, so nothing is run", err=True)
     if limit is None and todo.seconds > _DAYS:
         raise ConfigError(
-            f"--run: this would take about {todo.seconds / 86400:.0f} days; give a TARGET, or "
-            "--budget TIME, after which the command stops and can be continued"
+            f"--run: this would take about {todo.seconds / 86400:.0f} days; give a TARGET, a "
+            "recipe, or --budget TIME, after which the command stops and can be continued"
         )
 
     stderr = Console(stderr=True)

@@ -345,6 +345,7 @@ def test_check_fails_where_a_measured_cell_differs(fedldp_command: Any) -> None:
     done = fedldp_command("reproduce", "--check")
     assert done.status == 1
     assert "differs: long, accuracy (long)" in done.err
+    assert fedldp_command("reproduce", "short", "--check").status == 0  # one recipe of the target
 
 
 # The pages and the committed results

@@ -17,7 +17,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -193,16 +193,21 @@ def first_names() -> Mapping[str, str]:
 
 
 def find_target(name: str, known: Mapping[str, PaperTarget]) -> PaperTarget:
-    """Return the target called ``name`` among known targets.
+    """Return the target called ``name`` among known targets; of a recipe's name, only its cell.
 
     Raises:
-        ConfigError: there is no such target.
+        ConfigError: there is neither such a target nor such a recipe in one.
     """
-    if name not in known:
-        raise ConfigError(
-            f"target {name}: there is no target of that name; choose {', '.join(known)}"
-        )
-    return known[name]
+    if name in known:
+        return known[name]
+    for target in known.values():
+        for cell in target.cells:
+            if cell.name == name:
+                return replace(target, cells=(cell,), gains=())
+    raise ConfigError(
+        f"target {name}: there is no target, and no recipe in one, of that name; choose "
+        f"{', '.join(known)}"
+    )
 
 
 def source_of(recipe: Recipe) -> Source:
