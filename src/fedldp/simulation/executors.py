@@ -8,7 +8,7 @@ workers does not change any bit of the result.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Self
@@ -18,35 +18,32 @@ import numpy as np
 from fedldp.data import Dataset, Examples
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import Score
-from fedldp.protocol.wire import Broadcast
+from fedldp.protocol.wire import Broadcast, RoundRequest
 from fedldp.simulation.in_process import Packed, SentRequest, answers_of, in_order
 from fedldp.simulation.population import Population
 from fedldp.simulation.workers import Workers
 from fedldp.training.tensors import one_thread
 
+Work = Callable[[Population, Any, Sequence[int], Any], Iterable[Any]]
+"""What is done with a population for a batch: ``answer`` or ``score``."""
+
+
+def answer(
+    population: Population, request: SentRequest, clients: Sequence[int], ledger: MemoryLedger
+) -> Iterator[tuple[Sequence[int], Packed]]:
+    """Yield the answers of ``clients``, whose ledgers are charged."""
+    return answers_of(population.runtime(ledger), request, clients)
+
+
+def score(
+    population: Population, broadcast: Broadcast, pieces: Sequence[int], _: object
+) -> Iterator[Score]:
+    """Yield the scores of the broadcast's weights on some test pieces."""
+    return (population.score(broadcast, piece) for piece in pieces)
+
 
 class Executor(ABC):
-    """Obtains the clients' answers, and measures models. Use it as a context manager."""
-
-    @abstractmethod
-    def answers(
-        self, request: SentRequest, clients: Sequence[int]
-    ) -> Iterator[tuple[Sequence[int], Packed]]:
-        """Yield the answers of ``clients`` in order, several at a time; charge their ledgers."""
-
-    @abstractmethod
-    def scores(self, broadcast: Broadcast) -> Iterator[Score]:
-        """Yield the scores of the broadcast's weights on all test pieces."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:  # noqa: B027 (not every executor holds something)
-        """Release what the executor holds."""
-
-
-class Serial(Executor):
-    """Does the work in this process.
+    """Obtains the clients' answers, and measures models. Use it as a context manager.
 
     Args:
         population: the clients.
@@ -60,15 +57,47 @@ class Serial(Executor):
     def answers(
         self, request: SentRequest, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
-        """Yield the answers of ``clients``; see ``Executor``."""
-        with one_thread():
-            yield from answers_of(self._population.runtime(self._ledger), request, clients)
+        """Yield the answers of ``clients`` in order, several at a time; charge their ledgers."""
+        for found in self._map(answer, request, clients, self._population.group):
+            yield from found
 
     def scores(self, broadcast: Broadcast) -> Iterator[Score]:
-        """Yield the scores; see ``Executor``."""
+        """Yield the scores of the broadcast's weights on all test pieces."""
+        for found in self._map(score, broadcast, range(self._population.num_tests), 1):
+            yield from found
+
+    @abstractmethod
+    def _map(
+        self, work: Work, request: Any, items: Sequence[int], group: int
+    ) -> Iterator[Iterable[Any]]:
+        """Yield the results of ``work`` on batches of ``items``, in order.
+
+        Args:
+            work: what is done; ``answer`` charges ledgers.
+            request: what it is done for.
+            items: the clients, or the test pieces.
+            group: a batch consists of whole groups of this size; see ``in_order``.
+        """
+
+    def _taken(self, work: Work, items: Sequence[int]) -> MemoryLedger | None:
+        """Return the ledgers that a batch takes along."""
+        return self._ledger.extract(items) if work is answer else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:  # noqa: B027 (not every executor holds something)
+        """Release what the executor holds."""
+
+
+class Serial(Executor):
+    """Does the work in this process."""
+
+    def _map(
+        self, work: Work, request: Any, items: Sequence[int], group: int
+    ) -> Iterator[Iterable[Any]]:
         with one_thread():
-            for piece in range(self._population.num_tests):
-                yield self._population.score(broadcast, piece)
+            yield work(self._population, request, items, self._ledger)
 
 
 class Pool(Executor):
@@ -84,10 +113,8 @@ class Pool(Executor):
     def __init__(
         self, population: Population, ledger: MemoryLedger, workers: int, folder: Path
     ) -> None:
-        self._ledger = ledger
+        super().__init__(population, ledger)
         self._count = workers
-        self._num_tests = population.num_tests
-        self._group = population.group
         _share(population.dataset, folder)
         data, given = population.dataset, population.given(dataset=None)
         of_data = data.name, data.num_classes, folder
@@ -96,58 +123,24 @@ class Pool(Executor):
     def __exit__(self, *_: object) -> None:
         self._workers.close()
 
-    def answers(
-        self, request: SentRequest, clients: Sequence[int]
-    ) -> Iterator[tuple[Sequence[int], Packed]]:
-        """Yield the answers of ``clients``; see ``Executor``."""
-
-        def begin(batch: Sequence[int]) -> Future[Any]:
-            asked = request if isinstance(request, bytes) else request.only(batch)
-            return self._workers.submit(answer, asked, batch, self._ledger.extract(batch))
-
-        for _, (found, ledger) in self._map(begin, clients, self._group):
-            self._ledger.absorb(ledger)
-            yield from found
-
-    def scores(self, broadcast: Broadcast) -> Iterator[Score]:
-        """Yield the scores; see ``Executor``."""
-
-        def begin(batch: Sequence[int]) -> Future[Any]:
-            return self._workers.submit(score, broadcast, batch, None)
-
-        for _, (scores, _) in self._map(begin, range(self._num_tests), 1):
-            yield from scores
-
     def _map(
-        self, begin: Callable[[Sequence[int]], Future[Any]], items: Sequence[int], group: int
-    ) -> Iterator[tuple[Sequence[int], Any]]:
-        """Yield batches of ``items`` with their results, in order."""
-        return in_order(
+        self, work: Work, request: Any, items: Sequence[int], group: int
+    ) -> Iterator[Iterable[Any]]:
+        def begin(batch: Sequence[int]) -> Future[Any]:
+            asked = request.only(batch) if isinstance(request, RoundRequest) else request
+            return self._workers.submit(work, asked, batch, self._taken(work, batch))
+
+        for _, (found, ledger) in in_order(
             items,
             self._count,
             group=group,
             begin=begin,
             result=Future.result,
             cancel=Future.cancel,
-        )
-
-
-Work = Callable[[Population, Any, Sequence[int], Any], list[Any]]
-"""What a worker does with a population for a batch: ``answer`` or ``score``."""
-
-
-def answer(
-    population: Population, request: SentRequest, clients: Sequence[int], ledger: MemoryLedger
-) -> list[tuple[Sequence[int], Packed]]:
-    """Return the answers of ``clients``, whose ledgers are charged."""
-    return list(answers_of(population.runtime(ledger), request, clients))
-
-
-def score(
-    population: Population, broadcast: Broadcast, pieces: Sequence[int], _: None
-) -> list[Score]:
-    """Return the scores of the broadcast's weights on some test pieces."""
-    return [population.score(broadcast, piece) for piece in pieces]
+        ):
+            if ledger is not None:
+                self._ledger.absorb(ledger)
+            yield found
 
 
 def _doing(given: dict[str, Any], name: str, num_classes: int, folder: Path) -> Callable[..., Any]:
@@ -155,7 +148,7 @@ def _doing(given: dict[str, Any], name: str, num_classes: int, folder: Path) -> 
     population = Population(**{**given, "dataset": _mapped(name, num_classes, folder)})
 
     def work(work: Work, request: Any, items: Sequence[int], ledger: MemoryLedger | None) -> Any:
-        return work(population, request, items, ledger), ledger
+        return list(work(population, request, items, ledger)), ledger
 
     return work
 

@@ -11,7 +11,7 @@ import logging
 import os
 import platform
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -25,10 +25,8 @@ from fedldp.core.errors import ConfigError, FedldpError, RunError, first_line
 from fedldp.core.locks import scratch
 from fedldp.core.registry import import_extra
 from fedldp.ledgers.columns import MemoryLedger
-from fedldp.protocol.roles import Score
-from fedldp.protocol.wire import Broadcast
-from fedldp.simulation.executors import Executor, Work, answer, score
-from fedldp.simulation.in_process import Packed, SentRequest, in_order
+from fedldp.simulation.executors import Executor, Work
+from fedldp.simulation.in_process import in_order
 from fedldp.simulation.population import Population
 from fedldp.simulation.workers import WorkerLost
 
@@ -49,9 +47,7 @@ class RayExecutor(Executor):
     """
 
     def __init__(self, population: Population, ledger: MemoryLedger, cluster: str) -> None:
-        self._population = population
-        self._ledger = ledger
-        self._group = population.group
+        super().__init__(population, ledger)
         self._cluster = Cluster(cluster)
         try:
             self._expected = versions()
@@ -64,35 +60,16 @@ class RayExecutor(Executor):
     def __exit__(self, *_: object) -> None:
         self._cluster.close()
 
-    def answers(
-        self, request: SentRequest, clients: Sequence[int]
-    ) -> Iterator[tuple[Sequence[int], Packed]]:
-        """Yield the answers of ``clients``; see ``Executor``."""
-        for found in self._map(answer, request, clients, self._ledger.extract, self._group):
-            yield from found
-
-    def scores(self, broadcast: Broadcast) -> Iterator[Score]:
-        """Yield the scores; see ``Executor``."""
-        pieces = range(self._population.num_tests)
-        for scores in self._map(score, broadcast, pieces, lambda _: None, 1):
-            yield from scores
-
     def _map(
-        self,
-        work: Work,
-        request: SentRequest | Broadcast,
-        items: Sequence[int],
-        ledgers: Callable[[Sequence[int]], MemoryLedger | None],
-        group: int,
-    ) -> Iterator[list[Any]]:
-        """Yield the results of ``work`` on batches of ``items``, in order."""
+        self, work: Work, request: Any, items: Sequence[int], group: int
+    ) -> Iterator[Iterable[Any]]:
         sent = self._cluster.put(request)  # sends the request once, rather than with each batch
 
         def begin(batch: Sequence[int]) -> Any:
             stores = ((item, self._population.store(item)) for item in batch)
             kept = {item: files for item, store in stores if (files := store.files())}
             return self._task.remote(
-                [self._sent], self._expected, work, sent, batch, ledgers(batch), kept
+                [self._sent], self._expected, work, sent, batch, self._taken(work, batch), kept
             )
 
         for _, done in in_order(
@@ -127,7 +104,7 @@ def _work(
     sent: Sequence[Any],
     expected: Mapping[str, str],
     work: Work,
-    request: SentRequest | Broadcast,
+    request: Any,
     items: Sequence[int],
     ledger: MemoryLedger | None,
     kept: Kept,
@@ -142,7 +119,7 @@ def _work(
                 here.store(item).add(files)
             if ledger is not None:
                 ledger = ledger.extract(items)  # a copy, because arrays from Ray are read-only
-            results = work(here, request, items, ledger)
+            results = list(work(here, request, items, ledger))
             return _Done(results, ledger, _new(here, items, kept))
     except FedldpError as error:
         return error
