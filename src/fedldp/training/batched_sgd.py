@@ -210,16 +210,16 @@ def mean_gradients(
         try:
             found: Weights = gradient(dict(weights), inputs, labels, _shares(taken))
         except RuntimeError as error:
-            if losses is not None and "randomness" not in str(error):
+            if "randomness" in str(error):
                 raise ConfigError(
-                    f"device = cuda: the loss cannot be computed for several clients at once: "
-                    f"{first_line(error)}; use --device cpu"
+                    "device = cuda: the model draws random numbers in training (dropout?), which "
+                    "cannot be the same for clients that train together; use --device cpu"
                 ) from error
-            if "randomness" not in str(error):
+            if losses is None:
                 raise
             raise ConfigError(
-                "device = cuda: the model draws random numbers in training (dropout?), which "
-                "cannot be the same for clients that train together; use --device cpu"
+                f"device = cuda: the loss cannot be computed for several clients at once: "
+                f"{first_line(error)}; use --device cpu"
             ) from error
         return found
 
@@ -421,8 +421,12 @@ def padded(rows: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
 
 
 def single_gradients(
-    model: nn.Module, inputs: Tensor, answers: Tensor, class_weights: Tensor | None = None
-) -> dict[str, Tensor]:
+    model: nn.Module,
+    inputs: Tensor,
+    answers: Tensor,
+    class_weights: Tensor | None = None,
+    weights: Weights | None = None,
+) -> Weights:
     """Return each example's gradient of the cross-entropy, by parameter.
 
     The model receives one example at a time, so no example affects the gradient of another example.
@@ -434,50 +438,29 @@ def single_gradients(
         inputs: examples, shape (n, *input_shape), n at least 1.
         answers: their labels, shape (n,).
         class_weights: a weight for each class in the loss, shape (classes,).
+        weights: if they are given, those of several clients in place of the model's; inputs,
+            answers and gradients then have a first axis for the clients.
 
     Returns:
         Tensors of shape (n, *shape of the parameter).
 
     Raises:
-        ConfigError: the model cannot be differentiated for one example at a time.
+        ConfigError: the model cannot be differentiated for one example at a time; or it draws
+            random numbers, and there are several clients.
     """
-    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
-    single = vmap(_gradient(model, class_weights), in_dims=(None, 0, 0), randomness="different")
+    of_model = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    draws = "different" if weights is None else "error"
+    single = vmap(_gradient(model, class_weights), in_dims=(None, 0, 0), randomness=draws)
     try:
-        found: dict[str, Tensor] = single(weights, inputs, answers)
+        if weights is not None:
+            return vmap(single)(weights, inputs, answers)
+        return single(of_model, inputs, answers)
     except Exception as error:  # a user's model may raise any error
-        raise _cannot(error) from error
-    return found
-
-
-def single_gradients_of_many(
-    model: nn.Module,
-    weights: dict[str, Tensor],
-    inputs: Tensor,
-    answers: Tensor,
-    class_weights: Tensor | None = None,
-) -> dict[str, Tensor]:
-    """Return the result of ``single_gradients`` for several clients, each at its own weights.
-
-    Args:
-        model: the architecture.
-        weights: by parameter, each of shape (clients, *shape).
-        inputs: shape (clients, n, *input_shape).
-        answers: shape (clients, n).
-        class_weights: as in ``single_gradients``.
-
-    Returns:
-        Tensors of shape (clients, n, *shape of the parameter).
-
-    Raises:
-        ConfigError: as for ``single_gradients``; or the model draws random numbers.
-    """
-    try:
-        single = vmap(_gradient(model, class_weights), in_dims=(None, 0, 0))
-        found: dict[str, Tensor] = vmap(single)(weights, inputs, answers)
-    except Exception as error:  # a user's model may raise any error
-        raise _cannot(error) from error
-    return found
+        raise ConfigError(
+            f"model: torch.func cannot differentiate it for single examples: {first_line(error)}; "
+            "use other layers, or system = person_dp_sgd, which takes one person or row after "
+            "another"
+        ) from error
 
 
 def _gradient(model: nn.Module, class_weights: Tensor | None) -> Callable[..., dict[str, Tensor]]:
@@ -488,10 +471,3 @@ def _gradient(model: nn.Module, class_weights: Tensor | None) -> Callable[..., d
 
     gradient: Callable[..., dict[str, Tensor]] = grad(loss)
     return gradient
-
-
-def _cannot(error: Exception) -> ConfigError:
-    return ConfigError(
-        f"model: torch.func cannot differentiate it for single examples: {first_line(error)}; use "
-        "other layers, or system = person_dp_sgd, which takes one person or row after another"
-    )

@@ -27,7 +27,6 @@ from fedldp.training.batched_sgd import (
     of_examples,
     padded,
     single_gradients,
-    single_gradients_of_many,
     train_alone,
     train_together,
 )
@@ -112,9 +111,7 @@ class PrivateSgd:
         def gradients(weights: Weights, inputs: Tensor, labels: Tensor, taken: Tensor) -> Weights:
             found = {name: torch.zeros_like(own) for name, own in weights.items()}
             if taken.any():
-                single = single_gradients_of_many(
-                    self.model, weights, inputs, labels, self.class_weights
-                )
+                single = single_gradients(self.model, inputs, labels, self.class_weights, weights)
                 found = self._clipped(single, taken)
             return noisy(found)
 
