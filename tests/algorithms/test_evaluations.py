@@ -198,6 +198,10 @@ def test_a_class_is_seen_by_its_own_count_however_many_classes_there_are() -> No
         counts[:classes] = [500.0, *[12.0] * (classes - 1)]
         answers = {each.name: each for each in kind.figures_of_group("sex=f", counts, edges, noise)}
         assert answers["observed share of class 1, sex=f"].value is None
+        counts[:classes] = [2.0, *[1.0] * (classes - 1)]  # a group of 3 or 4 people
+        few = kind.figures_of_group("ward=a", counts, edges, noise)
+        assert few
+        assert all(each.value is None for each in few)
     assert answers["observed share of class 2, sex=f"].value is None
     assert answers["observed share of class 0, sex=f"].value == pytest.approx(500 / 524)
     counts = np.zeros(sum(table.cells for table in kind.tables))

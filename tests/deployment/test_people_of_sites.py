@@ -23,11 +23,14 @@ from environments import (
     write_policy,
 )
 from safetensors.numpy import save_file
+from typer.testing import CliRunner
 
+from fedldp.cli import app
 from fedldp.core.errors import ConfigError, DataError
 from fedldp.core.kinds import TRAINED_ON
 from fedldp.data import Columns
 from fedldp.data.label_range import STEPS, LabelRange
+from fedldp.deployment import running
 from fedldp.deployment.acceptance import accept, payable
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.checks import check_data
@@ -397,7 +400,7 @@ def write_visits(folder: Path) -> Path:
     [("sum", '["shares", "age", "sex"]', "ill"), ("named", '["sex", "age"]', "nowhere")],
 )
 def test_sites_answer_about_the_columns_of_their_own_tables_like_the_simulation(
-    tmp_path: Path, channel: str, ask: str, label: str
+    tmp_path: Path, channel: str, ask: str, label: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All rows are counted: also numbers out of range or missing, and undeclared strings."""
     env = make_environment(
@@ -420,6 +423,13 @@ def test_sites_answer_about_the_columns_of_their_own_tables_like_the_simulation(
     for index in range(3):
         cost = env.policies[index].costs(env.agreement)[1]
         assert env.ledger(index).spent() == pytest.approx(cost)
+    # The server's command prints them, and the settings that follow.
+    monkeypatch.setattr(running, "run_server", lambda *given: served)
+    (tmp_path / "server.key").write_bytes((tmp_path / "tls" / "server.key").read_bytes())
+    (tmp_path / "server.pem").write_bytes((tmp_path / "tls" / "server.pem").read_bytes())
+    shown = CliRunner().invoke(app, ["deploy", "server", "x", str(tmp_path / "run.agreement")])
+    assert 'categories.sex = ["f", "m"]' in shown.output.splitlines()
+    assert ("class_shares = [" in shown.output) == (label == "ill")
 
 
 def test_asking_again_is_stopped_by_the_ledger_which_lists_all_that_was_asked(

@@ -22,6 +22,7 @@ from fedldp.core.registry import is_installed
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fedldp.algorithms.config import RunConfig
     from fedldp.experiments.comparing import Compared
     from fedldp.experiments.kept import KeptExperiment, Means
     from fedldp.experiments.sweeping import Sweep
@@ -46,6 +47,22 @@ def verify(how: Runs, found: Callable[[Path, Path | None], KeptExperiment[Any]])
         for line in lines or ["nothing is missing, and nothing differs"]:
             typer.echo(line)
         raise typer.Exit(1 if lines else 0)
+
+
+def say_settings(console: Console, config: RunConfig, metrics: Mapping[str, float]) -> None:
+    """Print the settings that follow from people's answers, as lines of a TOML file.
+
+    Args:
+        console: where to print.
+        config: the run that asked; one that asked for nothing tells no settings.
+        metrics: its own metrics.
+    """
+    from fedldp.reporting.text import say
+    from fedldp.simulation.asking import lines_of, settings_from
+
+    if lines := lines_of(settings_from(config, metrics)):
+        say(console, "settings", "a file of settings may have these lines:")
+        console.print(*lines, sep="\n", highlight=False, soft_wrap=True, markup=False)
 
 
 def confirmed(yes: bool, question: str) -> None:

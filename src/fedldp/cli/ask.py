@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fedldp.cli._common import print_json, table_console
+from fedldp.cli._common import print_json, say_settings, table_console
 from fedldp.cli.options import DataDir, Json, Settings
 
 
@@ -30,7 +30,7 @@ def ask(
     from fedldp.core.kinds import ASKED_ALONE
     from fedldp.reporting import text, words
     from fedldp.reporting.scores import answers_of
-    from fedldp.simulation.asking import config_to_ask, lines_of, settings_from
+    from fedldp.simulation.asking import config_to_ask, settings_from
     from fedldp.simulation.engine import simulate
     from fedldp.simulation.plan import plan, problem_of
 
@@ -42,11 +42,10 @@ def ask(
     else:
         result = simulate(config, data_dir=data_dir)
         privacy, metrics, classes = result.privacy, result.metrics, result.schema.class_names
-    settings = settings_from(config, metrics)
     if as_json:
         found: dict[str, Any] = {
             "answers": answers_of(metrics),
-            "settings": settings,
+            "settings": settings_from(config, metrics),
             "privacy": words.document(privacy),
             "warnings": words.facts([ASKED_ALONE]),
         }
@@ -54,9 +53,7 @@ def ask(
         return
     console = table_console()
     text.say_answers(console, words.asked(metrics, classes), words.unit_asked(config.model_dump()))
-    if settings:
-        text.say(console, "settings", "a file of settings may have these lines:")
-        console.print(*lines_of(settings), sep="\n", highlight=False, soft_wrap=True, markup=False)
+    say_settings(console, config, metrics)
     price = config.epsilon_in_words(privacy.guarantees)
     text.say(console, "price", price or words.lead(config.model_dump(), privacy))
     text.print_statement(console, privacy)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fedldp.cli._common import confirmed, one_place, print_json, table_console
+from fedldp.cli._common import confirmed, one_place, print_json, say_settings, table_console
 from fedldp.cli.options import DataDir, Group, Json, Settings, Yes
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
@@ -734,15 +734,17 @@ def server(
         print_json(served.summary())
     else:
         stated = one_place() and served.released == served.agreement.planned
+        config, told, shown = served.agreement.config, asked_of(served.rounds), table_console()
         text.print_result(
-            table_console(),
+            shown,
             served.summary(),
             "the server's test set",
-            asked_of(served.rounds),
+            told,
             None,
-            classes=served.agreement.config.columns.classes or (),
+            classes=config.columns.classes or (),
             stated=stated,
         )
+        say_settings(shown, config, told)
 
 
 @deploy_app.command()
