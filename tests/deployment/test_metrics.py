@@ -233,7 +233,7 @@ def test_the_port_is_open_to_this_machine_only_by_default(
         assert fetched(f"{url}/metrics", Host="rebound.example")[0] == 403
         assert fetched(f"{url}/", Host=f"localhost:{port}")[0] == 200
         taken = serving(str(port), found, page)
-        with pytest.raises(ConfigError, match=f"metrics = {port}: "), taken:
+        with pytest.raises(ConfigError, match=f"metrics = 127.0.0.1:{port}: "), taken:
             pass
     assert "everyone who can reach" not in caplog.text
     with serving("0.0.0.0:0", found, page) as port:

@@ -7,7 +7,6 @@ shows dates only: the time of an entry in the ledger would reveal when a trainin
 from __future__ import annotations
 
 import logging
-import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,23 +14,26 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
+import uvicorn
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from fedldp.accounting.accountants import sent_of_nothing
 from fedldp.accounting.events import to_record
 from fedldp.accounting.proven import Proven
 from fedldp.accounting.statement import spent_by_unit
-from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number, with_class_name
 from fedldp.core.kinds import REFUSES, UNREACHABLE
 from fedldp.deployment.acceptance import Acceptances
 from fedldp.deployment.certificates import lifetime
+from fedldp.deployment.https.server import QUIET, listen
 from fedldp.deployment.policy import rounds_answered
 from fedldp.deployment.status import cannot_pay, next_costs, of_authority, of_watched
 from fedldp.deployment.watch import TAKES_PART
@@ -43,15 +45,12 @@ from fedldp.reporting.scores import Figure
 from fedldp.reporting.text import round_rows
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
-
     from fedldp.core.facts import Fact
     from fedldp.deployment.server import Server
     from fedldp.deployment.site import Agent, ServedRun
 
 log = logging.getLogger("fedldp.metrics")
 
-_SECONDS_TO_ASK = 2.0
 _SECONDS_OF_A_DAY = 86_400.0
 
 _OF_SERVER = {
@@ -89,17 +88,8 @@ _OF_AGENT = {
 
 def text_of(metrics: Iterable[Metric]) -> str:
     """Return metrics in Prometheus' text format."""
-    return generate_latest(_registry(lambda: metrics)).decode()
-
-
-def _registry(read: Callable[[], Iterable[Metric]]) -> CollectorRegistry:
-    class Reading(Collector):
-        def collect(self) -> Iterable[Metric]:
-            return read()
-
-    registry = CollectorRegistry()
-    registry.register(Reading())
-    return registry
+    registry: Any = SimpleNamespace(collect=lambda: metrics)
+    return generate_latest(registry).decode()
 
 
 @contextmanager
@@ -119,34 +109,34 @@ def serving(
     if address is None:
         yield None
         return
-    host, port = _parts(address)
-    try:
-        server = _server(host, port, metrics, page)
-    except OSError as error:
-        raise ConfigError(
-            f"metrics = {address}: {error.strerror or error}; stop the program that uses the "
-            "port, or choose another port"
-        ) from error
+    place = address if address.rpartition(":")[0] else f"127.0.0.1:{address.removeprefix(':')}"
+    listening = listen(place, "metrics", "PORT, such as 9464, or HOST:PORT")
+    host, port = listening.getsockname()[:2]
     if not _is_local(host):
         log.warning("metrics: everyone who can reach %s can read the metrics and the page", address)
-    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+
+    def shown(read: Callable[[], str], kind: str) -> Callable[[Request], Response]:
+        def answer(request: Request) -> Response:
+            # A web site may let its name stand for this machine, and read what a browser here can.
+            if _is_local(host) and not _is_local(request.url.hostname or ""):
+                return Response("ask for localhost\n", 403)
+            return Response(read(), media_type=kind, headers={"x-frame-options": "DENY"})
+
+        return answer
+
+    routes = [
+        Route("/", shown(page, "text/html")),
+        Route("/metrics", shown(lambda: text_of(metrics()), CONTENT_TYPE_PLAIN_0_0_4)),
+    ]
+    server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), **QUIET))
+    run = {"sockets": [listening]}
+    thread = threading.Thread(target=server.run, kwargs=run, name="metrics", daemon=True)
     thread.start()
     try:
-        yield server.server_port
+        yield port
     finally:
-        server.shutdown()
+        server.should_exit = True
         thread.join()
-        server.server_close()
-
-
-def _parts(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    if not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
-        raise ConfigError(
-            f"metrics = {address}: write it as PORT, such as 9464, or HOST:PORT, such as "
-            "127.0.0.1:9464"
-        )
-    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def _is_local(host: str) -> bool:
@@ -154,41 +144,6 @@ def _is_local(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _server(
-    host: str, port: int, metrics: Callable[[], Iterable[Metric]], page: Callable[[], str]
-) -> WSGIServer:
-    numbers: WSGIApplication = make_wsgi_app(_registry(metrics))
-
-    def app(asked: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        # A web site may let its name stand for this machine, and read what a browser here can.
-        named = urlsplit(f"//{asked.get('HTTP_HOST', '')}").hostname or ""
-        if _is_local(host) and not _is_local(named):
-            start("403 Forbidden", [("Content-Type", "text/plain")])
-            return [b"ask for localhost\n"]
-        if asked["PATH_INFO"] == "/metrics":
-            return numbers(asked, start)
-        if asked["PATH_INFO"] != "/":
-            start("404 Not Found", [("Content-Type", "text/plain")])
-            return [b"see / and /metrics\n"]
-        body = page().encode()
-        start("200 OK", [("Content-Type", "text/html; charset=utf-8"), ("X-Frame-Options", "DENY")])
-        return [body]
-
-    class Handler(WSGIRequestHandler):
-        timeout = _SECONDS_TO_ASK  # clients are served one at a time, so drop a silent one
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Log nothing: any client could fill the log."""
-
-    class Server(WSGIServer):
-        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            """Log no error: any client could fill the log."""
-
-    return make_server(host, port, app, Server, Handler)
 
 
 class _Families:

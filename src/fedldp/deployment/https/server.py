@@ -63,6 +63,17 @@ _TELL_SECONDS = 30.0
 """How long to wait for the sites of a run that is over to hear it, in seconds: agents that cannot
 connect try again more often than that."""
 _LONGEST_HEAD = 16_384
+QUIET: dict[str, Any] = {
+    "ws": "none",
+    "lifespan": "off",
+    "log_config": None,
+    "log_level": "critical",
+    "access_log": False,
+    "server_header": False,
+    "proxy_headers": False,
+    "timeout_graceful_shutdown": 2,
+}
+"""Any stranger could fill uvicorn's log, so our servers log what matters, with a rate limit."""
 _TELL_PAUSE = 0.05
 """Seconds between two checks of who was told that a run is over."""
 
@@ -124,19 +135,10 @@ class Listener:
         self._listener = self._connections.listener(listening)
         config = uvicorn.Config(
             self._app(),
+            **QUIET,
             loop="asyncio",
             http=self._connections.protocol,  # type: ignore[arg-type]  # uvicorn just calls this
-            ws="none",
-            lifespan="off",
-            # Any stranger could fill uvicorn's log, so this module logs what matters, with a rate
-            # limit.
-            log_config=None,
-            log_level="critical",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
             timeout_keep_alive=_IDLE_SECONDS,
-            timeout_graceful_shutdown=2,
             ssl_context_factory=lambda _config, _default: tls.context,
             h11_max_incomplete_event_size=_LONGEST_HEAD,
         )
@@ -441,27 +443,25 @@ class Listener:
         return Response(status_code=204)
 
 
-def listen(address: str) -> socket.socket:
+def listen(
+    address: str, setting: str = "listen", form: str = "HOST:PORT, such as 0.0.0.0:8443"
+) -> socket.socket:
     """Return a TCP socket that listens at HOST:PORT.
 
     Raises:
-        ConfigError: the address is malformed, or nothing can listen there.
+        ConfigError: the address is malformed, or nothing can listen there; the message names the
+            setting, and the form in which it is written.
     """
     host, _, port = address.rpartition(":")
-    try:
-        if not host or not 0 <= int(port) < 1 << 16:
-            raise ValueError
-    except ValueError:
-        raise ConfigError(
-            f"listen = {address}: write it as HOST:PORT, such as 0.0.0.0:8443"
-        ) from None
+    if not (host and port.isascii() and port.isdigit() and int(port) < 1 << 16):
+        raise ConfigError(f"{setting} = {address}: write it as {form}")
     host = host.strip("[]")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, int(port)), family=family, backlog=512)
     except OSError as error:
         raise ConfigError(
-            f"listen = {address}: {error.strerror}; stop the program that uses the port, or "
+            f"{setting} = {address}: {error.strerror}; stop the program that uses the port, or "
             "choose another port"
         ) from error
 
