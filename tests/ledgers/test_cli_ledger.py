@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 import sqlite3
 from contextlib import closing
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 from ledger_helpers import ONE, asked, filled, fresh, release
+from test_ledger_contract import EVENTS
 
 from fedldp.accounting.events import BinaryRandomizedResponse, PureReport
 from fedldp.core.errors import LedgerUnusable, OverBudget
@@ -116,6 +118,18 @@ def test_verify_finds_a_release_recorded_elsewhere(path: Path, fedldp_command: A
         assert fedldp_command("ledger", "verify", path, "--has", known).out.startswith("ok:")
     for unknown, said in (("0" * 16, "an older copy"), (hashes[0][:15], "--has"), ("x", "--has")):
         assert said in fedldp_command("ledger", "verify", path, "--has", unknown).assert_refused()
+
+
+def test_every_event_is_shown_in_words(path: Path, fedldp_command: Any) -> None:
+    """An event may hold others, and facts about what is not protected."""
+    ledger = SqliteLedger(path, Budget("pure", math.inf))
+    for round, event in enumerate(EVENTS):
+        release(ledger, f"run {round}", 1, event, fresh)
+    text = fedldp_command("ledger", "export", path).out
+    for row in csv.DictReader(io.StringIO(text)):
+        assert re.fullmatch(r"\w+: [\w .,()+-]*", row["event"]), row["event"]
+        assert row["event"].count("(") == row["event"].count(")")
+    assert ", client DrawnOnce (drawn PureReport (epsilon 3.0), identity all)" in text
 
 
 def test_an_export_lists_releases_and_decisions_by_date(

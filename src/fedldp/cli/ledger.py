@@ -227,6 +227,22 @@ def _finite(number: float) -> float | None:
 def _words(entry: Release) -> str:
     from fedldp.accounting.events import to_record
 
-    fields = to_record(entry.event)
-    values = (f"{key} {value}" for key, value in fields.items() if key != "event" and value)
-    return f"{fields['event']}: {', '.join(values)}"
+    name, told = _named(to_record(entry.event))
+    return f"{name}: {told}"
+
+
+def _named(record: dict[str, Any]) -> tuple[str, str]:
+    """Return the name of an event, or of a fact, and in words what it says."""
+    fields = record | record.get("values", {})
+    name = str(fields.pop("event", fields.pop("kind", None)))
+    fields.pop("values", None)
+    return name, ", ".join(f"{key} {_told(value)}" for key, value in fields.items() if value)
+
+
+def _told(value: object) -> str:
+    if isinstance(value, list):
+        return " and ".join(map(_told, value))
+    if not isinstance(value, dict):
+        return str(value)
+    name, told = _named(value)
+    return f"{name} ({told})" if told else name

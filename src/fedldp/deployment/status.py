@@ -55,7 +55,7 @@ def status_of_server(folder: Path) -> dict[str, Any]:
     if not file.is_file():
         raise ConfigError(
             f"{folder}: not a server's folder, because it has no file named agreement; give the "
-            "folder of fedldp deploy server, or a site's policy"
+            "folder of a run, or a site's policy; fedldp deploy list names the runs of a home"
         )
     agreement = Agreement.parse(file.read_bytes(), own=None)
     process = Process.of_server(folder)
