@@ -47,7 +47,6 @@ class Encoded:
             are not read.
         clients: n strings with one spelling for each client, or None.
         people: n strings with one spelling for each person, or None.
-        rows: the place of each of the n rows in the table.
         bad: for each column, which rows of the table were left out because of it. Like what
             follows from it, only the owner of the table may see this.
         why: for each column of features, what is wrong with the cell of a row, and the remedy.
@@ -59,7 +58,6 @@ class Encoded:
     labels: list[Any]
     clients: list[str] | None
     people: list[str] | None
-    rows: NDArray[np.int64]
     bad: Mapping[str, NDArray[np.bool_]]
     why: Mapping[str, Callable[[int], str]]
 
@@ -161,7 +159,6 @@ def encode(
         labels=[given[row] for row in rows.tolist()] if given else [],
         clients=None if owners is None else [owners[row] for row in rows],
         people=None if persons is None else [persons[row] for row in rows],
-        rows=rows,
         bad=bad_rows,
         why=whys,
     )

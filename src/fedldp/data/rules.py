@@ -362,11 +362,7 @@ def _without_gaps(texts: Sequence[str], context: str, where: Where) -> list[int]
             "predict numbers, their public range: label_range = [LOW, HIGH]"
         )
     least, largest, remedy = min(numbers), max(numbers), _list(numbers)
-    if least < 0:
-        raise DataError(
-            f"{context} the smallest label is {least}; give integers from 0, or {remedy}"
-        )
-    if least > 0:
+    if least != 0:
         raise DataError(
             f"{context} the labels are integers from {least}; give integers from 0, or {remedy}"
         )

@@ -6,7 +6,6 @@ to anyone.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -29,7 +28,7 @@ from fedldp.experiments.advising.questions import OPEN, ROLES, answered
 from fedldp.experiments.comparing.comparison import CHOSEN_ON
 from fedldp.experiments.comparing.design import SHARED
 from fedldp.experiments.held_out import held_out, with_clients
-from fedldp.simulation.settings import beside, nested
+from fedldp.simulation.settings import beside, nested, settings_in
 
 _OF_RUNS = ("dataset", "standardise", "partition", "num_examples", "num_clients")
 OF_DATA = tuple(name for name in SHARED if name not in _OF_RUNS)
@@ -244,10 +243,7 @@ def _declared(table: str) -> dict[str, Any]:
             raise ConfigError(f"table {table!r}: give a .csv or .parquet file, or a .toml file "
                               "that declares its columns")  # fmt: skip
         return {"dataset": table}
-    try:
-        found = tomllib.loads(Path(table).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"table {table}: it cannot be read as TOML: {error}") from None
+    found = settings_in(Path(table), "table")
     if not is_table(str(found.get("dataset"))):
         raise ConfigError(
             f"table {table}: dataset = {found.get('dataset')}: advice is about a table; set "
