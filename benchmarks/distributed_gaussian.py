@@ -107,7 +107,7 @@ def configuration(cell: Cell, settings: Settings, seed: int) -> RunConfig:
         case "distributed":
             return distributed_gaussian(**shared, clip=clip, epsilon=epsilon)
         case "clip only":  # noise at epsilon 10,000 is less than a fiftieth of that at epsilon 8
-            return distributed_gaussian(**shared, clip=clip, epsilon=1e4, code_bits=32)
+            return distributed_gaussian(**shared, clip=clip, epsilon=1e4)
         case "central":
             return central_dp(**shared, clip=clip, noise_multiplier=1.0)
     return ldp_fl(**shared, epsilon=1.0, send="update", range_radius=clip, channel="named")

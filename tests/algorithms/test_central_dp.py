@@ -421,7 +421,7 @@ def some_updates(count: int, norm: float) -> np.ndarray:
 def test_with_a_huge_budget_a_round_adds_the_mean_of_the_clipped_changes() -> None:
     updates = some_updates(5, 0.8) * np.array([0.5, 1, 1, 1, 10])[:, None]
     clipped = some_updates(5, 0.8) * np.array([0.5, 1, 1, 1, 1.25])[:, None]
-    found = one_round(updates, epsilon=1e4, clip=1.0, rounds=1, code_bits=32)
+    found = one_round(updates, epsilon=1e4, clip=1.0, rounds=1)
     np.testing.assert_allclose(found, clipped.mean(axis=0), atol=0.02)
 
 

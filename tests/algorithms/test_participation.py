@@ -112,7 +112,6 @@ def test_a_sums_noise_is_sized_for_the_smaller_of_the_rounds() -> None:
         "epsilon": 2.0,
         "num_clients": 43,
         "model": "logistic",
-        "code_bits": 24,
     }
     once = made("distributed_gaussian", **given, participation="once")
     assert (once.fewest_in_round, once.round_size) == (10, 11)

@@ -198,7 +198,7 @@ def test_the_noise_meets_its_mu_and_wastes_almost_nothing(
 ) -> None:
     if mu == 1e-3 and shares == 1:
         return  # so much noise would need a grid of more than 2^16 steps
-    found = shared_gaussian(size, mu, shares=shares, clients=shares, rounds=10, bits=32)
+    found = shared_gaussian(size, mu, shares=shares, clients=shares, rounds=10, words=(32,))
     event = found.event(size)
     reached = shares_mu(event.squared_distance, event.variance, shares)
     assert mu * 0.999 < reached <= mu
@@ -212,7 +212,7 @@ def test_sums_do_not_wrap_in_the_worst_case() -> None:
     from fedldp.mechanisms.rotation import Rotation
 
     clients, size = 50, 1000
-    mechanism = shared_gaussian(1024, 0.5, shares=50, clients=clients, rounds=1, bits=14)
+    mechanism = shared_gaussian(1024, 0.5, shares=50, clients=clients, rounds=1, words=(14,))
     values = Rotation(size, 1).forward(np.eye(size)[:1])[0]
     total = mechanism.aggregate(1024)
     for number in range(clients):

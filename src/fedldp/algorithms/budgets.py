@@ -193,7 +193,7 @@ class SharesPerRun(Calibration):
         """Return the mechanism that clips, rounds, and adds a share of the noise.
 
         Raises:
-            ConfigError: the modulus is too small for ``epsilon``, or the model is too large.
+            ConfigError: no modulus is large enough for ``epsilon``, or the model is too large.
         """
         settings, layout = self.settings, self.settings.layout(problem)
         return shared_gaussian(
@@ -203,5 +203,4 @@ class SharesPerRun(Calibration):
             shares=settings.fewest_in_sum - settings.untrusted_clients,
             clients=settings.round_size,
             rounds=settings.rounds,
-            bits=settings.code_bits,
         )

@@ -54,7 +54,7 @@ class ClippedCodes(Mechanism):
     is_setting: ClassVar[bool] = False
 
     clip: float
-    bits: int
+    bits: int = 24
     what: str = "weights"
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ class ClippedCodes(Mechanism):
                 f"clip = {self.clip:g}: give a number from {SMALLEST_CLIP:g} to {LARGEST_CLIP:g}"
             )
         if not 2 <= self.bits <= LARGEST_BITS:
-            raise ConfigError(f"code_bits = {self.bits}: give an integer from 2 to {LARGEST_BITS}")
+            raise ConfigError(f"bits = {self.bits}: give an integer from 2 to {LARGEST_BITS}")
 
     @property
     def largest(self) -> int:
@@ -79,7 +79,7 @@ class ClippedCodes(Mechanism):
         more = (num_clients - 1).bit_length()
         if self.bits + more > 64:
             raise ConfigError(
-                f"code_bits = {self.bits}: the sum of {num_clients} clients does not fit into 64 "
+                f"bits = {self.bits}: the sum of {num_clients} clients does not fit into 64 "
                 f"bits; give at most {64 - more}"
             )
         return self.bits + more
@@ -87,7 +87,7 @@ class ClippedCodes(Mechanism):
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> ClippedCodes:
         """Return codes of 24 bits within ``settings.clip``."""
-        return cls(clip=settings.clip, bits=24)
+        return cls(clip=settings.clip)
 
     def event(self, size: int) -> InClear:
         """Return what the codes release: their sum is exact and unprotected."""

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import product
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -28,6 +29,9 @@ from fedldp.mechanisms.summing import Summing, Words
 from fedldp.protocol.wire import Report
 
 SMALLEST_WORD, LARGEST_WORD = 8, 32
+WORDS = (24, LARGEST_WORD)
+"""The numbers of bits of a modulus, of which the first is used that is large enough."""
+
 FEWEST_BITS, MOST_BITS = 3, 16
 """The deviation of one share is a power of two in grid steps, from 8 steps."""
 
@@ -106,7 +110,7 @@ class SharedGaussian(Mechanism):
         """Return the mechanism whose share alone protects a client for one round."""
         size = 1 << (settings.size - 1).bit_length()  # the size of a rotated vector
         mu = largest_mu(settings.epsilon, settings.delta)
-        return shared_gaussian(size, mu, shares=1, clients=1, rounds=1, bits=LARGEST_WORD)
+        return shared_gaussian(size, mu, shares=1, clients=1, rounds=1, words=WORDS[-1:])
 
     def event(self, size: int) -> GaussianShare:
         """Return the event of one share, in exact integers."""
@@ -269,9 +273,15 @@ def largest_mu(epsilon: float, delta: float) -> float:
 
 @lru_cache(maxsize=1024)
 def shared_gaussian(
-    size: int, mu: float, *, shares: int, clients: int, rounds: int, bits: int
+    size: int,
+    mu: float,
+    *,
+    shares: int,
+    clients: int,
+    rounds: int,
+    words: tuple[int, ...] = WORDS,
 ) -> SharedGaussian:
-    """Return the mechanism on the finest grid whose sums fit the modulus.
+    """Return the mechanism on the finest grid whose sums fit the first modulus that has one.
 
     A coordinate of a rotated sum is sub-Gaussian with a variance of at most (n r)^2/D + n/4 + n
     s^2: equal vectors of full length from all clients, their rounding, and their noise. So all
@@ -284,13 +294,13 @@ def shared_gaussian(
         shares: honest shares in every sum, from 1.
         clients: clients in every sum, n.
         rounds: rounds of the run, T.
-        bits: the number of bits of the modulus.
+        words: numbers of bits of a modulus, to try in this order.
 
     Raises:
         ConfigError: no grid fits.
     """
     times = math.sqrt(2 * math.log(2 * size * rounds / _WRAPS))
-    for scale_bits in range(MOST_BITS, FEWEST_BITS - 1, -1):
+    for bits, scale_bits in product(words, range(MOST_BITS, FEWEST_BITS - 1, -1)):
         variance = 1 << 2 * scale_bits
         squared_norm = math.floor(mu**2 * (shares * variance - 16) / 4)
         radius = largest_radius(squared_norm, size)
@@ -299,7 +309,7 @@ def shared_gaussian(
         if fits and 1 <= radius <= _LARGEST_RADIUS:
             return SharedGaussian(radius, squared_norm, scale_bits, bits)
     raise ConfigError(
-        f"code_bits = {bits}: no grid is fine enough for vectors of {size} coordinates and coarse "
-        f"enough for sums over {clients} clients; give more bits (up to {LARGEST_WORD}), a larger "
-        "epsilon, fewer rounds or a smaller model"
+        f"mechanism = {SharedGaussian.name}: in words of {words[-1]} bits, no grid is fine enough "
+        f"for vectors of {size} coordinates and coarse enough for sums over {clients} clients; "
+        "give a larger epsilon, fewer rounds or a smaller model"
     )

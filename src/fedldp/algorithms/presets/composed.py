@@ -66,7 +66,6 @@ from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.server_update import Estimate, OwnMean, WeightedMean
 from fedldp.algorithms.settings import (
     ClientValue,
-    Count,
     LearningRate,
     Mark,
     MomentumSettings,
@@ -118,9 +117,6 @@ class Composed(Offers):
     of bound; with codes, the largest magnitude of one weight"""
     send: Literal["weights", "update"] = "update"
     """what clients send: weights, or update (their change from the broadcast)"""
-    code_bits: Count = 24
-    """number of bits in a weight's fixed-point code, or with gaussian_share, in each coordinate of
-    a sum"""
     average: Annotated[float, Field(ge=0, le=1)] | None = None
     """share of the rounds, counted from the last, whose weights are averaged to give the model that
     is tested and saved; 0 means the last weights alone; if not set, 0.5 if the mechanism draws
@@ -298,7 +294,7 @@ def bare(settings: Settings) -> Mechanism:
     what = "statistics" if settings.local_update == "statistics" else "weights"
     if settings.mechanism == "none":
         return Plain(what)
-    return ClippedCodes(clip=settings.clip, bits=settings.code_bits, what=what)
+    return ClippedCodes(clip=settings.clip, what=what)
 
 
 def unused(settings: Settings, bound: Bound) -> dict[str, str]:
@@ -313,8 +309,6 @@ def unused(settings: Settings, bound: Bound) -> dict[str, str]:
         )
     if settings.local_update == "scaffold":
         found["momentum"] = "control variates correct plain steps"
-    if settings.mechanism not in ("codes", _SHARE):
-        found["code_bits"] = f"mechanism = {settings.mechanism} has no codes"
     if settings.mechanism in _BARE:
         found |= dict.fromkeys(
             ("epsilon", "bound", "epsilon_growth"),

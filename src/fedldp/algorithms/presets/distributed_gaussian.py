@@ -45,13 +45,8 @@ from fedldp.algorithms.participation import participation_of
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.run_settings import ServerRate
 from fedldp.algorithms.settings import NormBound, Offers
-from fedldp.mechanisms.gaussian_share import (
-    LARGEST_WORD,
-    SMALLEST_WORD,
-)
 
 Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
-Word = Annotated[int, Field(ge=SMALLEST_WORD, le=LARGEST_WORD)]
 
 
 class DistributedGaussian(Offers):
@@ -62,9 +57,6 @@ class DistributedGaussian(Offers):
     only sums; the noise from a round's untrusted_clients is not counted"""
     clip: NormBound = 1.0
     """largest L2 norm of one update; longer updates are scaled down to this norm"""
-    code_bits: Word = 24
-    """number of bits in the sum's modulus; each weight is sent in this many bits, rounded up to
-    whole bytes"""
     server_rate: ServerRate = 1.0
     """the server's learning rate: the factor on the mean change"""
 

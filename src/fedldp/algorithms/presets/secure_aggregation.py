@@ -33,7 +33,7 @@ from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.channel import MaskedSum
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.settings import Count, Mark, Offers, Positive
+from fedldp.algorithms.settings import Mark, Offers, Positive
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.codes import ClippedCodes
 
@@ -43,8 +43,6 @@ class SecureAggregation(Offers):
 
     clip: Positive = 8.0
     """largest magnitude of one weight; larger weights are clipped to it"""
-    code_bits: Count = 24
-    """number of bits in a weight's fixed-point code"""
     dropout: Annotated[float, Field(ge=0, lt=1), Mark.SIMULATED] = 0.0
     """probability that a simulated client leaves in the middle of a round"""
 
@@ -56,7 +54,7 @@ def secure_aggregation(settings: Settings) -> Composition:
     if clients == 1:
         name = "num_clients" if settings.clients_per_round is None else "clients_per_round"
         raise ConfigError(f"{name} = 1: the sum of one report hides nothing; give 2 or more")
-    codes = ClippedCodes(clip=settings.clip, bits=settings.code_bits)
+    codes = ClippedCodes(clip=settings.clip)
     channel = MaskedSum(dropout=settings.dropout, committees=settings.committees)
     channel.check(codes.summing(1, channel.committees.most), settings.fewest_in_sum)
     return Composition(
