@@ -30,7 +30,7 @@ from fedldp.algorithms.people import SCORE, largest_number
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.stages import ClassShares, stages_of
 from fedldp.core.errors import ConfigError
-from fedldp.core.kinds import CLASS_COUNT_NOISE, TRAINED_ON
+from fedldp.core.kinds import CLASS_COUNT_NOISE, HELD_OUT, TRAINED_ON
 from fedldp.core.randomness import Stream
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import HALF_WIDTH, PRIVATELY
@@ -501,3 +501,7 @@ def test_what_is_printed_says_on_whom_a_figure_was_measured() -> None:
     assert "asked      AUC 0." in told
     assert "These are measured on the people the model was trained on" in told
     assert "means over rounds" not in told
+    short = Console(file=io.StringIO(), width=200)
+    print_result(short, result.summary(), "x", result.metrics, None, stated=True)
+    for printed in (told, short.file.getvalue()):
+        assert printed.count(words.line(HELD_OUT)[:60]) == 1, "beside scores of private rows"

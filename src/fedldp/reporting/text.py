@@ -15,7 +15,7 @@ from rich.table import Column, Table
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.facts import Doubt, Note
-from fedldp.core.kinds import IMBALANCED_TEST
+from fedldp.core.kinds import HELD_OUT, IMBALANCED_TEST
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting import words
 from fedldp.reporting.lines import asked_first, asked_for
@@ -238,6 +238,8 @@ def print_result(
     privacy = asked_first(Statement.from_json(summary["privacy"]), asked)
     if stated:
         say(console, "privacy", "as stated above")
+        if HELD_OUT in privacy.warnings:  # which belongs beside the scores
+            say(console, "warning", words.line(HELD_OUT))
     else:
         print_statement(console, privacy)
     say(console, "in short", words.lead(summary["config"], privacy))
