@@ -231,14 +231,7 @@ def _try_training(
     parameters = dict(model.named_parameters())
     constants = {label: buffer.clone() for label, buffer in model.named_buffers()}
     for size in (2, 1):
-        try:
-            logits = model(torch.zeros(size, *input_shape))
-        except Exception as error:
-            raise ConfigError(
-                f"model = {name}: it does not take {size} examples of shape {input_shape}: "
-                f"{first_line(error)}"
-            ) from error
-        _check_logits(logits, name, size, num_classes)
+        logits = _logits(model, name, (size, *input_shape), num_classes)
         try:
             loss = functional.cross_entropy(logits, torch.zeros(size, dtype=torch.int64))
             gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
@@ -270,28 +263,34 @@ def _try_testing(
     model.eval()
     try:
         with torch.no_grad():
-            logits = model(torch.zeros(2, *input_shape))
-    except Exception as error:
-        raise ConfigError(
-            f"model = {name}: in eval mode, in which it is tested, it does not take 2 examples of "
-            f"shape {input_shape}: {type(error).__name__}: {first_line(error)}; forward must "
-            "also work after model.eval()"
-        ) from error
+            _logits(
+                model, name, (2, *input_shape), num_classes, " in eval mode, in which it is tested"
+            )
     finally:
         model.train()  # a user's own module may do more than record its mode
         for module, mode in modes.items():
             module.training = mode
-    _check_logits(logits, name, 2, num_classes, " in eval mode, in which it is tested")
     _check_constant(model, name, constants)
 
 
-def _check_logits(logits: object, name: str, size: int, num_classes: int, mode: str = "") -> None:
-    found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-    if found != (size, num_classes):
+def _logits(
+    model: nn.Module, name: str, shape: tuple[int, ...], num_classes: int, mode: str = ""
+) -> Tensor:
+    """Return the model's outputs for examples of zeros; refuse it if they are not logits."""
+    try:
+        logits: Tensor = model(torch.zeros(shape))
+    except Exception as error:
         raise ConfigError(
-            f"model = {name}: for {size} examples it returns {found}{mode}, not logits of shape "
-            f"({size}, {num_classes})"
+            f"model = {name}: it does not take {shape[0]} examples of shape {shape[1:]}{mode}: "
+            f"{type(error).__name__}: {first_line(error)}"
+        ) from error
+    found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    if found != (shape[0], num_classes):
+        raise ConfigError(
+            f"model = {name}: for {shape[0]} examples it returns {found}{mode}, not logits of "
+            f"shape ({shape[0]}, {num_classes})"
         )
+    return logits
 
 
 def _check_constant(model: nn.Module, name: str, constants: Mapping[str, Tensor]) -> None:

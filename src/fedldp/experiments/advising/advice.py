@@ -256,16 +256,6 @@ class Advice:
             part: the part.
         """
         metric = metric or self.judged.metric
-        key = (of.name, of.epsilon, metric, part)
-        if key not in self._estimates:
-            self._estimates[key] = self._estimated(of, metric, part)
-        return self._estimates[key]
-
-    @cached_property
-    def _estimates(self) -> dict[Any, Estimate | None]:
-        return {}
-
-    def _estimated(self, of: Measured, metric: str, part: Part) -> Estimate | None:
         values, resamples = [], []
         for run in of.runs:
             scores = self.tested.scores(run, part)
