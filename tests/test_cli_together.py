@@ -12,7 +12,7 @@ from together import together
 SMALL = ("--set", "num_clients=6", "--set", "local_epochs=1", "--set", "rounds=1")
 RUN = ("run", "quickstart", *SMALL, "--workers", "1")
 SWEEP = ("sweep", "quickstart", *SMALL, "--grid", "epsilon=1,2", "--workers", "1")
-AUDIT = ("audit", "--mechanism", "two_point", "--quick", "--trials", "20", "--workers", "1")
+AUDIT = ("audit", "--mechanism", "two_point", "--brief", "--trials", "20", "--workers", "1")
 COMMANDS = {
     "run": (RUN, "--out"),
     "sweep": (SWEEP, "--out"),

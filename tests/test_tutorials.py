@@ -251,11 +251,16 @@ def test_the_guide_to_sites_works_as_it_says(
 
 @pytest.mark.slow
 def test_the_guide_to_comparing_works_as_it_says(reader: Reader) -> None:
-    """With one epsilon and one seed, which takes a third of the time."""
+    """With one epsilon, one seed, and few made-up vectors, which takes a third of the time."""
     coarse = own_files(FOLDER / "own_mechanism.md")["coarse.py"]
     (reader.folder / "coarse.py").write_text(coarse, encoding="utf-8")
     text = (FOLDER.parent / "compare.md").read_text(encoding="utf-8")
-    for whole, part in (("epsilon = [16, 64]", "epsilon = 16"), ("--seeds 0-2", "--seeds 0")):
+    for whole, part in (
+        ("epsilon = [16, 64]", "epsilon = 16"),
+        ("--seeds 0-2", "--seeds 0"),
+        ("--mean d=100,n=1000", "--mean d=10,n=100"),
+        ("--frequencies k=100,n=2000", "--frequencies k=10,n=200"),
+    ):
         assert whole in text
         text = text.replace(whole, part)
     (reader.folder / "page.md").write_text(text, encoding="utf-8")

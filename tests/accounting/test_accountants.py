@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, get_args
 
 import pytest
+from accounting_oracles import mixed
 from ledger_helpers import release
-from tables import released
+from tables import Table, released
 
 from fedldp.accounting import events
 from fedldp.accounting.accountants import (
@@ -34,21 +36,25 @@ from fedldp.accounting.accountants import (
 from fedldp.accounting.events import (
     BinaryRandomizedResponse,
     Event,
+    GaussianReport,
     GaussianShare,
     InClear,
     Memoized,
     NoRelease,
     PerPerson,
     PerRecord,
+    PureCoordinates,
     PureReport,
     SampledGaussian,
     SelfComposed,
     to_record,
 )
 from fedldp.accounting.guarantees import Guarantee, local_guarantees, shuffled_guarantees
+from fedldp.accounting.numerics.compose import revealing_epsilon
 from fedldp.accounting.prices import cost, price
 from fedldp.accounting.statement import ShufflerInPath, Statement, SumInPath, statement
 from fedldp.core.errors import ConfigError
+from fedldp.core.kinds import DISCRETE, IDEALISED, ONCE, SECRET_SAMPLE, TAKES_PART
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.sqlite import SqliteLedger
@@ -251,3 +257,151 @@ def test_in_a_sum_other_clients_bits_hide_a_client_but_not_its_records() -> None
     assert lines_of(found, "record", "server")
     assert lines_of(found, "client-run", "summing-server")
     assert not lines_of(found, "record", "summing-server")
+
+
+# Mixed or nested events: no line is too small, and no event is free
+
+
+BITS = BinaryRandomizedResponse(epsilon=1.0, coordinates=10)
+CLEAR = InClear(what="weights")
+NOISE = GaussianReport(mu=1.0, rho=0.5)
+STEPS = SampledGaussian(noise_multiplier=1.0, sampling_rate=0.01, steps=10)
+
+
+def lines(table: Table, delta: float = 1e-5) -> tuple[Guarantee, ...]:
+    return statement(released(table), claim=None, shuffler=None, delta=delta).guarantees
+
+
+def of_unit(found: Iterable[Guarantee], unit: str, adversary: str = "server") -> list[Guarantee]:
+    return [line for line in found if (line.unit, line.adversary) == (unit, adversary)]
+
+
+# Clients whose events differ
+
+
+@pytest.mark.parametrize("other", [CLEAR, NOISE, PureReport(epsilon=9.0)])
+def test_no_epsilon_of_a_weight_is_printed_that_does_not_hold_for_every_client(
+    other: Event,
+) -> None:
+    assert of_unit(lines({1: {0: BITS, 1: BITS}}), "weight")
+    assert not of_unit(lines({1: {0: BITS, 1: other}}), "weight")
+    assert not of_unit(lines({1: {0: BITS}, 2: {0: other}}), "weight")
+
+
+def test_a_line_for_all_clients_counts_discrete_noise_where_one_of_them_adds_it() -> None:
+    (alone,) = of_unit(lines({1: {1: NOISE}}), "client-run")
+    for pure in (3.0, 4.6):  # the noise costs 4.38
+        mixed = of_unit(lines({1: {0: PureReport(epsilon=pure), 1: NOISE}}), "client-run")
+        assert mixed[0].epsilon == pytest.approx(max(alone.epsilon, pure), rel=1e-5)
+        assert DISCRETE in mixed[0].assumptions
+
+
+def test_a_line_for_all_clients_has_the_assumptions_of_each() -> None:
+    ideal = PureReport(epsilon=3.0, idealised=True)
+    worst = PureReport(epsilon=8.0)
+    for line in of_unit(lines({1: {0: ideal, 1: worst}}), "client-run"):
+        assert line.epsilon > 7
+        assert IDEALISED in line.assumptions
+    for line in of_unit(
+        lines({1: {0: Memoized(drawn=BITS, identity="all"), 1: worst, 2: BITS}}), "client-run"
+    ):
+        assert ONCE in line.assumptions
+    record = PerRecord(record=STEPS, client=CLEAR)
+    (line,) = of_unit(lines({1: {0: record, 1: BITS}}), "record")
+    assert {SECRET_SAMPLE(of="record"), IDEALISED} <= set(line.assumptions)
+
+
+def test_idealised_pure_noise_stays_idealised_next_to_gaussian_noise() -> None:
+    ideal = PureReport(epsilon=3.0, idealised=True)
+    for line in of_unit(lines({1: {0: ideal}, 2: {0: NOISE}}), "client-run"):
+        assert IDEALISED in line.assumptions
+
+
+def test_with_a_client_in_clear_nobody_has_an_epsilon_at_any_delta() -> None:
+    for delta in (0.0, 1e-5):
+        for both in (
+            (CLEAR, BITS),
+            (Memoized(drawn=CLEAR, identity="all"), BITS),
+            (CLEAR, NOISE),
+        ):
+            by_client = dict(enumerate(both))
+            for unit in ("client-round", "client-run"):
+                assert {x.kind for x in of_unit(lines({1: by_client}, delta), unit)} == {"none"}
+
+
+def test_gaussian_noise_among_pure_reports_has_no_line_at_delta_zero() -> None:
+    for releases in ({1: {0: BITS, 1: NOISE}}, {1: {0: BITS}, 2: {0: NOISE}}):
+        assert {x.kind for x in of_unit(lines(releases, 0.0), "client-run")} == {"none"}
+
+
+# Events that contain other events
+
+
+def test_events_drawn_once_and_drawn_anew_both_count() -> None:
+    once = Memoized(drawn=PureReport(epsilon=2.0), identity="features")
+    other = Memoized(drawn=PureReport(epsilon=3.0), identity="labels")
+    fresh = PureReport(epsilon=2.0)
+    releases = {1: {0: once}, 2: {0: once}, 3: {0: other}, 4: {0: fresh}, 5: {0: fresh}}
+    pure, _ = of_unit(lines(releases), "client-run")
+    assert pure.epsilon == 2.0 + 3.0 + 2 * 2.0
+    # The client takes part in five rounds, and the line must not rest on fewer.
+    assert TAKES_PART(rounds=5) in pure.assumptions
+
+
+# Independent pure coordinates: their record, their cost, and their guarantees
+
+
+EVENT = PureCoordinates(groups=((0.5, 10), (2.0, 3)))
+
+
+def test_costs_are_sums_over_coordinates() -> None:
+    assert cost(EVENT, "pure") == 11.0
+    assert cost(EVENT, "zcdp") == 10 * 0.125 + 3 * 2.0
+    one, two = (cost(PureReport(epsilon=e), "gdp") for e in (0.5, 2.0))
+    assert cost(EVENT, "gdp") == pytest.approx(10 * one + 3 * two, rel=1e-14)
+    # One group costs as much as the same number of bits.
+    bits = BinaryRandomizedResponse(epsilon=0.7, coordinates=33)
+    for kind in ("pure", "zcdp", "gdp"):
+        assert cost(PureCoordinates(groups=((0.7, 33),)), kind) == cost(bits, kind)
+
+
+def test_guarantees_of_a_run() -> None:
+    pure, approximate = local_guarantees(Counter({EVENT: 2}), "client-run", 1e-3)
+    assert (pure.kind, pure.epsilon) == ("pure", 22.0)
+    assert pure.lower == pytest.approx(22.0, rel=1e-8)
+    assert pure.lower < 22.0
+    assert approximate.epsilon == revealing_epsilon({(0.5, 1.0): 20, (2.0, 1.0): 6}, 1e-3)
+    assert approximate.epsilon < 22.0
+    # An independent evaluation of delta there, over all numbers of truthful answers.
+    assert float(mixed({0.5: 20, 2.0: 6}, approximate.epsilon)) == pytest.approx(1e-3, rel=1e-6)
+    # A coordinate may have more than two outcomes, so this is a bound, not the true value.
+    assert approximate.lower is None
+
+
+def test_pure_coordinates_mix_with_other_events() -> None:
+    bits = BinaryRandomizedResponse(epsilon=0.5, coordinates=4)
+    pure, _ = local_guarantees(Counter({EVENT: 1, bits: 1}), "client-run", 1e-5)
+    assert pure.epsilon == 13.0
+    assert pure.lower is not None
+    whole, composed = local_guarantees(
+        Counter({EVENT: 1, PureReport(epsilon=1.0): 1}), "client-run", 1e-5
+    )
+    assert whole.epsilon == 12.0
+    assert composed.epsilon <= 12.0
+    noise = GaussianReport(mu=1.0, rho=0.5)
+    (with_noise,) = local_guarantees(Counter({EVENT: 1, noise: 1}), "client-run", 1e-5)
+    as_reports = Counter({PureReport(epsilon=0.5): 10, PureReport(epsilon=2.0): 3, noise: 1})
+    (expected,) = local_guarantees(as_reports, "client-run", 1e-5)
+    assert with_noise.epsilon == pytest.approx(expected.epsilon, rel=1e-12)
+
+
+def test_a_statement_names_the_worst_coordinate_and_no_shuffler() -> None:
+    releases = released({1: {0: EVENT, 1: PureCoordinates(groups=((0.5, 13),))}})
+    stated = statement(releases, claim=None, shuffler=None, delta=0.0)
+    lines = {line.unit: line for line in stated.guarantees}
+    assert lines["weight"].epsilon == 2.0
+    assert lines["weight"].lower == pytest.approx(2.0, rel=1e-8)
+    assert lines["client-round"].epsilon == 11.0
+    shuffler = ShufflerInPath(chunk=1, untrusted_clients=0, prediction_error=0.0)
+    with pytest.raises(ConfigError, match="shuffler"):
+        statement(releases, claim=None, shuffler=shuffler, delta=1e-5)

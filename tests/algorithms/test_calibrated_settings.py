@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ TARGETS: dict[str, dict[str, Any]] = {
 }
 
 
+@cache
 def configs() -> dict[str, RunConfig]:
     """Return a configuration on digits for each system that needs a calibrated setting."""
     found = {}

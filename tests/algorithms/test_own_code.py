@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,7 @@ def test_a_model_that_keeps_nothing_is_accepted(name: str, way: str) -> None:
         check(way, model=name)
 
 
+@cache
 def kinds() -> dict[tuple[str, ...], RunConfig]:
     """Return a recipe for each system, kind of local update, model and features; on small data if
     there is one."""

@@ -36,10 +36,12 @@ Place = tuple[int, int]
 
 
 def eventually(holds: Callable[[], object], what: str = "", patience: float = PATIENCE) -> None:
-    until = time.monotonic() + patience
+    """Look ever less often: looking takes time that the processes need."""
+    began = time.monotonic()
     while not holds():
-        assert time.monotonic() < until, f"not in {patience:g} s: {what}"
-        time.sleep(0.02)
+        waited = time.monotonic() - began
+        assert waited < patience, f"not in {patience:g} s: {what}"
+        time.sleep(min(0.02 + waited / 20, 0.5))
 
 
 # Processes

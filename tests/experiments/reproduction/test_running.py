@@ -52,6 +52,13 @@ TINY = PaperTarget(
 )  # fmt: skip
 
 
+def publish(monkeypatch: pytest.MonkeyPatch, made: Any) -> None:
+    """Let documents be those that are committed."""
+    monkeypatch.setattr(results, "published", results.published.__wrapped__)
+    for each in (results, publishing):
+        monkeypatch.setattr(each, "published_documents", lambda: made)
+
+
 @pytest.fixture
 def own(tmp_path: Path) -> Measurements:
     folder = tmp_path / "kept" / "cpu"
@@ -180,7 +187,7 @@ def test_a_cell_may_show_another_figure_of_the_same_run(
     assert measurement(rows["whole"]).mean == made["accuracies"][0] == result.rounds[0].accuracy
     assert measurement(rows["local"]).mean == result.rounds[0].metrics["local_accuracy"]
     made = documents([target], own)
-    monkeypatch.setattr(results, "published_documents", lambda: made)
+    publish(monkeypatch, made)
     kept = rows_of(target, Measurements(tmp_path / "nothing", tmp_path))
     for name in ("whole", "local"):
         mean = measurement(rows[name]).mean
@@ -364,8 +371,7 @@ def test_results_with_more_seeds_are_published_and_read_back(
     both = documents([TINY], own)
     assert all(json.loads(text_of(each)) == each for each in both.values())
     before, empty = rows_of(TINY, own), Measurements(tmp_path / "nothing", tmp_path)
-    for each in (results, publishing):
-        monkeypatch.setattr(each, "published_documents", lambda: both)
+    publish(monkeypatch, both)
     after = rows_of(TINY, empty)
     for name in ("long", "short", "more rounds"):
         found, made = measurement(after[name]), measurement(before[name])
@@ -398,8 +404,7 @@ def test_a_result_of_two_papers_is_kept_once(
 ) -> None:
     keep(own, LONG, 0, 0.1, 0.5)
     made = documents([TINY], own)
-    monkeypatch.setattr(results, "published_documents", lambda: made)
-    monkeypatch.setattr(publishing, "published_documents", lambda: made)
+    publish(monkeypatch, made)
     keep(own, LONG, 1, 0.1, 0.7)
     source = Source(paper="Somebody 2027", place="Table 1", row="again")
     second = replace(LONG, name="second", same_as="long", source=source)

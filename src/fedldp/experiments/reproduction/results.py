@@ -228,6 +228,7 @@ def published_documents() -> dict[str, dict[str, list[dict[str, Any]]]]:
     }
 
 
+@cache
 def published() -> dict[str, Measurement]:
     """Return the committed results by recipe, whether or not they are still valid."""
     found: dict[str, Measurement] = {}
