@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # parallel tests, and their processes, share the cores
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # numpy and torch read it when they are imported
@@ -28,7 +27,7 @@ import pytest
 import torch
 import typer
 
-from fedldp import cli, models
+from fedldp import cli
 from fedldp.deployment import words
 
 pytest.register_assert_rewrite("documents", "folders")
@@ -75,30 +74,6 @@ def keys_are_not_the_users(tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """Keep the key that tells whether data have changed out of the user's configuration."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("configuration")))
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def models_of_the_package_are_tried_once() -> Iterator[None]:
-    """Run the trial gradient of a model of the package only once for each model and shape.
-
-    A user's own model is tried whenever it is built, because one name may stand for several
-    models. So is a model with a frozen part, because the trial freezes that part.
-    """
-    passed: set[tuple[str, tuple[int, ...], int]] = set()
-    checked = models._checked
-
-    def once(
-        made: Any, name: str, input_shape: tuple[int, ...], num_classes: int, trainable: str
-    ) -> Any:
-        case = (name, tuple(input_shape), num_classes)
-        if ":" in name or trainable != "all" or case not in passed:
-            checked(made, *case, trainable)
-            passed.add(case)
-        return made
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(models, "_checked", once)
         yield
 
 

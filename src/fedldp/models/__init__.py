@@ -338,12 +338,26 @@ def _call(name: str, input_shape: tuple[int, ...], num_classes: int) -> list[Lay
         raise _failed(name, input_shape, error) from error
 
 
+_tried: set[tuple[str, tuple[int, ...], int]] = set()
+"""The package's own models, trained whole, that were tried in this process.
+
+A user's own model is tried whenever it is built, because one name may stand for several models. So
+is a model with a frozen part, because the trial freezes that part.
+"""
+
+
 def _checked(
     made: nn.Module, name: str, input_shape: tuple[int, ...], num_classes: int, trainable: str
 ) -> nn.Module:
     from fedldp.models._modules import check_module
 
-    return check_module(made, name, input_shape, num_classes, trainable)
+    case = name, tuple(input_shape), num_classes
+    if case in _tried and trainable == ALL:
+        return made
+    found = check_module(made, name, input_shape, num_classes, trainable)
+    if ":" not in name and trainable == ALL:
+        _tried.add(case)
+    return found
 
 
 def _described(
