@@ -97,16 +97,13 @@ def load_dataset(
     >>> len(data.train), len(data.test), data.input_shape
     (1437, 360, (1, 8, 8))
     """
+    if standardise:
+        check_standardise(name)
     if is_own_file(name):
         other = None if test_file is None else Path(test_file).expanduser()
         path = Path(name).expanduser()
-        own = load_file(path, columns=columns, seed=seed, test_file=other, test_share=test_share)
-        if standardise:
-            raise _no_constants(name)
-        return own
+        return load_file(path, columns=columns, seed=seed, test_file=other, test_share=test_share)
     source, paths = locate(find_source(name), resolve_data_dir(data_dir))
-    if standardise:
-        check_standardise(source)
     *parts, last = _READERS[source.name](paths)
     joined = (np.concatenate([part[at] for part in parts]) for at in (0, 1))
     train, test = _examples(source, *joined), _examples(source, *last)
@@ -126,8 +123,7 @@ def standardised(examples: Examples, name: str) -> Examples:
     Raises:
         ConfigError: no constants are published, or none for this number of channels.
     """
-    source = find_source(name)
-    check_standardise(source)
+    source = check_standardise(name)
     if examples.features.shape[1:2] != (len(source.means),):
         raise ConfigError(
             f"standardise = true: the constants of {name} are for {len(source.means)} channels, "
@@ -138,21 +134,19 @@ def standardised(examples: Examples, name: str) -> Examples:
     return replace(examples, features=images)
 
 
-def check_standardise(source: PublishedDataset) -> None:
-    """Refuse to standardise a data set without published constants.
+def check_standardise(name: str) -> PublishedDataset:
+    """Return the data set with this name, or refuse it if it has no published constants.
 
     Raises:
         ConfigError: there are no constants.
     """
-    if not source.means:
-        raise _no_constants(source.name)
-
-
-def _no_constants(name: str) -> ConfigError:
-    return ConfigError(
-        f"standardise = true: no means are published for {name}; scale the data yourself with "
-        "public constants, and set standardise = false"
-    )
+    source = None if is_own_file(name) else find_source(name)
+    if source is None or not source.means:
+        raise ConfigError(
+            f"standardise = true: no means are published for {name}; scale the data yourself with "
+            "public constants, and set standardise = false"
+        )
+    return source
 
 
 def _standardise(images: NDArray[np.float32], source: PublishedDataset) -> None:

@@ -302,7 +302,7 @@ def problem_of(config: RunConfig, data_dir: Path | None) -> Problem:
     check_rows_per_person(config, None)
     source = in_use(find_source(config.dataset), resolve_data_dir(data_dir))
     if config.standardise:
-        check_standardise(source)
+        check_standardise(config.dataset)
     return _problem(config, source.input_shape, source.num_classes, source.num_train, data_dir)
 
 
