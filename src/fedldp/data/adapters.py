@@ -7,9 +7,8 @@ does not depend on any random state.
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,9 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import DataError
-
-MOST_OF_UNKNOWN_LENGTH = 1_000_000
-"""The most examples to read from a source without a length, which may never end."""
 
 LABEL = "label"
 """The name of the column that holds the classes, unless the user gives another name."""
@@ -92,14 +88,18 @@ def gathered(given: Any, context: str) -> Gathered:
     Raises:
         DataError: the source is empty, may never end, or is malformed; the message says how.
     """
-    if isinstance(given, _found("torch.utils.data", "DataLoader")):
-        return _of_loader(given, context)
-    streamed: Any = (
+    is_loader = isinstance(given, _found("torch.utils.data", "DataLoader"))
+    streams = (
         *_found("torch.utils.data", "IterableDataset"),
         *_found("datasets", "IterableDataset"),
     )
-    if isinstance(given, streamed):
-        return _joined(((each, True) for each in given), context, MOST_OF_UNKNOWN_LENGTH)
+    if isinstance(given.dataset if is_loader else given, streams):
+        raise DataError(
+            f"{context} it has no length, and may never end; give a data set with a length, or "
+            "arrays"
+        )
+    if is_loader:
+        return _of_loader(given, context)
     if isinstance(given, _found("torch.utils.data", "Dataset")):
         return _of_map(given, range(len(given)), context)
     return of_columns(given, context=context)
@@ -236,12 +236,7 @@ def _is_frame(given: Any) -> bool:
 
 
 def _of_loader(loader: Any, context: str) -> Gathered:
-    data = loader.dataset
-    if isinstance(data, _found("torch.utils.data", "IterableDataset")):
-        alone = loader.batch_size is None
-        parts = ((each, alone) for each in _without_random_state(loader))
-        return _joined(parts, context, MOST_OF_UNKNOWN_LENGTH)
-    rows = _rows_of(loader, context)
+    data, rows = loader.dataset, _rows_of(loader, context)
     if getattr(loader.collate_fn, "__name__", "") in ("default_collate", "default_convert"):
         return _of_map(data, rows, context)  # this function's errors name the example
     size = loader.batch_size or 1
@@ -270,32 +265,18 @@ def _rows_of(loader: Any, context: str) -> Sequence[int]:
     return range(len(loader.dataset))
 
 
-def _without_random_state(loader: Any) -> Iterator[Any]:
-    """Iterate over a loader, then restore torch's random state.
-
-    The loader would change this state, because it draws a seed for its workers.
-    """
-    torch = sys.modules["torch"]
-    state = torch.get_rng_state()
-    try:
-        yield from loader
-    finally:
-        torch.set_rng_state(state)
-
-
 def _of_map(data: Any, rows: Sequence[int], context: str) -> Gathered:
     if not len(rows):
         raise DataError(f"{context} it is empty; give some examples")
     return _joined(((data[row], True) for row in rows), context)
 
 
-def _joined(parts: Iterable[tuple[Any, bool]], context: str, most: float = math.inf) -> Gathered:
+def _joined(parts: Iterable[tuple[Any, bool]], context: str) -> Gathered:
     """Join the examples that were read into one ``Gathered``.
 
     Args:
         parts: pairs of an example or a batch of examples, and whether it is a single example.
         context: the beginning of error messages.
-        most: the largest number of examples; a source with more may never end.
     """
     found: list[tuple[NDArray[Any], ...]] = []
     count = 0
@@ -321,11 +302,6 @@ def _joined(parts: Iterable[tuple[Any, bool]], context: str, most: float = math.
             )
         found.append(arrays)
         count += len(arrays[0])
-        if count > most:
-            raise DataError(
-                f"{context} it has more than {most:,} examples, has no length, and may never end; "
-                "give a data set with a length, or arrays"
-            )
     if not found:
         raise DataError(f"{context} it is empty; give some examples")
     features, labels, *groups = (np.concatenate(each) for each in zip(*found, strict=True))
