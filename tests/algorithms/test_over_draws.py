@@ -48,7 +48,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "claimed records": ("nbafl", {"epsilon": 8.0, "clip": 1.0, "exposures": 1,
                                   "min_client_examples": 1, "clients_per_round": 2}),
     "selected first": ("personalized_sound", {"epsilon": [7.0] * 4 + [8.0] * 4, "clip": 1.0,
-                                              "selects_first": True}),
+                                              "participation": "preselected"}),
 }  # fmt: skip
 UNDECIDED: dict[str, tuple[str, dict[str, Any]]] = {
     "all": ("composed", {"epsilon": 0.1}),

@@ -115,7 +115,7 @@ def test_a_run_gives_the_weights_of_the_simulation(
 
 
 def test_the_selection_follows_from_the_runs_name() -> None:
-    found = agreed("selects_first=true", "rounds=8")
+    found = agreed("participation=preselected", "rounds=8")
     again = Agreement.parse(found.to_bytes())
     again.check()
     check_stated(again)

@@ -104,7 +104,7 @@ FEDAVG = "350df5cff8ff7ee112530cd77f50f1e1"
         ("personalized-sound-digits", MIX, "39d95b7333e9eccc8cd4ab8c97b7a0a4"),
         (
             "personalized-sound-digits",
-            {**SIGN, "selects_first": True},
+            {**SIGN, "participation": "preselected"},
             "8fabe07158c5a969b5f83ba5078242a7",
         ),
         ("cldp-fed-digits", CLDP, "186b0f0302ce1edc4565c9fba0292129"),

@@ -149,7 +149,11 @@ def with_chosen(parts: Composition, settings: Settings) -> Composition:
     participation = parts.participation
     if isinstance(participation, All):
         participation = participation_of(settings)
-    elif settings.participation is not None and participation != participation_of(settings):
+    elif (
+        settings.participation is not None
+        and not participation.told  # else the setting chose a kind that only this preset has
+        and participation != participation_of(settings)
+    ):
         raise ConfigError(
             f"participation = {settings.participation} and system = {settings.name()}: the system "
             "decides who takes part; leave participation out"

@@ -136,8 +136,8 @@ def selections(settings: personalized_sound) -> list[list[int]]:
 
 
 def test_unselected_clients_send_nothing_and_pay_nothing() -> None:
-    result = simulate(config(selects_first=True, rounds=8))
-    settings = scheduled(config(selects_first=True, rounds=8))
+    result = simulate(config(participation="preselected", rounds=8))
+    settings = scheduled(config(participation="preselected", rounds=8))
     selected = selections(settings)
     for client in range(3):
         sent = [r for r, chosen in enumerate(selected, 1) if client in chosen]
@@ -156,7 +156,7 @@ def test_unselected_clients_send_nothing_and_pay_nothing() -> None:
 
 
 def test_a_client_learns_its_own_rounds_and_those_of_no_other() -> None:
-    settings = scheduled(config(selects_first=True, rounds=8, seed=5))
+    settings = scheduled(config(participation="preselected", rounds=8, seed=5))
     for client in range(3):
         told = settings.for_client(client)
         assert noise(told).rounds_of(client) == noise(settings).rounds_of(client)
@@ -168,17 +168,17 @@ def test_a_client_learns_its_own_rounds_and_those_of_no_other() -> None:
 
 
 def test_the_selection_is_the_servers_secret_and_not_the_configurations() -> None:
-    settings = config(selects_first=True, rounds=8)
+    settings = config(participation="preselected", rounds=8)
     first, other = (settings.with_schedule(draws_of_seed(seed)).turns for seed in (0, 1))
     assert first != other
-    with pytest.raises(ConfigError, match=r"^turns is not set: with selects_first .*schedule"):
+    with pytest.raises(ConfigError, match=r"^turns is not set: .* preselected .*schedule"):
         settings.algorithm(DIGITS).encoder(0)
-    with pytest.raises(ConfigError, match=r"^turns is not set: with selects_first .*schedule"):
+    with pytest.raises(ConfigError, match=r"^turns is not set: .* preselected .*schedule"):
         settings.algorithm(DIGITS).server()
 
 
 def test_rounds_that_the_server_does_not_draw_are_refused() -> None:
-    settings = scheduled(config(selects_first=True, rounds=8))
+    settings = scheduled(config(participation="preselected", rounds=8))
     assert scheduled(settings) == settings
     assert isinstance(settings.turns, list)
     fewer = settings.changed(turns=[settings.turns[0] - 1, *settings.turns[1:]])
@@ -194,7 +194,7 @@ def test_rounds_that_the_server_does_not_draw_are_refused() -> None:
 
 def test_simultaneous_requests_do_not_exceed_a_clients_rounds(tmp_path: Path) -> None:
     """Each request arrives while the client trains for the one before."""
-    case = Case.of(config(rounds=6, selects_first=True, epsilon=[0.3, 1.0, 1.0]))
+    case = Case.of(config(rounds=6, participation="preselected", epsilon=[0.3, 1.0, 1.0]))
     told, role, answers = first_broadcast(case), case.role(0), list[bytes]()
 
     def ask(round: int) -> None:
@@ -288,7 +288,7 @@ def test_the_mean_of_signs_estimates_the_change_to_first_order() -> None:
     ],
 )  # fmt: skip
 def test_one_clients_settings_have_the_limits_of_everyones(name: str, value: float) -> None:
-    scheduled_config = {"selects_first": True, "epsilon": 1.0, "turns": 2}
+    scheduled_config = {"participation": "preselected", "epsilon": 1.0, "turns": 2}
     assert noise(config(**scheduled_config).for_client(1)).rounds_of(1) == 2
     refused = []
     for told in (value, {"own": value}):

@@ -417,9 +417,9 @@ class Preselected(Participation):
         """
         if self.turns is None:
             raise ConfigError(
-                "turns is not set: with selects_first the noise follows from the selections, "
-                "which the server draws before the run; use the configuration that with_schedule "
-                "returns"
+                "turns is not set: with participation = preselected the noise follows from "
+                "selections, which the server draws before the run; use the configuration that "
+                "with_schedule returns"
             )
         return int(of_client(self.turns, client))
 

@@ -1,7 +1,7 @@
 """Personalised LDP whose budgets hold for whole clients and runs, with noise sized for the clip.
 
-    rounds' participants: all clients; or, with selects_first, the clients that this round's omega
-                          selects: omega is drawn before the run, and nobody else trains or sends
+    rounds' participants: all clients; or, preselected, the clients that this round's omega selects:
+                          omega is drawn before the run, and nobody else trains or sends
     Broadcast: weights W
         |
         v
@@ -17,7 +17,8 @@
 Client i chooses (epsilon_i, delta_i) for everything that it sends in the run. It takes part in T_i
 rounds, and each gets mu_i/sqrt(T_i), where mu_i is the largest at which N(0, 1) and N(mu_i, 1) are
 (epsilon_i, delta_i)-indistinguishable; sigma_i = 2 C_i sqrt(T_i)/mu_i. All of this is public. With
-selects_first the server draws, before the run, which clients each round selects, and announces T_i.
+participation = preselected the server draws, before the run, which clients each round selects, and
+announces T_i.
 
 With ``channel = "sum"`` all reports are whole steps of one public grid, which follows from
 ``largest_epsilon``, and the server computes the plain mean from their sum. The server need not know
@@ -70,7 +71,7 @@ from fedldp.papers.personalized.parts import (
 Turns = Annotated[int, Field(ge=0)]
 
 POWERS = {"variance": 2, "deviation": 1, "uniform": 0}
-_NOBODY = "without selects_first nobody is selected"
+_NOBODY = "only with participation = preselected somebody is selected"
 _NO_SUM = {"largest_epsilon": "only sums have a grid that follows from it"}
 
 
@@ -93,11 +94,12 @@ class PersonalizedSound(Offers):
     weighting: Literal["variance", "deviation", "uniform"] = "variance"
     """weight of each report in the mean: 1/sigma_i^2 (variance), 1/sigma_i (deviation, as in the
     paper) or 1 (uniform)"""
-    selects_first: bool = False
-    """whether the server selects the clients of each round by 1/sigma_i, before anyone trains"""
+    participation: Literal["all", "drawn", "once", "balanced", "auto", "preselected"] | None = None
+    """as for every system, or preselected: the server selects the clients of each round by
+    1/sigma_i, before anyone trains"""
     turns: Annotated[Turns | list[Turns] | ClientValue | None, Mark.PER_CLIENT] = None
     """T_i, the number of rounds that select a client: one number for all clients, or a list; leave
-    it out, because with selects_first the server draws it before the run"""
+    it out, because the server draws it before the run"""
     largest_epsilon: Positive | None = None
     """the largest epsilon that a client may choose, required with channel = sum; it is public,
     because the grid of the sums follows from it"""
@@ -117,7 +119,8 @@ def personalized_sound(settings: Settings) -> Composition:
         kind=GaussianSign if settings.perturbation == "sign" else Gaussian,
         own=True,
     )
-    turns = selected_first(settings, once) if settings.selects_first else participation_of(settings)
+    selects = settings.participation == "preselected"
+    turns = preselected(settings, once) if selects else participation_of(settings)
     calibration = replace(once, rounds=settings.rounds, participation=turns)
     return Composition(
         local=Portions.of(settings),
@@ -132,7 +135,7 @@ def personalized_sound(settings: Settings) -> Composition:
             setting=f"weighting = {settings.weighting}",
         ),
         participation=turns,
-        unused={**_NO_SUM, **({} if settings.selects_first else {"turns": _NOBODY})},
+        unused={**_NO_SUM, **({} if selects else {"turns": _NOBODY})},
     )
 
 
@@ -142,7 +145,9 @@ def in_sums(settings: Settings) -> Composition:
     Raises:
         ConfigError: the server would need an epsilon, or the grid is not public.
     """
-    needed = {"perturbation": "gaussian", "weighting": "uniform", "selects_first": False}
+    needed = {"perturbation": "gaussian", "weighting": "uniform"}
+    if settings.participation == "preselected":
+        needed["participation"] = "all"
     other = {name: v for name, v in needed.items() if getattr(settings, name) != v}
     if other:
         name, set_to = next(iter(other)), {n: shown(value) for n, value in other.items()}
@@ -188,7 +193,7 @@ def in_sums(settings: Settings) -> Composition:
     )
 
 
-def selected_first(settings: Settings, once: PerRun) -> Participation:
+def preselected(settings: Settings, once: PerRun) -> Participation:
     """Return the clients of each round, selected by the inverse of the noise that each needs.
 
     Args:
@@ -197,17 +202,12 @@ def selected_first(settings: Settings, once: PerRun) -> Participation:
         once: the noise for one round.
 
     Raises:
-        ConfigError: ``clients_per_round`` or ``participation`` also decides who takes part.
+        ConfigError: ``clients_per_round`` also decides who takes part.
     """
     if settings.clients_per_round is not None:
         raise ConfigError(
-            f"clients_per_round = {settings.clients_per_round}: with selects_first the selection "
-            "decides who takes part; leave it out"
-        )
-    if settings.participation is not None:
-        raise ConfigError(
-            f"participation = {settings.participation} and selects_first = true: the selection "
-            "decides who takes part; leave participation out"
+            f"clients_per_round = {settings.clients_per_round}: with participation = preselected "
+            "the selection decides who takes part; leave it out"
         )
 
     def rho() -> NDArray[np.float64]:
