@@ -89,8 +89,8 @@ def _design(
 ) -> Design:
     """Return the sweep that the options describe."""
     from fedldp.experiments.seeds import read_seeds
-    from fedldp.experiments.sweeping.grid import Design, read_grid
-    from fedldp.experiments.sweeping.sweeps import bases, own_seeds
+    from fedldp.experiments.sweeping.grid import read_grid
+    from fedldp.experiments.sweeping.sweeps import design_of
     from fedldp.simulation.settings import assignment
 
     varied = read_grid(grid)
@@ -103,6 +103,5 @@ def _design(
     settings = dict(assignment(text) for text in set_)
     if rounds is not None:
         settings["rounds"] = rounds
-    found = bases(recipes or ["quickstart"], settings)
-    chosen = own_seeds(found) if seeds is None else read_seeds(seeds)
-    return Design(found, settings, varied, chosen, device)
+    chosen = None if seeds is None else read_seeds(seeds)
+    return design_of(recipes or ["quickstart"], settings, varied, chosen, device)

@@ -13,6 +13,15 @@ from fedldp.data import Dataset
 Row = dict[str, Any]
 """One finished or refused run: a line of results.jsonl; see ``Maker.make``."""
 
+
+def score(row: Row, metric: str = "accuracy") -> float | None:
+    """Return the value of a metric in a run's line; None if the line has no value."""
+    found: float | None = row.get("accuracy")
+    if metric != "accuracy":
+        found = row.get("metrics", {}).get(metric)
+    return found
+
+
 Settings = Mapping[str, Any]
 """Settings by name."""
 

@@ -25,9 +25,10 @@ from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.facts import Doubt, Fact, Unprotected
 from fedldp.core.kinds import CHOOSING, HELD_OUT, SCORES_RELEASED
 from fedldp.core.registry import import_extra
-from fedldp.experiments.runs import Row
+from fedldp.experiments.runs import Row, score
 from fedldp.reporting import words
 from fedldp.reporting.scores import CHOSEN_BY, CHOSEN_BY_FOR_NUMBERS, Figure, TestSet
+from fedldp.reporting.text import html_table
 
 
 def metrics_for(configs: Iterable[RunConfig]) -> Sequence[str]:
@@ -75,11 +76,7 @@ class Group:
 
     def values(self, metric: str) -> list[float]:
         """Return the values of a metric, one for each seed that has one."""
-        found = [
-            {"accuracy": run.get("accuracy"), **run.get("metrics", {})}.get(metric)
-            for run in self.runs
-        ]
-        return [value for value in found if value is not None]
+        return [value for run in self.runs if (value := score(run, metric)) is not None]
 
     def mean(self, metric: str) -> float | None:
         """Return the mean over seeds; None if no seed has a value."""
@@ -189,10 +186,7 @@ class RunTable(Generic[G]):
         return "\n".join([*found, "", *self.notes()]) + "\n"
 
     def _repr_html_(self) -> str:
-        head, rows = self.shown()
-        lines = [f"<tr>{''.join(f'<th>{escape(text)}</th>' for text in head)}</tr>"]
-        lines += [f"<tr>{''.join(f'<td>{escape(t)}</td>' for t in row)}</tr>" for row in rows]
-        return f"<table>{''.join(lines)}</table><p>{escape('; '.join(self.notes()))}</p>"
+        return f"{html_table(*self.shown())}<p>{escape('; '.join(self.notes()))}</p>"
 
     def to_csv(self) -> str:
         """Return the records as CSV, one a line; the notes follow, each in a comment (#)."""

@@ -24,10 +24,10 @@ from fedldp.core.kinds import (
     ONLY_IDEALISED,
 )
 from fedldp.data import Dataset
-from fedldp.experiments.comparing.comparison import Cell, Comparison, score
+from fedldp.experiments.comparing.comparison import Cell, Comparison
 from fedldp.experiments.comparing.design import Design
 from fedldp.experiments.proving import GuaranteeKind
-from fedldp.experiments.runs import Row
+from fedldp.experiments.runs import Row, score
 from fedldp.experiments.store import RunStore
 from fedldp.experiments.table import Course, Group, RunTable, draw_courses, half_width
 from fedldp.reporting import words

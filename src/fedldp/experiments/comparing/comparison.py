@@ -27,7 +27,7 @@ from fedldp.experiments.proving import (
     alike_in_privacy,
     proven,
 )
-from fedldp.experiments.runs import PlannedRun, Row, Settings, Task
+from fedldp.experiments.runs import PlannedRun, Row, Settings, Task, score
 from fedldp.experiments.seeds import check_seeds
 from fedldp.reporting.scores import CHOSEN_BY, CHOSEN_BY_FOR_NUMBERS, LESS_IS_BETTER
 from fedldp.simulation.identity import digest_of_data, run_digest
@@ -136,14 +136,6 @@ class Cell:
 
 METRICS = tuple(dict.fromkeys((*CHOSEN_BY, *CHOSEN_BY_FOR_NUMBERS)))
 """The metrics by which tries are chosen and contestants compared."""
-
-
-def score(row: Row, metric: str = "accuracy") -> float | None:
-    """Return the value of a metric in a run's line; None if the line has no value."""
-    found: float | None = row["accuracy"]
-    if metric != "accuracy":
-        found = row.get("metrics", {}).get(metric)
-    return found
 
 
 def choose(tried: Sequence[Row], metric: str = "accuracy") -> Row | None:

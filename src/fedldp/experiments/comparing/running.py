@@ -9,7 +9,7 @@ from typing import Any
 from fedldp.core.kinds import SCORES_LOGGED
 from fedldp.data import Dataset, is_table
 from fedldp.experiments.comparing.compared import Compared, compared
-from fedldp.experiments.comparing.comparison import Cell, Cells, Comparison, score
+from fedldp.experiments.comparing.comparison import Cell, Cells, Comparison
 from fedldp.experiments.comparing.design import Design, Recipe, design_of
 from fedldp.experiments.kept import (
     KeptExperiment,
@@ -20,7 +20,7 @@ from fedldp.experiments.kept import (
     settings_of,
 )
 from fedldp.experiments.own import sum_of
-from fedldp.experiments.runs import Experiment, PlannedRun, Row
+from fedldp.experiments.runs import Experiment, PlannedRun, Row, score
 from fedldp.experiments.store import Document, RunStore, design_from, document_of
 from fedldp.reporting import words
 from fedldp.simulation.given import Data, given_data

@@ -98,13 +98,12 @@ def sweep(
     of_data, given = given_data(dataset, test, tested=True)
     changed = {key: _plain(key, value) for key, value in {**of_data, **settings}.items()}
     recipes = [recipe] if isinstance(recipe, str | RunConfig) else list(recipe)
-    found = bases(recipes, changed)
-    design = Design(
-        bases=found,
-        settings=changed,
-        grid={key: _values(key, values) for key, values in (grid or {}).items()},
-        seeds=own_seeds(found) if seeds is None else _values("seeds", seeds),
-        device=device,
+    design = design_of(
+        recipes,
+        changed,
+        {key: _values(key, values) for key, values in (grid or {}).items()},
+        None if seeds is None else _values("seeds", seeds),
+        device,
         own_data=None if given is None else given.own_data,
     )
     means = Means.of(out, data_dir, workers=workers, cluster=cluster, say=say, same_data=same_data)
@@ -134,9 +133,22 @@ def bases(recipes: Iterable[str | RunConfig], settings: Mapping[str, Any]) -> di
     return found
 
 
-def own_seeds(found: Mapping[str, RunConfig]) -> list[int]:
-    """Return the seeds that the configurations themselves set."""
-    return sorted({config.seed for config in found.values()})
+def design_of(
+    recipes: Iterable[str | RunConfig],
+    settings: Mapping[str, Any],
+    grid: Mapping[str, Sequence[Any]],
+    seeds: Sequence[int] | None,
+    device: str,
+    own_data: str | None = None,
+) -> Design:
+    """Return a sweep's design; without seeds, the configurations' own.
+
+    Raises:
+        ConfigError: a recipe, a setting or a seed is wrong; see ``bases`` and ``Design``.
+    """
+    found = bases(recipes, settings)
+    own = sorted({config.seed for config in found.values()})
+    return Design(found, settings, grid, own if seeds is None else seeds, device, own_data)
 
 
 @dataclass(frozen=True)
