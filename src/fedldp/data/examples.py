@@ -415,7 +415,7 @@ def of_rows(
     owners = None
     if clients is not None:
         count, context = len(parts[0].labels), f"data set {name!r}:"
-        owners = as_numbers(names_of(clients, count, context, "clients", "client"))
+        owners = as_numbers(names_of(clients, count, context, "client"))
     return _whole(parts, people, held is not None, owners, name=name, **how)
 
 

@@ -29,7 +29,6 @@ def names_of(
     groups: ArrayLike,
     count: int,
     context: str,
-    what: str = "groups",
     whose: Literal["person", "client"] = "person",
 ) -> Names:
     """Return the name of each row's person, with one spelling, given the owner's names for people.
@@ -39,43 +38,34 @@ def names_of(
             are one name.
         count: the number of rows.
         context: the beginning of error messages.
-        what: the plural noun for groups in error messages.
         whose: the noun for a row's group in error messages.
 
     Raises:
         DataError: a row has no group, or the number of groups is wrong; the message says which.
     """
-    found = np.asarray(groups)
+    noun, found = {"person": "group", "client": "client"}[whose], np.asarray(groups)
     if found.shape != (count,):
         raise DataError(
-            f"{context} {what} have shape {found.shape}; give one for each of the {count} rows"
+            f"{context} {noun}s have shape {found.shape}; give one for each of the {count} rows"
         )
-    if found.dtype.kind in "iu":
-        _refuse(found < 0, found.tolist(), context, what, whose)
-        return found
-    if found.dtype.kind not in "UOT":  # O because pandas stores strings as objects
-        raise DataError(f"{context} {what} are of type {found.dtype}; give integers or strings")
-    given = found.tolist()
-    texts = [_text(each) for each in given]
+    if found.dtype.kind not in "iuUOT":  # O because pandas stores strings as objects
+        raise DataError(f"{context} {noun}s are of type {found.dtype}; give integers or strings")
+    given, is_numbers = found.tolist(), found.dtype.kind in "iu"
+    texts = [] if is_numbers else [_text(each) for each in given]
     names = of_each(texts, identity)
     if None in names:
-        raise DataError(f"{context} {what[:-1]} {INEXACT}")
-    _refuse(np.array([not name for name in names], np.bool_), given, context, what, whose)
-    tell_spellings(texts, identity, context, whose)
-    return [name for name in names if name]
-
-
-def _refuse(
-    bad: NDArray[np.bool_], given: Sequence[Any], context: str, what: str, whose: str
-) -> None:
+        raise DataError(f"{context} {noun} {INEXACT}")
+    bad = found < 0 if is_numbers else np.array([not name for name in names], np.bool_)
     if bad.any():
         row = int(bad.argmax())
         plain = given[row] is None or isinstance(given[row], str | int)
         shown = repr(given[row]) if plain else f"of type {type(given[row]).__name__}"
         raise DataError(
-            f"{context} the {what[:-1]} of row {row} is {shown}; every row needs its {whose}: give "
+            f"{context} the {noun} of row {row} is {shown}; every row needs its {whose}: give "
             "integers from 0, or non-empty strings"
         )
+    tell_spellings(texts, identity, context, whose)
+    return found if is_numbers else [name for name in names if name]
 
 
 def _text(name: Any) -> str:
