@@ -22,17 +22,17 @@ import threading
 import time
 from asyncio.sslproto import SSLProtocol
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
@@ -291,7 +291,7 @@ class Listener:
 
     async def _not_served(self, request: Request, error: Exception) -> Response:
         self._failed(type(error).__name__)
-        return _refused(500)
+        return Response(status_code=500, headers={"connection": "close"})
 
     async def _nonce(self, request: Request) -> Response:
         return _bytes(self._nonces.fresh())
@@ -299,8 +299,6 @@ class Listener:
     async def _hello(self, request: Request) -> Response:
         """Begin a session of a site in the run that its hello names, or say that it is over."""
         found = await self._said_who(request)
-        if isinstance(found, Response):
-            return found
         known, key = self._known.get(found.digest), found.public
         if known is not None and key in known.names:
             run = known.pipe
@@ -312,7 +310,7 @@ class Listener:
                 return _bytes(self._session(run, run.index[key], found))
             known.asked[key] = time.monotonic()
         self._met[key] = time.monotonic()
-        return _refused(404)
+        raise _refused(404)
 
     def _end(self, digest: bytes, rounds: int, key: str) -> Response:
         """Return the message that a run is over, for the site with a key."""
@@ -329,40 +327,38 @@ class Listener:
     async def _hand_agreement(self, request: Request) -> Response:
         """Send a site the agreement that it names, or the digests of all that name its key."""
         found = await self._said_who(request)
-        if isinstance(found, Response):
-            return found
         named = [run for run in self._served() if found.public in run.index]
         if found.digest == NO_DIGEST:
             return _bytes(b"".join(run.digest for run in named))
         for run in named:
             if run.digest == found.digest:
                 return _bytes(run.agreement)
-        return _refused(404)
+        raise _refused(404)
 
-    async def _said_who(self, request: Request) -> SignedHello | Response:
-        """Return the hello in a request, if a site of a roster signed it; otherwise a refusal."""
+    async def _said_who(self, request: Request) -> SignedHello:
+        """Return the hello in a request; refuse one that no site of a roster signed."""
         length = _length(request)
         if length is None or length > LONGEST:
-            return _refused(413)
+            raise _refused(413)
         try:
             async with asyncio.timeout(_HELLO_SECONDS):
                 hello = SignedHello.read(await request.body())
         except (WireError, TimeoutError, ClientDisconnect):
-            return _refused(400)
+            raise _refused(400) from None
         name = self._name_of(hello.public)
         if name is None:
             self._rate_limited("a connection with a key that is not in the roster was refused")
-            return _refused(403)
+            raise _refused(403)
         if self._changed_key(hello.public):
             self._rate_limited(
                 f"site {name}: a connection with its earlier key, which it changed, was refused"
             )
-            return _refused(403)
+            raise _refused(403)
         if not self._nonces.is_good(hello.nonce):
-            return _refused(401)
+            raise _refused(401)
         if not hello.is_for(self._tls.certificate):
             self._rate_limited(f"a connection claims to be site {name}, but its signature is wrong")
-            return _refused(403)
+            raise _refused(403)
         self._nonces.use(hello.nonce)
         return hello
 
@@ -382,8 +378,8 @@ class Listener:
             )
         return token
 
-    def _session_of(self, request: Request) -> tuple[RunPipe, SiteSession] | None:
-        """Return the session whose token a request shows."""
+    def _session_of(self, request: Request) -> tuple[RunPipe, SiteSession]:
+        """Return the session whose token a request shows; refuse a request without one."""
         kind, _, text = request.headers.get("authorization", "").partition(" ")
         with suppress(ValueError):
             token = hashlib.sha256(bytes.fromhex(text)).digest()
@@ -393,52 +389,47 @@ class Listener:
                 run.sites[index].heard = time.monotonic()
                 request.state.connection.is_of((run.digest, index))
                 return run, run.sites[index]
-        return None
+        raise _refused(401)
 
     async def _alive(self, request: Request) -> Response:
         """Take a site's sign of life, which extends no deadline."""
-        if self._session_of(request) is None:
-            return _refused(401)
-        return Response(status_code=204) if _length(request) == 0 else _refused(413)
+        self._session_of(request)
+        if _length(request) != 0:
+            raise _refused(413)
+        return Response(status_code=204)
 
     async def _next_request(self, request: Request) -> Response:
-        found = self._session_of(request)
-        if found is None:
-            return _refused(401)
+        run, site = self._session_of(request)
         if _length(request) != 0:
-            return _refused(413)
-        run, site = found
+            raise _refused(413)
         pending = await run.next_for(site)
         if pending is None and run.rounds is not None:
             return self._end(run.digest, run.rounds, site.key)
         if pending is None:
             return Response(status_code=204)
         number, pieces = pending
-        return _InPieces(pieces, {TAG: str(number)})
+        return _in_pieces(pieces, number)
 
     async def _answer(self, request: Request) -> Response:
-        found = self._session_of(request)
-        if found is None:
-            return _refused(401)
-        run, site = found
+        run, site = self._session_of(request)
         number, length = request.path_params["number"], _length(request)
         if length is None or length > run.largest or "content-encoding" in request.headers:
             self._rate_limited(f"site {site.name}: an answer was too long and was refused")
-            return _refused(413)
+            raise _refused(413)
         if site.receiving:
-            return _refused(409)
+            raise _refused(409)
         if number not in site.unanswered:
-            return _refused(404)
+            raise _refused(404)
         site.receiving, token = True, site.token
         try:
             body = await _body(request, length)
         except (TimeoutError, ClientDisconnect):
-            return _refused(408)
+            raise _refused(408) from None
         finally:
             if site.token == token:
                 site.receiving = False
         if body is None or site.token != token:
-            return _refused(400)
+            raise _refused(400)
         run.answered(site, number, body)
         return Response(status_code=204)
 
@@ -493,27 +484,20 @@ def _bytes(body: bytes) -> Response:
     return Response(body, media_type="application/octet-stream")
 
 
-class _InPieces(Response):
-    """A long body that is copied only as fast as the client reads it."""
+def _in_pieces(pieces: Sequence[bytes], number: int) -> Response:
+    """Return a round request, which is copied only as fast as the client reads it."""
 
-    media_type = "application/octet-stream"
+    async def each() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
 
-    def __init__(self, pieces: Sequence[bytes], headers: dict[str, str]) -> None:
-        length = {"content-length": str(sum(map(len, pieces)))}
-        super().__init__(headers={**headers, **length})
-        self._pieces = pieces
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        head = {"status": self.status_code, "headers": self.raw_headers}
-        await send({"type": "http.response.start", **head})
-        for piece in self._pieces:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+    headers = {TAG: str(number), "content-length": str(sum(map(len, pieces)))}
+    return StreamingResponse(each(), headers=headers, media_type="application/octet-stream")
 
 
-def _refused(status: int) -> Response:
+def _refused(status: int) -> HTTPException:
     """Return a refusal that closes the connection, so that nothing else is read from it."""
-    return Response(status_code=status, headers={"connection": "close"})
+    return HTTPException(status, "", {"connection": "close"})
 
 
 # Connections
