@@ -223,6 +223,42 @@ def test_each_study_has_the_epsilon_that_the_site_chose_for_it(deploy: Callable[
     assert accepted[0].agreement(policy).digest == first.digest
 
 
+@pytest.mark.parametrize("said", [True, False])
+def test_a_budget_counts_one_kind_of_people_whatever_an_invite_calls_a_person(
+    deploy: Callable[..., Any], said: bool
+) -> None:
+    """Otherwise, a patient with many visits would be charged once for what each visit protects."""
+    recipe = FIRST.replace("one/", "two/").replace('"patient"', '"relapse"')
+    recipe = recipe.replace('ignore_columns = ["relapse"]', 'ignore_columns = ["patient"]')
+    Path("visits.toml").write_text(recipe)
+    outcome = deploy(
+        *("invite", "visits.toml", "-o", "two/visits.invite", "--channel", "named"),
+        *("--examples", "30", "--people", "15", "--url", "https://localhost:8444"),
+    )
+    assert outcome.status == 0, outcome.err
+    assert 'person_column = "patient"\n' in POLICY.read_text()
+    if not said:  # as in a policy that was written by hand
+        POLICY.write_text(POLICY.read_text().replace('person_column = "patient"\n', ""))
+    first = admit(deploy, "one")
+    outcome = accept(deploy, "one/run.agreement")
+    assert "labels are in column outcome, people in column patient\n" in outcome.out
+    assert deploy("join", "two/visits.invite", "--site", SITE, "--yes").status == 0
+    assert deploy("admit", "two/visits.invite", f"{SITE}/{SITE}.join", "--yes").status == 0
+    outcome = accept(deploy, "two/visits.agreement")
+    agent = Agent(read_policy(POLICY))
+    if not said:
+        line = outcome.assert_refused()
+        assert "column relapse names in run" in line
+        assert f"column patient names in run {first.run[:8]}, but one budget counts both" in line
+        assert len(agent.served()) == 1
+        return
+    assert "labels are in column outcome, people in column patient\n" in outcome.out
+    assert len(agent.served()) == 2
+    for run in agent.runs:
+        members: Any = run.runtime.members
+        assert len(set(members.examples.people.tolist())) == 15
+
+
 def test_a_second_study_cannot_take_what_the_budget_lacks(deploy: Callable[..., Any]) -> None:
     POLICY.write_text(POLICY.read_text().replace("limit = 100.0", "limit = 0.5"))
     admit(deploy, "one")

@@ -432,7 +432,9 @@ def accept(
         )
     terms = acceptance.policy_for(terms, found, server)
     terms.check(found)
-    acceptance.Acceptances(terms).check_new(found, new=new)
+    known = acceptance.Acceptances(terms)
+    known.check_beside(found)
+    known.check_new(found, new=new)
     place = own_place(found, public_of(read_private(terms.key)))
     data = digest_of_data(*terms.source)
     left_out = check_data(terms, found)
@@ -456,7 +458,11 @@ def accept(
         f"last here  {acceptance.last_release(terms)}; compare it with the release that you noted"
     )
     typer.echo(f"this site  {found.sites[place].name}, number {place} of {len(found.sites)}")
-    typer.echo(f"server     {terms.server[0].url}; labels are in column {terms.label_column}")
+    person = terms.person_column or found.config.person_column
+    people = "" if person is None else f", people in column {person}"
+    typer.echo(
+        f"server     {terms.server[0].url}; labels are in column {terms.label_column}{people}"
+    )
     for other in other_ledgers(terms.data, keys_of(terms)):
         typer.echo(f"beside     another ledger counts these data too: {other}")
     typer.echo(

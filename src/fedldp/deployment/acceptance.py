@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.numbers import round_up
+from fedldp.data import is_table
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.own_budgets import OwnBudget, stay_at_sites
 from fedldp.deployment.policy import (
@@ -24,6 +25,7 @@ from fedldp.deployment.policy import (
     StudyTable,
     make_state,
     prices_due,
+    protected_part,
 )
 from fedldp.deployment.site_ledger import NO_RELEASE, SiteLedger
 from fedldp.deployment.source import digest_of_data
@@ -203,6 +205,27 @@ class Acceptances:
             db.execute("UPDATE agreements SET state = ? WHERE digest = ?", (state, digest))
             self._database.note(state, digest, words_of(found.digest))
 
+    def check_beside(self, agreement: Agreement) -> None:
+        """Refuse an agreement that contradicts what was accepted before.
+
+        Raises:
+            ConfigError: another agreement of the same run was accepted, or its server has ended the
+                run, or a person is something else in it than in another run on the same budget.
+        """
+        for other in self.all():
+            if other.run == agreement.run and other.digest != agreement.digest:
+                raise ConfigError(
+                    f"run {agreement.run}: another agreement of this run was accepted before "
+                    f"({other.digest.hex()[:16]}); refuse this one, and ask for an agreement for a "
+                    "new run"
+                )
+            if other.digest == agreement.digest and other.state == "finished":
+                raise ConfigError(
+                    f"run {agreement.run}: its server ended it and asks for nothing more; another "
+                    "run needs another invite"
+                )
+            _check_same_people(self._policy, agreement, other)
+
     def check_new(self, agreement: Agreement, *, new: bool) -> None:
         """Refuse an agreement that may have been accepted before the site was last restored.
 
@@ -310,9 +333,8 @@ def accept(
         url: the address of the run's server; see ``policy_for``.
 
     Raises:
-        ConfigError: another agreement of the same run was accepted, or its server has ended the
-            run, or the budgets cannot pay for enough rounds beside what the other accepted runs may
-            still spend.
+        ConfigError: see ``Acceptances.check_beside``; or the budgets cannot pay for enough rounds
+            beside what the other accepted runs may still spend.
         LedgerUnusable: the ledger cannot be used, or was begun with other limits.
     """
     policy = policy_for(policy, agreement, url)
@@ -321,18 +343,7 @@ def accept(
     kept = SiteLedger(policy)
     database, digest = kept.ledger.database, agreement.digest
     with database.writing() as db:
-        for other in Acceptances(policy, database).all():
-            if other.run == agreement.run and other.digest != digest:
-                raise ConfigError(
-                    f"run {agreement.run}: another agreement of this run was accepted before "
-                    f"({other.digest.hex()[:16]}); refuse this one, and ask for an agreement for a "
-                    "new run"
-                )
-            if other.digest == digest and other.state == "finished":
-                raise ConfigError(
-                    f"run {agreement.run}: its server ended it and asks for nothing more; another "
-                    "run needs another invite"
-                )
+        Acceptances(policy, database).check_beside(agreement)
         can_pay = payable(policy, agreement, kept)
         promised = can_pay.cost(can_pay.check(enough))
         own = policy.own if stay_at_sites(agreement.config) else None
@@ -350,6 +361,26 @@ def accept(
         )
         database.note("accepted", digest.hex(), words_of(digest))
     return _read(*row)
+
+
+def _check_same_people(policy: SitePolicy, agreement: Agreement, other: Acceptance) -> None:
+    """Refuse a run for which a person is something else than for another run, on one budget.
+
+    Raises:
+        ConfigError: the policy names no column of people, and the two agreements name two.
+    """
+    of_people = any(budget.unit == "person" for budget in policy.budgets)
+    if policy.person_column is not None or not of_people or not is_table(policy.data.name):
+        return
+    both = agreement, other.agreement(policy)
+    named = {each.config.person_column for each in both if protected_part(each) == "person"}
+    if len(named) > 1:
+        raise ConfigError(
+            f"person_column is not set: a person is what column {both[0].config.person_column} "
+            f"names in run {agreement.run[:8]}, and what column {both[1].config.person_column} "
+            f"names in run {other.run[:8]}, but one budget counts both; set it in the policy to "
+            "the column of the people whom the budget protects, and accept the runs again"
+        )
 
 
 @dataclass(frozen=True)

@@ -614,7 +614,8 @@ def _policy(invite: Invite, expected: Agreement, name: str, terms: Terms, folder
     table = {
         "data": str(data.relative_to(inside) if data.is_relative_to(inside) else data),
         "label_column": terms.label_column or invite.config.label_column,
-        "person_column": terms.person_column,
+        # Later studies are charged for the same people, whatever they call a person.
+        "person_column": terms.person_column or invite.config.person_column,
         "key": f"{name}.key",
         "state": "state",
         **needed_for(invite),

@@ -164,6 +164,7 @@ class SiteData:
 
     def _columns(self, agreed: Columns) -> Columns:
         person = self.person_column or agreed.person
+        agreed = agreed.without("person")
         return replace(
             agreed,
             label=agreed.label and self.label_column,
