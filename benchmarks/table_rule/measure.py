@@ -37,7 +37,7 @@ from sklearn.metrics import roc_auc_score
 import fedldp
 from benchmarks.table_rule.made import HELD, TABLES, Facts, Made, Rows
 from benchmarks.table_rule.opacus_linear import SETTINGS, People, fitted
-from fedldp.algorithms.rule import LENGTH, Rule, difficulty
+from fedldp.algorithms.rule import LENGTH, difficulty, ruled
 from fedldp.algorithms.rule import PATHS as RULED
 from fedldp.simulation.plan import problem_with
 from fedldp.simulation.settings import from_mapping
@@ -86,12 +86,11 @@ class Cell:
         if way == "before":
             settings = {"model": "logistic"}
         elif way == "advised":
-            rule = Rule(n=self._n(unit, train, rows), shares=[0.5, 0.5], path=try_)
-            settings = rule.settings()
+            settings = ruled(n=self._n(unit, train, rows), shares=[0.5, 0.5], path=try_)
         elif way != "default":
             n = self._n(unit, train, rows)
-            rule = Rule(n=n, shares=self.shares, declared=True, spreads=True)
-            settings = {**rule.settings(), "class_shares": self.shares}
+            rule = ruled(n=n, shares=self.shares, declared=True, spreads=True)
+            settings = {**rule, "class_shares": self.shares}
             if way == "tuned":
                 clip, path, rounds = try_
                 rate = path * n / (clip / math.sqrt(2) * rounds * LENGTH) / 2

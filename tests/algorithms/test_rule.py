@@ -13,7 +13,7 @@ import fedldp
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.recipes import recipes
-from fedldp.algorithms.rule import LENGTH, PATHS, RULED, Rule, by_rule, difficulty
+from fedldp.algorithms.rule import LENGTH, PATHS, RULED, by_rule, difficulty, ruled
 from fedldp.core.errors import ConfigError
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.settings import from_mapping
@@ -68,17 +68,17 @@ def test_neither_rounds_nor_stages_nor_a_target_change_n() -> None:
 
 def test_two_classes_have_the_rule_of_the_trial() -> None:
     """N = 201 (a hospital of 1,500 people at epsilon 1): 10 rounds, clip 0.44."""
-    found = Rule(n=201, shares=(0.87, 0.13), declared=True, spreads=True).settings()
+    found = ruled(n=201, shares=(0.87, 0.13), declared=True, spreads=True)
     assert (found["rounds"], found["clip"]) == (10, 0.443)
     assert found["learning_rate"] == pytest.approx(201 / (0.3 * LENGTH * 10 * LENGTH) / 2, rel=1e-2)
     assert (found["measure_share"], found["intercept_share"]) == (0, 0)
 
 
 def test_many_classes_have_the_shorter_clip_and_the_whole_rate() -> None:
-    found = Rule(n=1000, shares=[0.1] * 10).settings()
+    found = ruled(n=1000, shares=[0.1] * 10)
     assert found["clip"] == pytest.approx(0.3 * LENGTH, rel=1e-2)
     assert found["learning_rate"] == pytest.approx(1000 / (0.3 * LENGTH**2 * 50), rel=1e-2)
-    large = Rule(n=1e5, shares=[0.1] * 10).settings()
+    large = ruled(n=1e5, shares=[0.1] * 10)
     assert large["learning_rate"] == pytest.approx(25 / (0.09 * LENGTH**2), rel=1e-2)
 
 
@@ -99,7 +99,7 @@ def test_many_classes_have_the_shorter_clip_and_the_whole_rate() -> None:
 def test_small_stages_come_where_they_pay(
     n: float, known: dict[str, bool], measured: float, calibrated: float
 ) -> None:
-    found = Rule(n=n, shares=(0.87, 0.13), **known).settings()
+    found = ruled(n=n, shares=(0.87, 0.13), **known)
     assert (found["measure_share"], found["intercept_share"]) == (measured, calibrated)
     rounds = min(80, max(5, round(n / 20)))
     assert found["rounds"] == rounds + (measured > 0) + 3 * (calibrated > 0)
@@ -109,7 +109,7 @@ def test_small_stages_come_where_they_pay(
 def test_numbers_have_their_own_path_and_the_curvature_of_a_squared_error(
     n: float, rounds: int
 ) -> None:
-    found = Rule(n=n, shares=[1.0], declared=True, spreads=True).settings()
+    found = ruled(n=n, shares=[1.0], declared=True, spreads=True)
     clip = 0.3 * LENGTH
     assert found["clip"] == pytest.approx(clip, rel=5e-3)
     rate = min(0.1 * n / (clip * rounds * LENGTH), 5 / LENGTH**2)
@@ -118,7 +118,7 @@ def test_numbers_have_their_own_path_and_the_curvature_of_a_squared_error(
     assert found["intercept_share"] == (0.05 if calibrates else 0.0)
     assert found["rounds"] == rounds + 3 * calibrates
     assert found["measure_share"] == 0
-    measured = Rule(n=n, shares=[1.0]).settings()
+    measured = ruled(n=n, shares=[1.0])
     assert measured["measure_share"] == (0.1 if n >= 60 else 0.0)
 
 

@@ -151,15 +151,7 @@ class RunConfig(RunSettings):
                     "label_range"
                 )
             )
-        parts = self.composition
-        return Algorithm(self.with_choice_of(parts), parts, problem)
-
-    def with_choice_of(self, parts: Composition) -> Self:
-        """Return a copy in which the participation of ``parts`` replaces an automatic one."""
-        if getattr(self, "participation", None) != "auto":
-            return self
-        once = isinstance(parts.participation, Once)
-        return self.with_participation("once" if once else None)
+        return Algorithm(self, self.composition, problem)
 
     def with_participation(self, chosen: str | None) -> Self:
         """Return a copy with another participation, checked when the copy's parts are made."""

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fedldp.algorithms.config import RunConfig
@@ -62,11 +61,19 @@ RULED = ("rounds", "clip", "learning_rate", "measure_share", "intercept_share")
 """The settings that follow from the rule."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rule:
-    """The settings for one N; see the module's docstring.
+def ruled(
+    n: float,
+    shares: Sequence[float],
+    *,
+    declared: bool = False,
+    spreads: bool = False,
+    path: float = 1.0,
+    rounds: int | None = None,
+    stages: bool = True,
+) -> dict[str, Any]:
+    """Return the values of ``RULED`` for one N; see the module's docstring.
 
-    Attributes:
+    Args:
         n: N.
         shares: the declared class shares; equal ones if none are declared. One share, of 1, stands
             for labels that are numbers.
@@ -76,42 +83,31 @@ class Rule:
         rounds: the number of rounds, if it is given; few of them leave none for small stages.
         stages: whether the run may have small stages.
     """
-
-    n: float
-    shares: Sequence[float]
-    declared: bool = False
-    spreads: bool = False
-    path: float = 1.0
-    rounds: int | None = None
-    stages: bool = True
-
-    def settings(self) -> dict[str, Any]:
-        """Return the values of ``RULED``."""
-        measures = self.n >= _TO_MEASURE and not (self.declared and self.spreads)
-        of_numbers = len(self.shares) == 1
-        rarest = min(self.shares) if self.declared and not of_numbers else _RAREST
-        calibrates = self.n * rarest >= _TO_CALIBRATE
-        more = MEASURE_ROUNDS * measures + INTERCEPT_ROUNDS * calibrates
-        if not self.stages or (self.rounds is not None and self.rounds < more + _FEWEST):
-            measures, calibrates, more = False, False, 0
-        enough = self.n / 20
-        if of_numbers:
-            enough = min(enough, max(_ENOUGH_OF_NUMBERS, self.n / 40))
-        rounds = min(_MOST, max(_FEWEST, round(enough)))
-        if self.rounds is not None:
-            rounds = self.rounds - more
-        clip, two = 0.3 * LENGTH, len(self.shares) == 2
-        path, most = 0.1 * self.n, 5.0
-        if not of_numbers:
-            path, most = self.n, 25 / max(share * (1 - share) for share in self.shares)
-        rate = min(path / (clip * rounds * LENGTH), most / LENGTH**2) * self.path
-        return {
-            "rounds": rounds + more,
-            "clip": _figures(clip * math.sqrt(2) if two else clip),
-            "learning_rate": _figures(rate / 2 if two else rate),
-            "measure_share": 0.1 if measures else 0.0,
-            "intercept_share": 0.05 if calibrates else 0.0,
-        }
+    measures = n >= _TO_MEASURE and not (declared and spreads)
+    of_numbers = len(shares) == 1
+    rarest = min(shares) if declared and not of_numbers else _RAREST
+    calibrates = n * rarest >= _TO_CALIBRATE
+    more = MEASURE_ROUNDS * measures + INTERCEPT_ROUNDS * calibrates
+    if not stages or (rounds is not None and rounds < more + _FEWEST):
+        measures, calibrates, more = False, False, 0
+    enough = n / 20
+    if of_numbers:
+        enough = min(enough, max(_ENOUGH_OF_NUMBERS, n / 40))
+    trained = min(_MOST, max(_FEWEST, round(enough)))
+    if rounds is not None:
+        trained = rounds - more
+    clip, two = 0.3 * LENGTH, len(shares) == 2
+    length, most = 0.1 * n, 5.0
+    if not of_numbers:
+        length, most = n, 25 / max(share * (1 - share) for share in shares)
+    rate = min(length / (clip * trained * LENGTH), most / LENGTH**2) * path
+    return {
+        "rounds": trained + more,
+        "clip": _figures(clip * math.sqrt(2) if two else clip),
+        "learning_rate": _figures(rate / 2 if two else rate),
+        "measure_share": 0.1 if measures else 0.0,
+        "intercept_share": 0.05 if calibrates else 0.0,
+    }
 
 
 def difficulty(config: RunConfig, problem: Problem) -> float:
@@ -163,15 +159,15 @@ def by_rule(
     """
     shares = getattr(config, "class_shares", None)
     classes = problem.num_classes
-    found = Rule(
-        n=difficulty(config, problem),
-        shares=shares or [1 / classes] * classes,
+    found = ruled(
+        difficulty(config, problem),
+        shares or [1 / classes] * classes,
         declared=shares is not None or config.label_typical is not None,
         spreads=not without_spread(config, problem),
         path=path,
         rounds=config.rounds if "rounds" in given else None,
         stages=_allows_stages(config, problem),
-    ).settings()
+    )
     return config.changed(**{name: value for name, value in found.items() if name not in given})
 
 

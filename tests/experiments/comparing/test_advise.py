@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import fedldp
 from fedldp.algorithms.people import PerPersonRun
-from fedldp.algorithms.rule import PATHS, Rule, difficulty
+from fedldp.algorithms.rule import PATHS, difficulty, ruled
 from fedldp.core.errors import FedldpError
 from fedldp.data.public_features import unit_norm
 from fedldp.experiments.advising import Advice, advise
@@ -186,8 +186,8 @@ def test_tries_follow_the_rule_at_each_epsilon(tmp_path: Path, declared: dict[st
             n = difficulty(config, problem_with(config, data, None))
             assert n == pytest.approx(720 * MU[epsilon] / 2, rel=0.01)
             shares = config.class_shares or [0.5, 0.5]
-            rule = Rule(n=n, shares=shares, declared="class_shares" in declared, path=path,
-                        spreads=len(declared) > 2).settings()  # fmt: skip
+            rule = ruled(n=n, shares=shares, declared="class_shares" in declared, path=path,
+                        spreads=len(declared) > 2)  # fmt: skip
             assert {name: getattr(config, name) for name in rule} == rule
         rounds.append(config.rounds)
     assert rounds == sorted(rounds)
