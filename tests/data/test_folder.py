@@ -8,7 +8,7 @@ import platformdirs
 import pytest
 
 from fedldp.core.errors import ConfigError
-from fedldp.data import FileStatus, resolve_data_dir, sources, verify
+from fedldp.data import resolve_data_dir, sources, verify
 from fedldp.data.sources import SOURCES, PublishedDataset
 
 pytestmark = pytest.mark.usefixtures("no_network")
@@ -38,16 +38,16 @@ def test_verify_distinguishes_ok_missing_and_damaged(
     images.write_bytes(content)
     labels.unlink()
     test_images.write_bytes(test_images.read_bytes() + b"x")
-    assert verify("mnist", tmp_path) == [
-        FileStatus(images, "damaged"),
-        FileStatus(labels, "missing"),
-        FileStatus(test_images, "damaged"),
-        FileStatus(test_labels, "ok"),
-    ]
+    assert verify("mnist", tmp_path) == {
+        images: "damaged",
+        labels: "missing",
+        test_images: "damaged",
+        test_labels: "ok",
+    }
 
 
 def test_verify_of_data_without_files_and_of_unknown_names(tmp_path: Path) -> None:
-    assert verify("digits", tmp_path) == []
+    assert verify("digits", tmp_path) == {}
     with pytest.raises(ConfigError, match="'nothing'"):
         verify("nothing", tmp_path)
 

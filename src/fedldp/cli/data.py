@@ -56,19 +56,19 @@ def verify(name: str | None = None, *, data_dir: DataDir = None, as_json: Json =
 
     statuses = compare(name, data_dir)
     if as_json:
-        print_json([{"file": str(s.file), "status": s.status} for s in statuses])
+        print_json([{"file": str(file), "status": status} for file, status in statuses.items()])
     else:
-        for status in statuses:
-            typer.echo(f"{status.status:8} {status.file}")
-    if any(s.status == "damaged" for s in statuses):
+        for file, status in statuses.items():
+            typer.echo(f"{status:8} {file}")
+    if "damaged" in statuses.values():
         raise RunError("a file is damaged: fetch it again with `fedldp data fetch NAME`")
-    missing = [s.file for s in statuses if s.status == "missing"]
+    missing = [file for file, status in statuses.items() if status == "missing"]
     if statuses and len(missing) == len(statuses):
         raise RunError(
             f"no file of {name or 'any data set'} is in {resolve_data_dir(data_dir)}: run `fedldp "
             f"data fetch {name or 'NAME'}`, or give the right folder with --data-dir"
         )
-    begun = {s.file.parent for s in statuses if s.status != "missing"}
+    begun = {file.parent for file, status in statuses.items() if status != "missing"}
     if lacking := [file for file in missing if name is not None or file.parent in begun]:
         raise RunError(
             f"{lacking[0].name} is missing from {lacking[0].parent}: fetch it with `fedldp data "

@@ -28,7 +28,7 @@ from fedldp.data.datasets import (
 )
 from fedldp.data.encoding import check_people, undeclared
 from fedldp.data.examples import Dataset, Examples, as_dataset
-from fedldp.data.folder import FileStatus, resolve_data_dir, verify
+from fedldp.data.folder import resolve_data_dir, verify
 from fedldp.data.partition import (
     DrawnShares,
     Shares,
@@ -45,7 +45,6 @@ __all__ = [
     "Dataset",
     "DrawnShares",
     "Examples",
-    "FileStatus",
     "Shares",
     "adapters",
     "as_dataset",

@@ -8,7 +8,7 @@ import shlex
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import platformdirs
 
@@ -16,13 +16,6 @@ from fedldp.core.errors import ConfigError, DataError, DataMissing
 from fedldp.data.sources import SOURCES, PublishedDataset, PublishedFile, find_source
 
 Status = Literal["ok", "missing", "damaged"]
-
-
-class FileStatus(NamedTuple):
-    """A published file and the result of verifying it."""
-
-    file: Path
-    status: Status
 
 
 def resolve_data_dir(data_dir: str | Path | None) -> Path:
@@ -35,7 +28,7 @@ def resolve_data_dir(data_dir: str | Path | None) -> Path:
     return Path(platformdirs.user_cache_dir("fedldp"))
 
 
-def verify(name: str | None = None, data_dir: Path | None = None) -> list[FileStatus]:
+def verify(name: str | None = None, data_dir: Path | None = None) -> dict[Path, Status]:
     """Compare files with their published sizes and SHA-256 checksums, without the network.
 
     Args:
@@ -51,16 +44,12 @@ def verify(name: str | None = None, data_dir: Path | None = None) -> list[FileSt
     root = resolve_data_dir(data_dir)
     found: dict[Path, Status] = {}  # keyed by path, because data sets share files
     for source in [find_source(name)] if name is not None else SOURCES.values():
-        for file in source.files:
-            path = root / source.folder / file.name
-            if path not in found:
-                found[path] = checksum_status(path, file)
-        if source.stand_in is not None:
-            for file in source.stand_in.files:
-                path = root / source.stand_in.folder / file.name
-                if path.is_file():
+        for each in filter(None, (source, source.stand_in)):
+            for file in each.files:
+                path = root / each.folder / file.name
+                if path not in found and (each is source or path.is_file()):
                     found[path] = checksum_status(path, file)
-    return [FileStatus(path, status) for path, status in found.items()]
+    return found
 
 
 def size_status(path: Path, file: PublishedFile) -> Status:
