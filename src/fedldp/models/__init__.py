@@ -210,10 +210,6 @@ def layout_of_trained(model: nn.Module | Callable[[], nn.Module], trainable: str
     name = getattr(model, "__qualname__", type(model).__name__)
     made = model
     if not isinstance(model, nn.Module):
-        if not callable(model):
-            raise ConfigError(
-                f"model = {model!r}: give a torch module, or a class or function that makes one"
-            )
         with torch_seeded(Stream(bytes(32), simulated=True)):
             try:
                 made = model()

@@ -29,10 +29,7 @@ def name_of(model: object) -> str:
     Raises:
         ConfigError: ``model`` cannot build a model.
     """
-    if not callable(model):
-        raise ConfigError(
-            f"model = {model!r}: give a name, a torch module, or a class or function that makes one"
-        )
+    _check_makes(model, "a name, ")
     address = address_of(model)
     if address is not None:
         return address
@@ -70,15 +67,20 @@ def give_again(name: str, model: object) -> None:
     Raises:
         ConfigError: ``model`` is neither of these, or ``name`` finds a model in this process.
     """
-    if not callable(model):
-        raise ConfigError(
-            f"model = {model!r}: give a torch module, or a class or function that makes one"
-        )
+    _check_makes(model)
     if not _is_elsewhere(name) or name in _GIVEN:
         raise ConfigError(
             f"model: the run's model is {name}, which is found by name; leave model out"
         )
     _GIVEN[name] = deepcopy(model) if _is_module(model) else model
+
+
+def _check_makes(model: object, also: str = "") -> None:
+    """Refuse what is neither a torch module nor makes one; ``also`` is what else may be given."""
+    if not callable(model):
+        raise ConfigError(
+            f"model = {model!r}: give {also}a torch module, or a class or function that makes one"
+        )
 
 
 def _is_elsewhere(name: str) -> bool:

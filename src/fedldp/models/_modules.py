@@ -169,11 +169,7 @@ def check_parameters(model: object, name: str, trainable: str = ALL) -> nn.Modul
         )
     if trainable == ALL:
         for label, buffer in model.named_buffers():
-            raise ConfigError(
-                f"model = {name}: the buffer {label} ({buffer.dtype}) is updated from private "
-                "examples and no mechanism protects it; use group norm, no norm, or "
-                "fedldp.models.BatchNorm, or freeze its layer with trainable"
-            )
+            raise _unprotected(name, label, buffer)
     parameters = dict(model.named_parameters())
     if not parameters:
         raise ConfigError(f"model = {name}: it has no parameters to train")
@@ -296,8 +292,12 @@ def _logits(
 def _check_constant(model: nn.Module, name: str, constants: Mapping[str, Tensor]) -> None:
     for label, buffer in model.named_buffers():
         if not torch.equal(buffer, constants[label]):
-            raise ConfigError(
-                f"model = {name}: the buffer {label} ({buffer.dtype}) is updated from private "
-                "examples and no mechanism protects it; freeze its layer with trainable, or use "
-                "group norm, no norm, or fedldp.models.BatchNorm"
-            )
+            raise _unprotected(name, label, buffer)
+
+
+def _unprotected(name: str, label: str, buffer: Tensor) -> ConfigError:
+    return ConfigError(
+        f"model = {name}: the buffer {label} ({buffer.dtype}) is updated from private examples and "
+        "no mechanism protects it; use group norm, no norm, or fedldp.models.BatchNorm, or freeze "
+        "its layer with trainable"
+    )
