@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from environments import Environment, changes_database, make_environment
 
-from fedldp.cli.deploy import lines_of
+from fedldp.cli.deploy import text_of as told_of
 from fedldp.core.facts import Kind, Status
 from fedldp.core.kinds import CANNOT_BE_READ, EXPIRED, EXPIRES, NOT_RUNNING, SILENT, UNREACHABLE
 from fedldp.core.locks import alone
@@ -99,7 +99,7 @@ class Site:
         found = status_of_site(self.agent.policy)
         return Outputs(
             found,
-            list(lines_of(found, server=False)),
+            told_of(found).splitlines(),
             text_of(of_agent(self.agent)).splitlines(),
             check_site(self.agent.policy),
         )
@@ -125,7 +125,7 @@ class Serving:
         agreement = self.env.folder / "run.agreement"
         return Outputs(
             found,
-            list(lines_of(found, server=True)),
+            told_of(found).splitlines(),
             text_of(of_server([self.server])).splitlines(),
             check_server(self.folder, agreement, self.tls / "server.pem", self.tls / "server.key"),
         )
@@ -159,6 +159,7 @@ def serving(tmp_path: Path) -> Iterator[Serving]:
         server = env.server()
         server.watch.certified_by(tmp_path / "tls" / "server.pem")
         for index in range(3):
+            server.watch.heard(index)
             server.watch.is_now(index, "ready")
         server.watch.write(now=True)
         yield Serving(env, server)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -672,8 +672,7 @@ def status(place: Path, *, as_json: Json = False) -> None:
     if as_json:
         print_json(found)
         return
-    for line in lines_of(found, server=server):
-        typer.echo(line)
+    typer.echo(text_of(found), nl=False)
 
 
 @deploy_app.command()
@@ -1000,65 +999,14 @@ def _report(found: list[Any]) -> None:
 # The state of a run
 
 
-def lines_of(found: dict[str, Any], *, server: bool) -> Iterator[str]:
-    """Yield what is printed of a state."""
-    yield from _server_lines(found) if server else _site_lines(found)
-    yield f"next       {found['next']}"
-    for warning in found["warnings"]:
-        yield f"warning    {warning['text']}"
-
-
-def _server_lines(found: dict[str, Any]) -> Iterator[str]:
-    yield f"run        {found['run']}: {_told(found['state'])}"
-    yield f"rounds     {_rounds(found)}"
-    for site in found["sites"]:
-        seen = f"last seen {_told(site['last_seen'])}"
-        if site["state"] == "unseen":
-            seen = "never seen"
-        detail = f" ({site['detail']})" if site["detail"] else ""
-        rounds = f"{_told(site['rounds'])} rounds"
-        yield f"site       {site['name']}: {_told(site['state'])}{detail}, {rounds}, {seen}"
-
-
-def _told(value: object) -> str:
-    return "unknown" if value is None else str(value)
-
-
-def _rounds(found: dict[str, Any]) -> str:
-    return f"{_told(found['rounds']['done'])} of {_told(found['rounds']['of'])}"
-
-
-_OF_A_RUN = {"answered": "all rounds answered", "under-way": "under way"}
-
-
-def _site_lines(found: dict[str, Any]) -> Iterator[str]:
-    (site,) = found["sites"]
-    server = f" to {', '.join(found['servers'])}" if found["servers"] else ""
-    seen = site["last_seen"] or "none known"
-    name, state = _told(site["name"]), _told(site["state"])
-    yield f"site       {name}: {state}; last connection{server}: {seen}"
-    for run in found["runs"]:
-        state = _OF_A_RUN.get(run["state"], _told(run["state"]))
-        rounds = f"{_rounds(run)} rounds answered"
-        yield f"run        {run['run'][:8]}: {run['system']}, {rounds}, {state}"
-    if site["budget_left"] is None:
-        yield f"budget     {_told(None)}"
-    for budget in site["budget_left"] or ():
-        yield f"budget     {_budget(budget)}"
-    yield f"last       {_told(found['last_release'])}"
-
-
-def _budget(budget: dict[str, Any]) -> str:
+def text_of(found: dict[str, Any]) -> str:
+    """Return what is printed of a state, by the template status.txt."""
     from fedldp.ledgers.budget import Budget
     from fedldp.ledgers.sqlite import times
+    from fedldp.reporting.html import render
 
-    limit, spent, left = (
-        math.inf if budget[name] is None else budget[name] for name in ("limit", "spent", "left")
-    )
-    own = Budget(budget["kind"], limit, budget["unit"])
-    since = more = ""
-    if budget["renewals"]:
-        since = f" since the beginning (renewed {times(budget['renewals'])})"
-    if budget["promised"]:
-        more = f", {number(budget['promised'])} of it promised to accepted runs"
-    return f"{own}: {number(spent)} spent{since}, {number(left, up=False)} left{more}"
+    def of_budget(of: dict[str, Any]) -> str:
+        limit = math.inf if of["limit"] is None else of["limit"]
+        return str(Budget(of["kind"], limit, of["unit"]))
+
+    return render("status.txt", it=found, of_budget=of_budget, times=times, inf=math.inf)
