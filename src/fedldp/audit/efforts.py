@@ -31,6 +31,7 @@ class Effort:
         mechanism_most_words: the most words tried per input where the words that lead to a category
             are counted; a mechanism that needs more is not checked.
         system_explore: trials per input of every pair, for choosing a pair.
+        system_again: whether the most promising pairs are explored again, with more trials.
         system_most: trials per input of the chosen pair, for counting.
         system_few: trials where every claimed or proven epsilon is too large to be refuted by
             ``system_most`` trials.
@@ -70,6 +71,7 @@ class Effort:
     mechanism_long: int = 1 << 20
     mechanism_most_words: int = 10_000
     system_explore: int = 100
+    system_again: bool = False
     system_most: int = 1_000
     system_few: int = 150
     system_trained: int = 150
@@ -97,8 +99,8 @@ class Effort:
 
 QUICK = Effort()
 
-BRIEF = replace(QUICK, system_explore=40)
-"""For the games of ``playing.cover``, which look for gross mistakes: few trials choose the pair."""
+BRIEF = replace(QUICK, system_explore=40, system_again=True)
+"""For the games of ``playing.cover``. Two passes choose a pair as well as one of 100 trials."""
 
 FULL = Effort(
     mechanism_settings=tuple((e, d) for e in (0.5, 1.0, 4.0, 12.0) for d in (1, 8, 64)),

@@ -128,7 +128,8 @@ class SystemGame(_OfSystem, Game):
         if coarse or not figures:
             count //= 2
         weak = self.trained or not refutable or coarse
-        return Trials(effort.system_explore // (2 if weak else 1), asked or count)
+        explore = effort.system_explore // (2 if weak else 1)
+        return Trials(explore, asked or count, again=effort.system_again)
 
     def pairs(self, keys: AuditKeys) -> list[CanaryPair]:
         """Return the pairs of inputs that are tried."""
