@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from planted_mechanisms import PLANTED
 
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.testing import mechanisms
-from fedldp.testing.checks import outcome
+from fedldp.testing.checks import Check, outcome, outcomes
 from fedldp.testing.mechanisms import CHECKS, check_mechanism, instances
 from fedldp.testing.toys import TOY_BITS, ToyBits
 
@@ -54,3 +55,20 @@ def test_one_instance_is_checked_alone() -> None:
 
 def test_every_check_says_what_is_promised() -> None:
     assert all(check.promise and check.remedy for check in CHECKS)
+
+
+def test_one_error_of_the_checked_code_is_told_with_its_place_and_one_remedy() -> None:
+    """A typo in ``event`` fails most checks, whose remedies would lead elsewhere."""
+
+    def event(subject: str) -> Iterator[str]:
+        raise AttributeError("no attribute 'epsilon'")
+        yield
+
+    checks = [Check(name, event, f"mend {name}") for name in ("event", "length", "law")]
+    checks.insert(2, Check("noise", lambda subject: ["it repeats"], "draw anew"))
+    first, length, noise, law = outcomes(checks, ["mine"])
+    line = event.__code__.co_firstlineno + 1
+    place = f"(test_mechanism_checks.py, line {line}, in event)"
+    assert first.text == f"AttributeError: no attribute 'epsilon' {place} [mine]"
+    assert [first.remedy, noise.remedy] == ["mend event", "draw anew"]
+    assert {length.remedy, law.remedy} == {"the same as in: event; mend that first"}

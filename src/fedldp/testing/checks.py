@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import sysconfig
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Generic, Literal, TypeVar
 
 import numpy as np
@@ -14,6 +17,12 @@ S = TypeVar("S")
 
 FALSE_ALARM = 1e-9
 """The probability with which one statistic of a check calls an honest part wrong."""
+
+_NOT_CHECKED = (
+    Path(__file__).resolve().parents[1],
+    *(Path(sysconfig.get_path(each)).resolve() for each in ("stdlib", "platlib", "purelib")),
+)
+"""The folders of this package and of libraries."""
 
 
 class NotApplicable(Exception):
@@ -55,7 +64,16 @@ class Check(Generic[S]):
             except NotApplicable:
                 raise
             except Exception as error:  # whatever it raises, it does not keep its promise
-                return f"{type(error).__name__}: {error}".splitlines()[0]
+                return f"{type(error).__name__}: {error}".splitlines()[0] + _place(error)
+
+
+def _place(error: Exception) -> str:
+    """Return where the checked code raised, outside of this package and of libraries, if it did."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename).resolve()
+        if path.is_file() and not any(path.is_relative_to(each) for each in _NOT_CHECKED):
+            return f" ({path.name}, line {frame.lineno}, in {frame.name})"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -78,10 +96,18 @@ class Outcome:
 def outcomes(
     checks: Iterable[Check[S]], subjects: Sequence[S], *, thorough: bool = False
 ) -> Iterator[Outcome]:
-    """Yield the outcome of each check on all subjects together, up to the first that breaks it."""
+    """Yield the outcome of each check on all subjects together, up to the first that breaks it.
+
+    What an earlier check found as well is mended there, so later ones only refer to it.
+    """
+    first: dict[str, str] = {}
     for check in checks:
         if thorough or not check.thorough:
-            yield outcome(check, subjects)
+            found = outcome(check, subjects)
+            what = found.text.rpartition(" [")[0]
+            if found.verdict == "fails" and first.setdefault(what, check.name) != check.name:
+                found = replace(found, remedy=f"the same as in: {first[what]}; mend that first")
+            yield found
 
 
 def outcome(check: Check[S], subjects: Sequence[S]) -> Outcome:
