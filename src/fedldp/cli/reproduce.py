@@ -118,7 +118,7 @@ def _show_all(
     for target in chosen:
         left = [
             recipe
-            for recipe, row in zip(target.cells, rows[target.name], strict=False)
+            for recipe, row in zip(target.cells, rows[target.name], strict=True)
             if row.ours is None
         ]
         documents.append(

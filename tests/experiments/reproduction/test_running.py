@@ -23,7 +23,7 @@ from fedldp.experiments.reproduction.comparison import Reason, Row, compare, pro
 from fedldp.experiments.reproduction.pages import committed, courses, markdown, write_page
 from fedldp.experiments.reproduction.results import Measurement, Measurements
 from fedldp.experiments.reproduction.runner import Missing, missing
-from fedldp.experiments.reproduction.targets import Gain, PaperTarget
+from fedldp.experiments.reproduction.targets import PaperTarget
 from fedldp.experiments.runs import PlannedRun
 from fedldp.experiments.runs import Row as Run
 from fedldp.experiments.store import RESULTS, RunStore
@@ -46,10 +46,7 @@ def cell(name: str, config: RunConfig, accuracy: float | None = None) -> Recipe:
 
 
 SHORT, LONG = cell("short", BASE.changed(rounds=1)), cell("long", BASE.changed(rounds=2), 0.5)
-TINY = PaperTarget(
-    name="tiny", paper="Nobody 2026", place="Table 9", cells=(SHORT, LONG),
-    gains=(Gain(row="more rounds", pairs=(("long", "short"),)),),
-)  # fmt: skip
+TINY = PaperTarget(name="tiny", paper="Nobody 2026", place="Table 9", cells=(SHORT, LONG))
 
 
 def publish(monkeypatch: pytest.MonkeyPatch, made: Any) -> None:
@@ -123,10 +120,9 @@ def test_a_target_is_run_once_and_its_longer_run_serves_the_shorter(
     assert missing(TINY.cells, range(2), own).runs == []
     found = rows_of(TINY, own)
     first = [one["accuracies"][0] for one in measured]
-    short, long, gain = (measurement(found[name]) for name in ("short", "long", "more rounds"))
+    short, long = (measurement(found[name]) for name in ("short", "long"))
     assert short.mean == pytest.approx(sum(first) / 2)
-    assert short.seeds == long.seeds == gain.seeds == [0, 1]
-    assert gain.mean == pytest.approx(long.mean - short.mean)
+    assert short.seeds == long.seeds == [0, 1]
     plain = simulate(SHORT.config.changed(seed=1), data_dir=tmp_path)
     assert plain.accuracy == first[1]
 
@@ -293,7 +289,7 @@ def test_the_proven_epsilon_is_that_of_the_statement(tmp_path: Path) -> None:
 
 def test_a_reason_explains_committed_results_only(own: Measurements, tmp_path: Path) -> None:
     printed = find_recipe("ldp-fl-fmnist")
-    target = replace(TINY, cells=(printed,), gains=())
+    target = replace(TINY, cells=(printed,))
     assert compare(target, own)[0].verdict == "explained"
     for seed in range(1 + len(results.published()[printed.name].seeds)):  # one more than committed
         keep(own, printed, seed, *[0.1] * 15)
@@ -319,7 +315,7 @@ def test_the_command_runs_nothing_unless_told_to(
     monkeypatch.setenv("COLUMNS", "200")  # so that no row's name wraps
     listed = json.loads(fedldp_command("reproduce", "--json").out)
     assert [(row["target"], row["cells"], row["measured"]) for row in listed["targets"]] == [
-        ("tiny", 3, 0)
+        ("tiny", 2, 0)
     ]
     done = fedldp_command("reproduce", "tiny", "--run", "--seeds", 1, "--json")
     document = json.loads(done.out)
@@ -336,12 +332,12 @@ def test_the_command_runs_nothing_unless_told_to(
         "verdict",
     }
     assert all(keys <= set(row) for row in document["cells"])
-    assert [row["seeds"] for row in document["cells"]] == [[0], [0], [0]]
+    assert [row["seeds"] for row in document["cells"]] == [[0], [0]]
     assert json.loads(fedldp_command("reproduce", "tiny", "--json").out) == document
     assert "0 runs are missing" in fedldp_command("reproduce", "--run", "--seeds", 1).err
     shown = fedldp_command("reproduce", "tiny")
     assert (shown.status, shown.err) == (0, "")
-    assert "more rounds" in shown.out
+    assert "long" in shown.out
 
 
 @pytest.mark.slow
@@ -373,7 +369,7 @@ def test_results_with_more_seeds_are_published_and_read_back(
     before, empty = rows_of(TINY, own), Measurements(tmp_path / "nothing", tmp_path)
     publish(monkeypatch, both)
     after = rows_of(TINY, empty)
-    for name in ("long", "short", "more rounds"):
+    for name in ("long", "short"):
         found, made = measurement(after[name]), measurement(before[name])
         assert (found.published, found.seeds) == (True, made.seeds)
         assert (found.mean, found.deviation) == pytest.approx((made.mean, made.deviation), abs=1e-6)

@@ -16,7 +16,6 @@ from fedldp.experiments.reproduction.comparison import WORTH_A_REASON, compare, 
 from fedldp.experiments.reproduction.results import (
     Measurements,
     published,
-    published_gains,
 )
 from fedldp.experiments.reproduction.targets import papers_with_targets, source_of, targets
 from fedldp.simulation.identity import data_digests, family_digest
@@ -46,21 +45,13 @@ def test_no_target_has_two_cells_of_one_place() -> None:
 
 def test_no_tolerance_is_larger_than_half_its_value() -> None:
     for target in TARGETS.values():
-        for gain in target.gains:
-            if gain.expected is not None:
-                assert gain.expected.tolerance <= abs(gain.expected.accuracy) / 2, gain.row
         for cell in target.cells:
             if cell.expected is not None:
                 assert cell.expected.tolerance <= cell.expected.accuracy / 2, cell.name
 
 
-def test_gains_and_explanations_refer_to_existing_cells() -> None:
-    for target in TARGETS.values():
-        names = {cell.name for cell in target.cells}
-        assert {name for gain in target.gains for pair in gain.pairs for name in pair} <= names
-    gains = {f"{target.name}: {g.row}" for target in TARGETS.values() for g in target.gains}
-    assert set(known()) <= set(recipes()) | gains
-    assert {f"{target}: {row}" for target, row in published_gains()} <= gains
+def test_explanations_refer_to_existing_cells() -> None:
+    assert set(known()) <= set(recipes())
 
 
 @pytest.mark.slow

@@ -35,14 +35,10 @@ def documents(
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """Return the committed results, each replaced by the user's own if that has more seeds.
 
-    There is one document for each paper, by authors and year. A gain's deviation is stored with the
-    gain's cells, and removed when these cells are replaced.
+    There is one document for each paper, by authors and year.
     """
     before = published_documents().items()
     cells = {row["recipe"]: (paper, row) for paper, each in before for row in each["cells"]}
-    gains = {
-        (row["target"], row["row"]): (paper, row) for paper, each in before for row in each["gains"]
-    }
     for target in found:
         for recipe in target.cells:
             ours = measurements.of(recipe)
@@ -52,18 +48,9 @@ def documents(
                 name = shared or recipe.name
                 paper, _ = cells.get(name, (target.paper, None))  # two papers may share a result
                 cells[name] = paper, {"recipe": name, **_cell_of(ours)}
-        for gain in target.gains:
-            ours = measurements.gain(target, gain)
-            if ours is not None and not ours.published:
-                told = {"seeds": ours.seeds, "deviation": ours.deviation}
-                row = {"target": target.name, "row": gain.row, **told}
-                gains[target.name, gain.row] = target.paper, row
     return {
-        name: {
-            "cells": [row for paper, row in cells.values() if paper == name],
-            "gains": [row for paper, row in gains.values() if paper == name],
-        }
-        for name in dict.fromkeys(paper for paper, _ in [*cells.values(), *gains.values()])
+        name: {"cells": [row for paper, row in cells.values() if paper == name]}
+        for name in dict.fromkeys(paper for paper, _ in cells.values())
     }
 
 
@@ -79,7 +66,7 @@ def text_of(results: dict[str, list[dict[str, Any]]]) -> str:
 def _cell_of(ours: Measurement) -> dict[str, Any]:
     """Return a result as a cell of ``published.json`` has it, without the recipe's name."""
     return {
-        **ours.model_dump(mode="json", exclude={"finals", "published", "stand_in"}),
+        **ours.model_dump(mode="json", exclude={"published", "stand_in"}),
         "mean": _short(ours.mean),
         "deviation": _short(ours.deviation),
         "after": {str(n): [_short(each) for each in both] for n, both in ours.after.items()},

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from fedldp.accounting.proven import Proven
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.recipes import Expected, Recipe, Source
+from fedldp.algorithms.recipes import Expected, Recipe
 from fedldp.core.errors import FedldpError
 from fedldp.core.registry import paper_folders
 from fedldp.experiments.reproduction.results import Measurement, Measurements, published_of
-from fedldp.experiments.reproduction.targets import Gain, PaperTarget, first_names, source_of
+from fedldp.experiments.reproduction.targets import PaperTarget, first_names, source_of
 from fedldp.reporting import words
 from fedldp.simulation.plan import problem_of, stated_without_shuffler
 
@@ -54,14 +54,14 @@ class Row:
     Attributes:
         row: the row of the table, or the name of a curve.
         column: the column of the table, or a point of the curve.
-        recipe: the recipe's name; for a gain, "FIRST - SECOND" for each pair, joined by "; ".
+        recipe: the recipe's name.
         expected: the paper's number; None if the paper gives none.
         ours: the measurement, or None.
         verdict: the result of the comparison.
         why: the cause of a difference of more than a point, or a note that the cause is not known;
             None if nothing is noted, which ``fedldp reproduce --check`` refuses if ours differs.
         proven: the epsilon proven for a client's whole run against the server; None if none is
-            proven, or for a gain.
+            proven.
         same_run: the recipe whose runs these are; None if they are of no earlier recipe.
     """
 
@@ -118,13 +118,10 @@ def compare(target: PaperTarget, measurements: Measurements, *, prove: bool = Tr
     reasons, rows = known(), []
     for recipe in target.cells:
         ours, committed = measurements.of(recipe), published_of(recipe)
-        row = _row(recipe, source_of(recipe), ours, reasons.get(recipe.name), committed)
+        row = _row(recipe, ours, reasons.get(recipe.name), committed)
         found = proven(recipe.config, measurements.root) if prove else None
         first = first_names().get(recipe.name, recipe.name)
         rows.append(replace(row, proven=found, same_run=None if first == recipe.name else first))
-    for gain in target.gains:
-        ours, why = measurements.gain(target, gain), reasons.get(f"{target.name}: {gain.row}")
-        rows.append(_row(gain, gain, ours, why, None))
     return rows
 
 
@@ -139,8 +136,7 @@ def proven(config: RunConfig, root: Path) -> Proven | None:
 
 
 def _row(
-    cell: Recipe | Gain,
-    place: Source | Gain,
+    recipe: Recipe,
     ours: Measurement | None,
     why: Reason | None,
     committed: Measurement | None,
@@ -150,10 +146,10 @@ def _row(
     A reason explains the committed number and numbers near it, but not every later result.
     """
     row = Row(
-        row=place.row,
-        column=place.column,
-        recipe=cell.name,
-        expected=cell.expected,
+        row=source_of(recipe).row,
+        column=source_of(recipe).column,
+        recipe=recipe.name,
+        expected=recipe.expected,
         ours=ours,
         verdict="no number published" if ours else "not measured",
     )
@@ -170,7 +166,7 @@ def _row(
 
 
 def known() -> dict[str, Reason]:
-    """Return why our numbers differ from papers' numbers, by recipe, or by a gain's target and row.
+    """Return why our numbers differ from papers' numbers, by recipe.
 
     A paper's folder has the reasons in ``known.toml``. Every committed cell that differs by more
     than a point from the paper's number has one. A cell outside its tolerance that has none makes

@@ -255,8 +255,6 @@ def _name_of(row: Row) -> str:
 
 
 def _recipe_text(row: Row) -> str:
-    if row.column == "points":
-        return "-"
     return f"`{row.recipe}`" + (f", the run of `{row.same_run}`" if row.same_run else "")
 
 
@@ -267,12 +265,12 @@ def _seeds_text(row: Row) -> str:
     return ", ".join(map(str, seeds)) or "-"
 
 
-def percent(value: float | None, *, sign: bool = False) -> str:
+def percent(value: float | None) -> str:
     """Return a fraction in percent; a dash for None."""
     if value is None:
         return "-"
     # Without a final zero, because some numbers are known only to a tenth.
-    return re.sub(r"0$", "", f"{100 * value:{'+' if sign else ''}.2f}")
+    return re.sub(r"0$", "", f"{100 * value:.2f}")
 
 
 def paper_text(row: Row) -> str:
@@ -287,7 +285,7 @@ def ours_text(row: Row) -> str:
     """Return our mean and deviation in percent."""
     if row.ours is None:
         return "-"
-    text = percent(row.ours.mean, sign=row.column == "points")
+    text = percent(row.ours.mean)
     if row.ours.deviation is not None:
         text += f" ± {percent(row.ours.deviation)}"
     marks = ["GPU"] if row.ours.device == "cuda" else []
@@ -298,7 +296,7 @@ def ours_text(row: Row) -> str:
 def epsilon_text(row: Row) -> str:
     """Return the proven epsilon, rounded up, with its conditions."""
     if row.proven is None:
-        return "-" if row.column == "points" else "none"
+        return "none"
     text = number(row.proven.epsilon)
     if row.proven.delta:
         text += f" at {row.proven.delta:g}"

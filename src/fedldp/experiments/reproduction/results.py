@@ -19,8 +19,6 @@ from pydantic import BaseModel, ConfigDict
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import Recipe
 from fedldp.experiments.reproduction.targets import (
-    Gain,
-    PaperTarget,
     papers_with_targets,
     source_of,
 )
@@ -44,14 +42,13 @@ class Measurement(BaseModel):
         digest: of everything that determines its runs except the seed: ``family_digest``.
         rounds: number of rounds in each run.
         seeds: the seeds of the runs.
-        mean: mean over the seeds of the metric after the last round, 0 to 1; or a gain.
+        mean: mean over the seeds of the metric after the last round, 0 to 1.
         deviation: sample standard deviation over seeds; None for one seed.
         after: mean and deviation after some of the rounds, by round.
         device: the device that trained.
         hardware: the machine, in words.
         date: the date of the latest run, in ISO format.
         metric: the name of the metric.
-        finals: the metric after the last round by seed; empty if only the mean is known.
         published: whether this is a committed result.
         stand_in: whether it was measured on a smaller stand-in for the data set.
     """
@@ -68,7 +65,6 @@ class Measurement(BaseModel):
     hardware: str
     date: str
     metric: str = "accuracy"
-    finals: dict[int, float] = {}
     published: bool = False
     stand_in: bool = False
 
@@ -89,7 +85,6 @@ class Measurement(BaseModel):
             hardware=runs[-1]["hardware"],
             date=max(run["date"] for run in runs),
             metric=metric,
-            finals={run["seed"]: curve_of(run, metric)[rounds - 1] for run in runs},
         )
 
 
@@ -144,13 +139,6 @@ class Measurements:
         """
         return _larger(self._known(recipe))
 
-    def gain(self, target: PaperTarget, gain: Gain) -> Measurement | None:
-        """Return the mean difference over the pairs, from the seeds that all of them have."""
-        by_name = {recipe.name: recipe for recipe in target.cells}
-        known = [self._known(by_name[name]) for pair in gain.pairs for name in pair]
-        kept = published_gains().get((target.name, gain.row), {})
-        return _larger([_gain_of(parts, kept) for parts in zip(*known, strict=True)])
-
     def _known(self, recipe: Recipe) -> list[Measurement | None]:
         """Return the user's own measurement of a cell and the committed one."""
         config, metric = recipe.config, source_of(recipe).metric
@@ -185,36 +173,6 @@ def curve_of(run: Row, metric: str) -> list[float]:
 
 def _both(values: Sequence[float]) -> tuple[float, float | None]:
     return statistics.fmean(values), deviation_of(values)
-
-
-def _gain_of(parts: Sequence[Measurement | None], kept: dict[str, Any]) -> Measurement | None:
-    """Return the mean over pairs of the first result less the second, by equal seeds.
-
-    None if a result is missing, or if they have no seeds in common, or different ones where only
-    their means are known.
-
-    Args:
-        parts: the results, pair after pair; all are committed, or none is.
-        kept: the deviation of a committed gain and its seeds, which are stored apart.
-    """
-
-    def less(values: Iterable[float]) -> float:
-        return 2 * statistics.fmean((-1) ** n * value for n, value in enumerate(values))
-
-    known = [each for each in parts if each is not None]
-    if len(known) < len(parts):
-        return None
-    first = known[0]
-    seeds = sorted(set(first.seeds).intersection(*(each.seeds for each in known)))
-    if not seeds or (first.published and any(each.seeds != first.seeds for each in known)):
-        return None
-    if first.published:
-        mean = less(each.mean for each in known)
-        deviation = kept["deviation"] if kept.get("seeds") == first.seeds else None
-    else:
-        mean, deviation = _both([less(each.finals[seed] for each in known) for seed in seeds])
-    told = {"mean": mean, "deviation": deviation, "date": max(each.date for each in known)}
-    return first.model_copy(update={**told, "seeds": seeds, "after": {}})
 
 
 @cache
@@ -264,9 +222,3 @@ def published_of(recipe: Recipe) -> Measurement | None:
     return best.model_copy(
         update={"rounds": last, "mean": mean, "deviation": deviation, "after": curve}
     )
-
-
-def published_gains() -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the deviations of committed gains over paired seeds, by target and row."""
-    rows = (row for document in published_documents().values() for row in document["gains"])
-    return {(row["target"], row["row"]): row for row in rows}

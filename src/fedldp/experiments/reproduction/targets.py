@@ -1,4 +1,4 @@
-"""The papers' tables and figures as targets: their cells are recipes, or gains between recipes.
+"""The papers' tables and figures as targets: their cells are recipes.
 
 A paper whose tables are targets has in its folder ``targets.toml``:
 
@@ -8,7 +8,6 @@ A paper whose tables are targets has in its folder ``targets.toml``:
     page, title        its page in the documentation, and what it is called there
     [about.TARGET]     a target's ``title`` and ``text``, in Markdown, on the target's page
     [notes]            sentences of several texts, which name them in braces
-    [[gain]]           a gain: ``row``, ``pairs`` of recipes, and the paper's ``points``, if any
 """
 
 from __future__ import annotations
@@ -19,47 +18,13 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain
 from pathlib import Path
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from fedldp.algorithms.recipes import Expected, Recipe, Source, recipes
+from fedldp.algorithms.recipes import Recipe, Source, recipes
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import paper_folders
-
-
-class Gain(BaseModel):
-    """A derived cell: how much better some recipes are than others, paired by seed.
-
-    Attributes:
-        row: the row, as in ``Source``.
-        pairs: pairs of recipe names; the gain is the mean, over the pairs, of the first recipe's
-            result minus the second's.
-        points: the paper's number, in points, if the paper gives one.
-        column: the column, as in ``Source``.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    row: str
-    pairs: tuple[tuple[str, str], ...]
-    points: float | None = None
-    column: Literal["points"] = "points"
-
-    @property
-    def name(self) -> str:
-        """The pairs, for display."""
-        return "; ".join(" - ".join(pair) for pair in self.pairs)
-
-    @property
-    def expected(self) -> Expected | None:
-        """The paper's number; its tolerance is at most half the gain, so that 0 never passes."""
-        if self.points is None:
-            return None
-        gain = self.points / 100
-        return Expected(accuracy=gain, tolerance=min(_LARGEST_TOLERANCE, abs(gain) / 2))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +36,6 @@ class PaperTarget:
         paper: authors and year.
         place: where it is in the paper, such as "Table 1".
         cells: recipes, each with its source.
-        gains: derived cells.
         title: what the documentation calls it; its place, if nothing else is declared.
         text: what a reader of its table must know, in Markdown.
     """
@@ -80,13 +44,8 @@ class PaperTarget:
     paper: str
     place: str
     cells: tuple[Recipe, ...]
-    gains: tuple[Gain, ...] = ()
     title: str = ""
     text: str = ""
-
-
-_LARGEST_TOLERANCE = 0.03
-"""The largest tolerance of a gain, 0 to 1."""
 
 
 class About(BaseModel):
@@ -123,7 +82,6 @@ class Paper(BaseModel):
     title: str = ""
     notes: dict[str, str] = {}
     about: dict[str, About] = {}
-    gain: tuple[Gain, ...] = ()
 
     def text_of(self, target: str) -> str:
         """Return the text of a target's page, with the sentences of ``notes`` in their places."""
@@ -154,8 +112,6 @@ def targets() -> dict[str, PaperTarget]:
             rows.setdefault((source.row, source.column), recipe)  # keep the first recipe of a cell
     made = []
     for (paper, place), members in cells.items():
-        names = {recipe.name for recipe in members.values()}
-        gains = [gain for gain in papers[paper].gain if names.issuperset(chain(*gain.pairs))]
         name, about = _name(papers[paper].name, place), papers[paper].about
         made.append(
             PaperTarget(
@@ -163,7 +119,6 @@ def targets() -> dict[str, PaperTarget]:
                 paper=paper,
                 place=place,
                 cells=tuple(members.values()),
-                gains=tuple(gains),
                 title=about[name].title if name in about else place,
                 text=papers[paper].text_of(name),
             )
@@ -203,7 +158,7 @@ def find_target(name: str, known: Mapping[str, PaperTarget]) -> PaperTarget:
     for target in known.values():
         for cell in target.cells:
             if cell.name == name:
-                return replace(target, cells=(cell,), gains=())
+                return replace(target, cells=(cell,))
     raise ConfigError(
         f"target {name}: there is no target, and no recipe in one, of that name; choose "
         f"{', '.join(known)}"
