@@ -376,6 +376,30 @@ def test_a_card_lists_all_that_was_asked(tmp_path: Path, table: Path) -> None:
     assert fedldp.evaluate(place)["answers"] is None
 
 
+def test_a_card_of_answers_speaks_of_no_model(tmp_path: Path, table: Path) -> None:
+    """Nothing was trained, so there is nothing to use; nobody says otherwise."""
+    fedldp.run(config_to_ask(written(tmp_path), table, None, []), out=tmp_path / "run")
+    folder, document = write_card(read_run(tmp_path / "run"))
+    assert [*jsonschema.Draft202012Validator(schema()).iter_errors(document)] == []
+    assert document["registry"]["basic"]["data_product_type"] is None
+    assert "/registry/basic/data_product_type" in document["to_be_filled"]["fields"]
+    assert "no model was trained" in document["registry"]["basic"]["description"]
+    card = (folder / "README.md").read_text()
+    assert "| 1 | share of class 1 | 0." in card
+    told = card.partition("```json")[0].lower().replace("no model was trained", "")
+    for false in (
+        "trained by",
+        "classifier",
+        "fedldp predict",
+        "pipeline_tag",
+        "not tested",
+        "weights",
+    ):
+        assert false not in told, false
+    assert "## Use" not in card
+    assert "Do not publish these answers as if" in card
+
+
 def rows_of(features: Any) -> Rows:
     found = np.asarray(features, np.float32)
     return Rows(

@@ -248,6 +248,7 @@ def _values(run: FinishedRun, *, scores: bool) -> dict[str, Any]:
         "doubts": None if hidden else words.facts(run.doubts),
         "scores": None if hidden else _scores(run),
         "answers": run.answers,
+        "asks": bool(config.get("ask")),
         "line": line,
         "proven": proven,
         "size": proven and words.amount(proven),
@@ -336,7 +337,8 @@ def model_card(
     scores = document["scores"]
     return render(
         "card.md",
-        task=_task(run),
+        asks=(asks := bool(run.summary["config"].get("ask"))),
+        task=None if asks else _task(run),
         metrics=[
             {"type": _METRICS.get(name, name), "value": scores[name]}
             for name in ("accuracy", *FIGURES, *MODEL_SCORES)
