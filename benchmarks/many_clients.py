@@ -29,7 +29,7 @@ from fedldp.experiments.executors import Processes
 from fedldp.experiments.kept import Means
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import Row, Task
-from fedldp.experiments.scheduling import Lines, carry_out, end_of
+from fedldp.experiments.scheduling import carry_out, end_of
 from fedldp.experiments.store import RunStore
 from fedldp.simulation.settings import from_mapping
 
@@ -175,7 +175,8 @@ def measure(store: RunStore, only: str, budget: float) -> None:
             store,
             Processes(found.maker, 1, 1),
             go_on=means.go_on,
-            watcher=Lines(_say, outcome_in("accuracy")),
+            say=_say,
+            outcome=outcome_in("accuracy"),
         )
 
 

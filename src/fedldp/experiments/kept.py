@@ -23,7 +23,7 @@ from fedldp.experiments.executors import executor_of
 from fedldp.experiments.making import Maker, whole
 from fedldp.experiments.own import code_digest
 from fedldp.experiments.runs import Experiment, PlannedRun, Row, Shared
-from fedldp.experiments.scheduling import Lines, carry_out, end_of
+from fedldp.experiments.scheduling import carry_out, end_of
 from fedldp.experiments.store import (
     RESULTS,
     WORDS,
@@ -192,8 +192,16 @@ def carried_out(experiment: KeptExperiment[View], means: Means) -> View:
         with executor_of(experiment.maker, means.workers, means.cluster, left) as executor:
             for line in experiment.before(left, executor.slots, folder):
                 means.say(line)
-            told = Lines(means.say, experiment.outcome, means.progress)
-            carry_out(experiment, store, executor, go_on=means.go_on, watcher=told, show=show)
+            carry_out(
+                experiment,
+                store,
+                executor,
+                go_on=means.go_on,
+                say=means.say,
+                outcome=experiment.outcome,
+                progress=means.progress,
+                show=show,
+            )
     return found[0]
 
 

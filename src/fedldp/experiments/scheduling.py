@@ -15,43 +15,15 @@ _GROWTH = 1.2
 """How much the rows grow until what they say is shown again."""
 
 
-class Lines:
-    """Tells of each run in a line: how many of all runs are done, and its outcome.
-
-    Args:
-        say: called with each line.
-        outcome: returns the outcome of a run in words, from its row.
-        progress: called with the number of runs that are done and the number of all runs, also
-            before the first run.
-    """
-
-    def __init__(
-        self,
-        say: Callable[[str], None],
-        outcome: Callable[[Row], str],
-        progress: Callable[[int, int], None] = lambda done, total: None,
-    ) -> None:
-        self._say = say
-        self._outcome = outcome
-        self.begun = progress
-
-    def ended(self, done: int, total: int, run: PlannedRun, result: Row | Exception) -> None:
-        """Tell of a run."""
-        if isinstance(result, Exception):
-            outcome = f"failed: {one_line(result)}"
-        else:
-            outcome = self._outcome(result)
-        self._say(f"{done}/{total}  {run.words}: {outcome}")
-        self.begun(done, total)
-
-
 def carry_out(
     experiment: Experiment,
     store: RunStore,
     executor: RunExecutor,
     *,
     go_on: Callable[[], bool] = lambda: True,
-    watcher: Lines,
+    say: Callable[[str], None] = lambda line: None,
+    outcome: Callable[[Row], str] = lambda row: "",
+    progress: Callable[[int, int], None] = lambda done, total: None,
     show: Callable[[], None] = lambda: None,
 ) -> None:
     """Make the runs that are due and not in the store, the most urgent first.
@@ -64,7 +36,10 @@ def carry_out(
         store: where rows are kept; a row is written as soon as its run has ended.
         executor: who makes the runs.
         go_on: called to ask whether another run may begin.
-        watcher: hears of the runs.
+        say: called with a line about each run: how many of all runs are done, and its outcome.
+        outcome: returns the outcome of a run in words, from its row.
+        progress: called with the number of runs that are done and the number of all runs, also
+            before the first run.
         show: called when the first rows are in, when they have grown by a fifth, and at the end, to
             show what they say.
 
@@ -75,7 +50,7 @@ def carry_out(
     done = sum(1 for _ in _distinct(experiment.due(store.rows), lambda key: key in store.rows))
     total = experiment.total(store.rows)
     store.begin()
-    watcher.begun(done, total)
+    progress(done, total)
 
     def left() -> Iterator[PlannedRun]:
         return _distinct(
@@ -100,10 +75,12 @@ def carry_out(
                 raise result
             if isinstance(result, Exception):
                 store.failed[run.digest] = result
+                told = f"failed: {one_line(result)}"
             else:
-                result = store.add(result)
+                told = outcome(store.add(result))
             done += 1
-            watcher.ended(done, total, run, result)
+            say(f"{done}/{total}  {run.words}: {told}")
+            progress(done, total)
             if run.decides:
                 waiting, total = left(), experiment.total(store.rows)
         if len(store.rows) > shown * _GROWTH:

@@ -21,7 +21,7 @@ from fedldp.experiments.executors import Processes
 from fedldp.experiments.making import Maker
 from fedldp.experiments.proving import ComparisonError, GuaranteeKind, checked, proven
 from fedldp.experiments.runs import Task
-from fedldp.experiments.scheduling import Lines, carry_out
+from fedldp.experiments.scheduling import carry_out
 from fedldp.experiments.store import RunStore
 from fedldp.simulation import engine
 from fedldp.simulation.settings import resolve
@@ -47,8 +47,7 @@ def contestant(name: str = "privunit", tries: Sequence[Try] = TRIES) -> Contesta
 def measured(
     found: Comparison, store: RunStore, cells: Sequence[Cell], go_on: Any = lambda: True
 ) -> None:
-    here, quiet = Processes(found.maker, 1, 1), Lines(lambda line: None, lambda row: "")
-    carry_out(Cells(found, cells), store, here, go_on=go_on, watcher=quiet)
+    carry_out(Cells(found, cells), store, Processes(found.maker, 1, 1), go_on=go_on)
 
 
 def made(found: Comparison, cell: Cell, attempt: Try, purpose: Purpose, seed: int) -> Any:
