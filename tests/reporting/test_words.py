@@ -43,7 +43,7 @@ from fedldp.core.kinds import (
     TAKES_PART,
     WEIGHTS,
 )
-from fedldp.core.registry import scan_papers
+from fedldp.core.registry import paper_modules
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement, check_stated
 from fedldp.experiments.proving import GuaranteeKind, proven
@@ -88,7 +88,7 @@ def facts(kind: Kind[Any]) -> Iterator[Fact]:
 
 @pytest.fixture(scope="module", autouse=True)
 def kinds_of_papers_are_declared() -> None:
-    scan_papers("preset", object)
+    list(paper_modules("preset"))
 
 
 def test_every_kind_has_words_and_all_words_have_a_kind() -> None:

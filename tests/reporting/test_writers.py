@@ -26,7 +26,7 @@ from fedldp.accounting.proven import Proven, Together
 from fedldp.accounting.statement import Statement
 from fedldp.core.facts import KINDS, Assumption, Caveat, Doubt, Fact
 from fedldp.core.kinds import GAUSSIAN
-from fedldp.core.registry import scan_papers
+from fedldp.core.registry import paper_modules
 from fedldp.experiments.advising.advice import Advice, Measured
 from fedldp.experiments.advising.asking import read_request
 from fedldp.experiments.advising.intervals import held_people
@@ -290,7 +290,7 @@ def plain(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def made(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Made:
-    scan_papers("preset", object)
+    list(paper_modules("preset"))
     return Made(runs["quickstart"], tmp_path_factory.mktemp("made"))
 
 

@@ -118,7 +118,9 @@ class Features:
 
     def prepare(self, model: nn.Module) -> None:
         """Make ``model`` multiply its input by the factor."""
-        scale_features(model, self.scale)
+        if self.scale != 1:
+            scale = self.scale  # not this object, which a model would keep
+            model.register_forward_pre_hook(lambda _, inputs: (inputs[0] * scale, *inputs[1:]))
 
     def __call__(
         self, problem: Problem, broadcast: Broadcast, examples: NDArray[np.float32]
@@ -223,12 +225,6 @@ def chosen_features(settings: Any, own: Features) -> Features:
         dataset=settings.dataset,
         scale=own.scale,
     )
-
-
-def scale_features(model: nn.Module, factor: float) -> None:
-    """Make ``model`` multiply its input by ``factor``, in training and evaluation."""
-    if factor != 1:
-        model.register_forward_pre_hook(lambda _, inputs: (inputs[0] * factor, *inputs[1:]))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -229,17 +229,6 @@ def noted_features(config: RunConfig, problem: Problem) -> dict[str, str] | None
     return None if code else name_and_digest(config, problem)
 
 
-def noted_frozen(config: RunConfig, problem: Problem) -> str | None:
-    """Return the digest of the frozen part of the model, in hexadecimal; None if all is trained.
-
-    This function builds the model.
-
-    Raises:
-        ConfigError: the model or its file cannot be used.
-    """
-    return config.algorithm(problem).frozen_digest()
-
-
 def whose_word(config: RunConfig) -> str:
     """Return ``stated_by`` for the statement's lines: "fedldp", or the user's own code."""
     return ", ".join(own_code(config)) or HOUSE

@@ -14,7 +14,7 @@ import inspect
 import os
 import pkgutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -50,11 +50,6 @@ def modules(package: str) -> Iterator[ModuleType]:
     for name in module_names(package):
         # Do not read sys.modules, where another thread may have only half imported the module.
         yield importlib.import_module(f"{package}.{name}")
-
-
-def scan(package: str, base: type[T]) -> list[type[T]]:
-    """Return the concrete subclasses of ``base`` that the modules of ``package`` define."""
-    return [member for module in modules(package) for member in _subclasses(module, base)]  # type: ignore[arg-type]
 
 
 PAPERS = "fedldp.papers"
@@ -138,26 +133,22 @@ def paper_modules(start: str, user: str = "") -> Iterator[ModuleType]:
                 yield importlib.import_module(f"{package}.{name}")
 
 
-def scan_papers(start: str, base: type[T]) -> list[type[T]]:
-    """Return the concrete subclasses of ``base`` in fedldp's papers' modules that begin so."""
-    return [member for each in paper_modules(start) for member in _subclasses(each, base)]  # type: ignore[arg-type]
-
-
 def paper_folders(name: str) -> list[str]:
     """Return the folders and files called ``name`` of fedldp's papers that have one."""
     above = importlib.import_module(PAPERS).__path__
     return sorted(str(path) for place in above for path in Path(place).glob(f"*/{name}"))
 
 
-@functools.cache  # every new configuration looks a name up, and modules do not change
-def _subclasses(module: ModuleType, base: type[T]) -> tuple[type[T], ...]:
-    return tuple(
+def scan(base: type[T], found: Iterable[ModuleType]) -> list[type[T]]:
+    """Return the concrete subclasses of ``base`` that modules define."""
+    return [
         member
+        for module in found
         for _, member in inspect.getmembers(module, inspect.isclass)
         if issubclass(member, base)
         and member.__module__ == module.__name__
         and not inspect.isabstract(member)
-    )
+    ]
 
 
 def is_address(name: str) -> bool:

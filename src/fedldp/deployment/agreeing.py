@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from fedldp.accounting.numerics.selftest import selftest
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.systems import name_and_digest, noted_frozen
+from fedldp.algorithms.systems import name_and_digest
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreement import Agreement, Channel, Site, agreed
 from fedldp.deployment.deployable import without_simulation
@@ -70,7 +70,7 @@ def agree(
     target, config = config.target, _decided(without_simulation(config), channel)
 
     facts = replace(problem, data_dir=None, num_clients=None)
-    frozen = noted_frozen(config, facts)
+    frozen = config.algorithm(facts).frozen_digest()
 
     def on(candidate: RunConfig) -> Agreement:
         found = Agreement(

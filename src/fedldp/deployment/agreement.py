@@ -28,7 +28,7 @@ from fedldp.algorithms.features import file_of, rests_on
 from fedldp.algorithms.own_code import check_own_code
 from fedldp.algorithms.participation import most_rounds
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.systems import name_and_digest, noted_frozen
+from fedldp.algorithms.systems import name_and_digest
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import KINDS, Caveat, Unprotected, alike
 from fedldp.core.formatting import number
@@ -250,7 +250,7 @@ class Agreement(RunDocument):
                 "configuration"
             )
         check_given(config, self.initial or config.initial, "deploy invite --initial RUN")
-        found = noted_frozen(config, self.problem)
+        found = config.algorithm(self.problem).frozen_digest()
         check_frozen(self.changed(frozen=found), self.frozen)
 
     def _check_schedule(self) -> None:

@@ -30,7 +30,6 @@ from pydantic import Field, PlainSerializer, PlainValidator, ValidationError
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.systems import noted_frozen
 from fedldp.core.errors import ConfigError, Noted
 from fedldp.core.registry import check_extra, is_address
 from fedldp.data import Examples
@@ -154,7 +153,7 @@ class Invite(RunDocument):
             nonce=os.urandom(_NONCE_BYTES).hex(),
             version=version("fedldp"),
             initial=initial,
-            frozen=noted_frozen(told, problem),
+            frozen=told.algorithm(problem).frozen_digest(),
         )
 
     def vouched(self, ca: Path) -> Invite:

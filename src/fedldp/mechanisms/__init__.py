@@ -29,7 +29,7 @@ from fedldp.accounting.prices import cost
 from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError, PrivacyError, RunError, UnfitEvent
 from fedldp.core.randomness import Stream
-from fedldp.core.registry import is_address, load, scan, scan_papers
+from fedldp.core.registry import is_address, load, modules, paper_modules, scan
 from fedldp.mechanisms.packing import add_ones, count_ones, packed_bytes
 from fedldp.mechanisms.summing import Summing, counts_of_bits
 
@@ -526,7 +526,8 @@ def stated_category(mechanism: Mechanism, size: int) -> SubsetResponse:
 @cache  # every new configuration looks a name up
 def mechanisms() -> Mapping[str, type[Mechanism]]:
     """Return every mechanism that the setting ``mechanism`` may name, by its name."""
-    found = scan(__name__, Mechanism) + scan_papers("mechanism", Mechanism)  # type: ignore[type-abstract]
+    every = (*modules(__name__), *paper_modules("mechanism"))
+    found = scan(Mechanism, every)  # type: ignore[type-abstract]
     return MappingProxyType(dict(sorted((m.name, m) for m in found if m.is_setting)))
 
 

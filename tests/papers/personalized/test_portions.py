@@ -13,7 +13,7 @@ import torch
 from sklearn.linear_model import SGDClassifier
 from torch import nn
 
-from fedldp.algorithms.features import scale_features
+from fedldp.algorithms.features import Features
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
@@ -165,7 +165,7 @@ def test_features_are_scaled_in_training_and_in_evaluation() -> None:
     bigger = Examples(data.train.features[:40] * np.float32(factor), data.train.labels[:40])
     test = Examples(data.test.features * np.float32(factor), data.test.labels)
     models = [build_model("logistic", (1, 8, 8), 10) for _ in range(2)]
-    scale_features(models[0], factor)
+    Features(scale=factor).prepare(models[0])
     own = (Examples(data.train.features[:40], data.train.labels[:40]), bigger)
     start = Broadcast(round=1, weights=read_weights(models[0]))
     one, other = (
