@@ -25,7 +25,7 @@ from fedldp.deployment.demo import free_ports
 from fedldp.simulation.engine import simulate
 
 ROUNDS, BINDS = 6, 7
-SETTING = """    average: Annotated[float, Field(ge=0, le=1)] = Field("""
+SETTING = """    average: Annotated[float, Field(ge=0, le=1)] = """
 CAVEATS = """    warnings += [*systems.notes(config, problem), timed]
 """
 
@@ -55,7 +55,7 @@ def write_later(folder: Path) -> Path:
     change(
         "algorithms/run_settings.py",
         SETTING,
-        f'    courtesy: int = Field(1, description="what 0.1.0 lacks")\n{SETTING}',
+        f'    courtesy: int = 1\n    """what 0.1.0 lacks"""\n{SETTING}',
     )
     change(
         "deployment/statement.py",
