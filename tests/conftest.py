@@ -42,10 +42,13 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("fedldp")
 
 
+LONGEST = {"test_tutorials.py", "test_cluster.py", "test_failures.py"}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # The longest file begins first: if it began last, one process would still run it after all
+    # The longest files begin first: if they began last, one process would still run them after all
     # others end.
-    items.sort(key=lambda item: item.path.name != "test_tutorials.py")
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 def pytest_collection_finish() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from fedldp.mechanisms.k_rr import KRR
 from fedldp.simulation.plan import problem_of
 
 CONFIDENCE = 0.999
+FEW = replace(QUICK, system_explore=40)
 
 
 def law_of(mechanism: KRR) -> Subset:
@@ -82,7 +84,7 @@ def played(trials: int) -> Any:
     guarantees.shuffled_guarantees.cache_clear()
     games = [
         game
-        for game in planned_games(config, problem_of(config, None), QUICK)
+        for game in planned_games(config, problem_of(config, None), FEW)
         if isinstance(game, SystemGame)
         and game.lines[0].setting.startswith("small")
         and (game.lines[0].unit, game.lines[0].adversary) == ("client-round", "shuffled-server")
