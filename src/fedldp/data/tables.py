@@ -22,15 +22,18 @@ _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
 class _Column:
-    """The cells of one column, as ``Table`` returns them; each kind of file has a subclass."""
+    """The cells of one column of a .csv file, as ``Table`` returns them."""
+
+    def __init__(self, texts: Sequence[str], comma: bool) -> None:
+        self._given, self._comma = texts, comma
 
     @cached_property
     def texts(self) -> Sequence[str]:
-        raise NotImplementedError
+        return self._given
 
     @cached_property
     def numbers(self) -> NDArray[np.float64]:
-        raise NotImplementedError
+        return numbers(self.texts, comma=self._comma)
 
     @cached_property
     def missing(self) -> NDArray[np.bool_]:
@@ -115,21 +118,6 @@ def one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-class _Texts(_Column):
-    """A column of a .csv file."""
-
-    def __init__(self, texts: Sequence[str], comma: bool) -> None:
-        self._given, self._comma = texts, comma
-
-    @cached_property
-    def texts(self) -> Sequence[str]:
-        return self._given
-
-    @cached_property
-    def numbers(self) -> NDArray[np.float64]:
-        return numbers(self.texts, comma=self._comma)
-
-
 def _read_csv(path: Path) -> Table:
     rows: list[list[str]] = []
     lines: list[int] = []
@@ -155,7 +143,7 @@ def _read_csv(path: Path) -> Table:
     if not rows:
         raise DataError(f"{path} is empty; it needs a header row and examples")
     comma = separator == ";"
-    columns: list[_Column] = [_Texts(each, comma) for each in zip(*rows, strict=True)]
+    columns = [_Column(each, comma) for each in zip(*rows, strict=True)]
     return Table(path, tuple(header), dict(zip(header, columns, strict=True)), lines, comma)
 
 
@@ -181,7 +169,8 @@ class _Arrow(_Column):
     """A column of a .parquet file; its cells are converted when they are needed."""
 
     def __init__(self, given: Any, where: str) -> None:
-        self._given, self._where = given, where
+        super().__init__(given, comma=False)
+        self._where = where
 
     @cached_property
     def texts(self) -> Sequence[str]:
@@ -200,7 +189,7 @@ class _Arrow(_Column):
         if types.is_integer(found.type) or types.is_floating(found.type):
             floats: NDArray[np.float64] = found.cast("float64", safe=False).to_numpy()
             return floats
-        return numbers(self.texts)
+        return super().numbers
 
     @cached_property
     def missing(self) -> NDArray[np.bool_]:
@@ -217,7 +206,7 @@ class _Arrow(_Column):
             DataError: the column is of another type.
         """
         types = import_extra("pyarrow.types", extra="parquet")
-        found = self._given
+        found: Any = self._given
         if types.is_dictionary(found.type):
             found = found.cast(found.type.value_type)
         kind = found.type
