@@ -28,7 +28,7 @@ from fedldp.core.registry import PAPERS, is_address, load, module_names
 _PRESETS = "fedldp.algorithms.presets"
 
 
-def _modules() -> dict[str, str]:
+def modules_of_systems() -> dict[str, str]:
     """Return the module of every system: of its name, or a paper's ``preset``, ``preset_KIND``."""
     found = {name: f"{_PRESETS}.{name}" for name in module_names(_PRESETS)}
     for paper in module_names(PAPERS):
@@ -40,7 +40,9 @@ def _modules() -> dict[str, str]:
 
 def systems() -> dict[str, type[RunConfig]]:
     """Return the configuration class of every system, by the system's name."""
-    return {name: getattr(import_module(module), name) for name, module in _modules().items()}
+    return {
+        name: getattr(import_module(module), name) for name, module in modules_of_systems().items()
+    }
 
 
 def find_system(name: str) -> type[RunConfig]:
@@ -53,7 +55,7 @@ def find_system(name: str) -> type[RunConfig]:
         ConfigError: there is no such system, or the address is not that of a system.
     """
     if not is_address(name):
-        known = _modules()
+        known = modules_of_systems()
         if name not in known:
             raise ConfigError(f'system = {name}: choose {", ".join(known)} or "module:function"')
         named: type[RunConfig] = getattr(import_module(known[name]), name)
@@ -79,7 +81,7 @@ def with_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
     would run the user's code.
     """
     name = str(settings.get("system"))
-    fields = find_system(name).model_fields if name in _modules() else {}
+    fields = find_system(name).model_fields if name in modules_of_systems() else {}
     defaults = {name: each.get_default() for name, each in fields.items() if not each.is_required()}
     return {**defaults, **settings}
 

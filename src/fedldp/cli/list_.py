@@ -49,7 +49,7 @@ def _recipe_rows(_: Path | None, left_out: list[str]) -> Rows:
     return sorted(rows + _installed_rows(left_out), key=lambda row: row["system"])
 
 
-def _brief_rows(_: Path | None, left_out: list[str]) -> Rows:
+def _brief_recipe_rows(_: Path | None, left_out: list[str]) -> Rows:
     """Return the name and the system of every recipe, as ``_recipe_rows`` does, but at once."""
     from fedldp.algorithms.recipes import systems_of_recipes
 
@@ -76,6 +76,14 @@ def _system_rows(_: Path | None, left_out: list[str]) -> Rows:
     from fedldp.algorithms.systems import systems
 
     return _module_rows(systems()) + _rows_of_papers("preset*.py", _preset_name, left_out)
+
+
+def _brief_system_rows(_: Path | None, left_out: list[str]) -> Rows:
+    """Return the name of every system, as ``_system_rows`` does, but import none."""
+    from fedldp.algorithms.systems import modules_of_systems
+
+    rows: Rows = [{"name": name} for name in modules_of_systems()]
+    return rows + _rows_of_papers("preset*.py", _preset_name, left_out)
 
 
 def _mechanism_rows(_: Path | None, left_out: list[str]) -> Rows:
@@ -155,6 +163,10 @@ _KINDS: dict[str, Callable[[Path | None, list[str]], Rows]] = {
 }
 
 
+_BRIEF = {"recipes": _brief_recipe_rows, "systems": _brief_system_rows}
+"""What takes less time and is enough for the summary."""
+
+
 def _has(row: dict[str, Any], words: list[str]) -> bool:
     """Return whether a row contains all the words, ignoring case."""
     text = " ".join(str(row.get(key, "")) for key in ("name", "system", "description")).lower()
@@ -195,7 +207,7 @@ def list_(
     if kind is not None and kind not in _KINDS:
         raise ConfigError(f"list {kind}: choose {', '.join(_KINDS)}")
     left_out: list[str] = []
-    brief = {"recipes": _brief_rows} if kind is None and not as_json else {}
+    brief = _BRIEF if kind is None and not as_json else {}
     found = {
         name: [row for row in rows(data_dir, left_out) if _has(row, words or [])]
         for name, rows in {**_KINDS, **brief}.items()
