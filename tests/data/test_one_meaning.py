@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from unlabelled import load_features
 
 from fedldp.core.errors import DataError
-from fedldp.data import Columns, load_dataset
+from fedldp.data import Columns, Dataset, load_dataset
 from fedldp.data.columns import value
 from fedldp.data.custom import encode_examples
 from fedldp.data.encoding import encode
@@ -220,6 +220,14 @@ def test_labels_have_one_spelling(
     rows = "".join(f"{i // 2},{labels[i % len(labels)]}\n" for i in range(60))
     data = load_dataset(str(write(tmp_path, "age,label\n" + rows)))
     assert (data.num_classes, data.classes) == (2, classes)
+
+
+def test_a_declared_class_is_no_missing_value_however_it_is_spelled(tmp_path: Path) -> None:
+    given_, classes = ["NA", " NA", "N\u200bA", "b"] * 2, ("NA", "b")
+    path = write(tmp_path, "age,label\n" + "".join(f"1,{each}\n" for each in given_))
+    of_table = encode_examples(read_table(path), Columns(classes=classes))
+    of_arrays = Dataset.from_arrays([[1.0]] * 8, given_, classes=classes, test_share=0).train
+    assert of_table.labels.tolist() == of_arrays.labels.tolist() == [0, 0, 0, 1] * 2
 
 
 def test_labels_that_are_not_integers_are_left_out_row_by_row(tmp_path: Path) -> None:
