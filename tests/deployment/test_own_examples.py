@@ -83,7 +83,7 @@ def test_a_report_does_not_reveal_how_many_examples_its_site_has(
     assert reports == 2
     missing = 30 - count
     assert (f"{missing} examples of zeros are added" in caplog.text) == (missing > 0)
-    assert ("at most 30 examples per site" in caplog.text) == (missing < 0)
+    assert ("(at most 30 per site)" in caplog.text) == (missing < 0)
 
 
 @pytest.mark.slow

@@ -286,9 +286,10 @@ def examples_for(
     found = found.taken(np.flatnonzero(found.labels < problem.end_of_labels)[:most])
     if len(found) < len(source):
         log.warning(
-            "run %s uses %d of %d examples, as the agreement says; accept and --check name those "
+            "run %s uses %d of %d examples, as the agreement says%s; accept and --check name those "
             "that do not fit",
             *(agreement.run[:8], len(found), len(source)),
+            "" if most is None else f" (at most {most} per site)",
         )
     if most is not None and len(found) < most and agreement.test_seed is None:
         log.warning(
