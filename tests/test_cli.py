@@ -277,5 +277,5 @@ def test_a_list_of_no_kind_is_a_summary(fedldp_command: Any) -> None:
         assert all(row["name"] in told for row in rows if kind != "recipes")
     assert all(f"│ {row['system']} " in told for row in everything["recipes"])
     for kind, rows in list_._BRIEF.items():
-        assert all(brief.items() <= row.items() and brief["name"] == row["name"]
-                   for brief, row in zip(rows(None, []), everything[kind], strict=True))  # fmt: skip
+        for brief, row in zip(rows(None, []), everything[kind], strict=True):
+            assert brief.items() <= row.items()
