@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedldp.algorithms.composition import Algorithm
+from fedldp.algorithms.features import Answer, Rows, Trial, difference
 from fedldp.algorithms.people import PersonSteps
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, first_line
 from fedldp.core.randomness import Stream, numbered_generator, torch_seeded
 from fedldp.core.registry import fault, is_address
-from fedldp.core.trial import Answer, Rows, Trial, difference
 from fedldp.data.examples import Examples
 from fedldp.models import Layer, layers_of
 from fedldp.protocol.keys import SimulationKeys, draws_of_seed

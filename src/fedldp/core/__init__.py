@@ -3,9 +3,9 @@
 ``facts`` is what a statement, a score or a status says, as data; ``kinds`` has all kinds of facts.
 ``errors`` has every exception. ``randomness`` derives all streams. ``numbers`` and ``formatting``
 check, round and print numbers, and ``bounding`` bounds vectors. ``registry`` finds plug-ins and a
-user's own code, and ``trial`` tries whether such code keeps what it saw. ``frozen_config`` is the
-base of settings. ``locks`` has folders that one process takes, and files that are written whole.
-``deferred`` has scipy's modules, which are imported once something is computed.
+user's own code. ``frozen_config`` is the base of settings. ``locks`` has folders that one process
+takes, and files that are written whole. ``deferred`` has scipy's modules, which are imported once
+something is computed.
 
 It may use nothing.
 """
@@ -22,5 +22,4 @@ __all__ = [
     "numbers",
     "randomness",
     "registry",
-    "trial",
 ]
