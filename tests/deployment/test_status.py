@@ -250,7 +250,7 @@ def test_a_check_reaches_the_server_like_the_agent_and_while_it_runs(tmp_path: P
     write_tls(tmp_path / "other", new_tls())
     env = make_environment(tmp_path, seeded=False)
     policy = env.policies[0]
-    ends = Ends(tmp_path / "tls", [env.agent(i)._key for i in range(2)])
+    ends = Ends(tmp_path / "tls", [env.agent(i).key for i in range(2)])
 
     def server_line(ca: str) -> tuple[bool, str]:
         table = {"url": ends.url, "ca": f"../{ca}/ca.pem"}
