@@ -97,11 +97,11 @@ def load_dataset(
     >>> len(data.train), len(data.test), data.input_shape
     (1437, 360, (1, 8, 8))
     """
-    if standardise:
+    path = Path(name).expanduser()
+    if standardise and not (is_own_file(name) and not path.exists()):
         check_standardise(name)
     if is_own_file(name):
         other = None if test_file is None else Path(test_file).expanduser()
-        path = Path(name).expanduser()
         return load_file(path, columns=columns, seed=seed, test_file=other, test_share=test_share)
     source, paths = locate(find_source(name), resolve_data_dir(data_dir))
     *parts, last = _READERS[source.name](paths)
