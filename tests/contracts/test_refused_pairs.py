@@ -129,7 +129,7 @@ def alternatives(remedies: str) -> list[dict[str, Any]]:
             found.append({left_out[1]: None})
             continue
         changes: dict[str, Any] = dict(re.findall(r"(\w+) = ([\w.-]+)", remedy))
-        assert changes, remedies
+        changes = changes or found[-1]  # another value for what the last remedy names
         numbers = {n: json.loads(v) for n, v in changes.items() if re.fullmatch(r"[\d.]+", v)}
         changes |= numbers
         found.append(changes)
