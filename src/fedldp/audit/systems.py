@@ -129,7 +129,7 @@ class SystemGame(_OfSystem, Game):
             count //= 2
         weak = self.trained or not refutable or coarse
         explore = effort.system_explore // (2 if weak else 1)
-        return Trials(explore, asked or count, again=effort.system_again)
+        return Trials(explore, asked or count, again=effort.system_again and bool(figures))
 
     def pairs(self, keys: AuditKeys) -> list[CanaryPair]:
         """Return the pairs of inputs that are tried."""
