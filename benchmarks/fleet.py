@@ -318,7 +318,7 @@ def _server(world: DemoEnvironment) -> subprocess.Popen[bytes]:
     return _launched(
         *("-c", "from fedldp.cli import main; main()"),
         *("deploy", "server", str(world.run), str(world.folder / "run.agreement")),
-        *("--test", world.test, "--listen", f"{HOST}:{world.port}"),
+        *(*world.test, "--listen", f"{HOST}:{world.port}"),
         *("--certificate", str(world.folder / "server.pem")),
         *("--key", str(world.folder / "server.key"), "--json"),
         log=world.folder / "server.log",

@@ -255,9 +255,7 @@ ALLOWED = {
         "np.random.default_rng",
         "np.random.default_rng(seed).choice",
     },
-    # Dropout, from the generator of the client's own stream.
-    "training/draws.py": {"torch.Generator", "torch.empty_like(input).bernoulli_"},
-    "models/_dropout.py": {"torch.Generator", "torch.rand"},  # what tests drop, with a fixed seed
+    "models/_torch_layers.py": {"torch.Generator", "torch.rand"},  # what tests drop, with a fixed seed
 }
 
 
