@@ -323,8 +323,8 @@ def test_sums_of_more_people_than_float64_holds_exactly_are_clipped_to_it(
 
 
 class Choosy(nn.Module):
-    """A model that fails on some rows, uses a layer for some rows only, and draws random
-    numbers."""
+    """A model that fails on some rows, gives too few outputs for others, uses a layer for some rows
+    only, and draws random numbers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -335,7 +335,8 @@ class Choosy(nn.Module):
     def forward(self, given: torch.Tensor) -> torch.Tensor:
         rows = given.flatten(1)
         found = self.usual(rows) + self.words(rows[:, 0].long()) + torch.randn(len(rows), CLASSES)
-        return found + self.rare(rows) if bool((rows[:, 1] > 0.5).any()) else found
+        found = found + self.rare(rows) if bool((rows[:, 1] > 0.5).any()) else found
+        return found[:, :2] if bool((rows[:, 2] == 7).any()) else found
 
 
 def choosy() -> ModelGradients:
@@ -359,8 +360,13 @@ def test_a_model_that_fails_on_one_persons_rows_affects_no_other() -> None:
     assert torch.equal(before, torch.random.get_rng_state())
     examples.features[examples.people == 5, 0, 0] = 7.0  # the model has no such word
     np.testing.assert_array_equal(summed(weights, examples), np.sum([*own[:5], *own[6:]], axis=0))
-    logits = summed.logits(weights, examples)
-    assert np.isnan(logits[examples.features[:, 0, 0] == 7.0]).all()
+    examples.features[examples.people == 6, 0, 2] = 7.0  # the model has too few outputs for it
+    examples.labels[examples.people == 6] = CLASSES - 1
+    rest = [each for who, each in enumerate(own) if who not in (5, 6)]
+    np.testing.assert_array_equal(summed(weights, examples), np.sum(rest, axis=0))
+    logits, failed = summed.logits(weights, examples), np.isin(examples.people, [5, 6])
+    assert np.isnan(logits[failed]).all()
+    assert np.isfinite(logits[~failed]).all()
     for row in range(len(examples)):
         one = summed.logits(weights, examples.taken(slice(row, row + 1)))[0]
         np.testing.assert_array_equal(one, logits[row])

@@ -555,10 +555,14 @@ class ModelGradients:
         """Return the model's outputs; see ``Summed``. A row on which the model fails is NaN."""
         import torch
 
+        def outputs(one: Tensor, _: Tensor) -> Floats:
+            # A wrong number of outputs must fail here, where it counts for this row alone.
+            return self.model(one)[0].double().numpy().reshape(self.num_classes)
+
         found = np.full((len(examples), self.num_classes), np.nan)
         rows = np.arange(len(examples))[:, None]
         with torch.no_grad():
-            each = self._each(weights, examples, rows, lambda one, _: self.model(one)[0].numpy())
+            each = self._each(weights, examples, rows, outputs)
             for row, own in zip(found, each, strict=True):
                 if not isinstance(own, Exception) and np.isfinite(own).all():
                     row[:] = own
