@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import threading
 import time
 import urllib.error
@@ -19,6 +20,7 @@ from https_ends import eventually
 from prometheus_client.core import GaugeMetricFamily
 
 from fedldp.core.errors import ConfigError, LedgerUnusable
+from fedldp.deployment.https import server as https
 from fedldp.deployment.metrics import (
     of_agent,
     of_server,
@@ -244,6 +246,30 @@ def test_the_port_is_open_to_this_machine_only_by_default(
     for wrong in ("x", "1:2:x", "70000", "127.0.0.1:"):
         with pytest.raises(ConfigError, match="write it as PORT"), serving(wrong, found, page):
             pass
+
+
+def test_silent_clients_cannot_use_up_the_files_of_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else whoever reaches the port could keep a site from opening its ledger."""
+    monkeypatch.setattr(https, "MOST_STRANGERS", 4)
+    with serving("0", list, lambda: "here") as port:
+        silent = [socket.create_connection(("127.0.0.1", port or 0), 10) for _ in range(12)]
+        for each in silent:
+            each.setblocking(False)
+
+        def hung_up(client: socket.socket) -> bool:
+            try:
+                return not client.recv(1)
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True
+
+        eventually(lambda: sum(map(hung_up, silent)) >= len(silent) - 5)
+        assert fetched(f"http://127.0.0.1:{port}/")[2] == "here"
+        for each in silent:
+            each.close()
 
 
 # What others build on the names

@@ -32,7 +32,7 @@ from fedldp.accounting.statement import spent_by_unit
 from fedldp.core.kinds import REFUSES, UNREACHABLE
 from fedldp.deployment.acceptance import Acceptances
 from fedldp.deployment.certificates import lifetime
-from fedldp.deployment.https.server import QUIET, listen
+from fedldp.deployment.https.server import QUIET, Connections, listen
 from fedldp.deployment.policy import rounds_answered
 from fedldp.deployment.status import cannot_pay, next_costs, of_authority, of_watched
 from fedldp.deployment.watch import TAKES_PART
@@ -124,8 +124,10 @@ def serving(
         Route("/", shown(page, "text/html")),
         Route("/metrics", shown(lambda: text_of(metrics()), CONTENT_TYPE_PLAIN_0_0_4)),
     ]
-    server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), **QUIET))
-    run = {"sockets": [listening]}
+    clients = Connections(lambda: None)  # silent ones must not use up the process's open files
+    http: Any = clients.protocol
+    server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), **QUIET, http=http))
+    run = {"sockets": [clients.listener(listening)]}
     thread = threading.Thread(target=server.run, kwargs=run, name="metrics", daemon=True)
     thread.start()
     try:

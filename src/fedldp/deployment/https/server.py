@@ -64,6 +64,7 @@ _TELL_SECONDS = 30.0
 connect try again more often than that."""
 _LONGEST_HEAD = 16_384
 QUIET: dict[str, Any] = {
+    "loop": "asyncio",
     "ws": "none",
     "lifespan": "off",
     "log_config": None,
@@ -136,7 +137,6 @@ class Listener:
         config = uvicorn.Config(
             self._app(),
             **QUIET,
-            loop="asyncio",
             http=self._connections.protocol,  # type: ignore[arg-type]  # uvicorn just calls this
             timeout_keep_alive=_IDLE_SECONDS,
             ssl_context_factory=lambda _config, _default: tls.context,
