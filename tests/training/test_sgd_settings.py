@@ -102,6 +102,37 @@ def test_training_alone_and_in_a_batch_agrees_with_torch(model: str, given: dict
         np.testing.assert_allclose(row, expected, atol=2e-5)
 
 
+class Added(nn.Module):
+    """A linear model whose weights are a sum; its terms share a gradient unless ``apart``."""
+
+    def __init__(self, apart: bool) -> None:
+        super().__init__()
+        self.one, self.other = (nn.Parameter(torch.ones(3, 4) / each) for each in (3, 7))
+        self.apart = apart
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        other = self.other * 1.0 if self.apart else self.other
+        return functional.linear(given, self.one + other)
+
+
+@pytest.mark.parametrize("given", ["momentum", "gradient_clip", "drift"])
+def test_parameters_that_share_a_gradient_take_the_steps_of_others(given: str) -> None:
+    """Torch gives both terms of a sum the same tensor, so nothing may be changed in place."""
+    generator = np.random.default_rng(0)
+    own = Examples(generator.random((12, 4), np.float32), generator.integers(0, 3, 12))
+    config = fedldp.recipe("fedavg-digits", model="linear", batch_size=5, local_epochs=2)
+    plain = config.algorithm(Problem((4,), 3, 12)).sgd(CPU, 0.0)
+    found = []
+    for apart in (False, True):
+        step = replace(plain, model=Added(apart), learning_rate=1.0)
+        drift = np.linspace(0, 1, 24, dtype=np.float32) if given == "drift" else None
+        if given != "drift":
+            step = replace(step, **{given: 0.05 if given == "gradient_clip" else 0.9})
+        broadcast = Broadcast(round=1, weights=read_weights(step.model).copy())
+        found.append(step.train(broadcast, client_of(own), step.rate(1), drift).copy())
+    np.testing.assert_array_equal(*found)
+
+
 def test_a_loss_may_be_given_as_a_function_and_the_statement_has_its_assumption() -> None:
     given = fedldp.recipe("fedavg-quickstart", loss=margin)
     assert given.loss == "own_losses:margin"

@@ -330,7 +330,8 @@ def descend(
                 slope = slope.add(own - starts[name], alpha=proximal)
             if momentum:
                 before = velocities.get(name)
-                slope = slope if before is None else before.mul_(momentum).add_(slope)
+                # Not in place: parameters that are added to each other share a gradient.
+                slope = slope if before is None else before.mul(momentum).add_(slope)
                 velocities[name] = slope
             own.sub_(slope, alpha=rate(number))
 

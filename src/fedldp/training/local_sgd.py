@@ -156,12 +156,12 @@ class LocalSgd:
                 found = gradients(
                     self.model, batch, answers, parameters, self.class_weights, self.losses
                 )
-                with torch.no_grad():
+                with torch.no_grad():  # not in place: parameters that are added share a gradient
                     if self.gradient_clip is not None:
                         norm = torch.stack(torch._foreach_norm(found)).norm()
-                        torch._foreach_mul_(found, shrinking(norm, self.gradient_clip))
+                        found = torch._foreach_mul(found, shrinking(norm, self.gradient_clip))
                     if drifts:
-                        torch._foreach_add_(found, drifts)
+                        found = torch._foreach_add(found, drifts)
                     advance(step, own, dict(zip(own, (each[None] for each in found), strict=True)))
         return read_weights(self.model)
 
