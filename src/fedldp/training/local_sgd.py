@@ -159,9 +159,10 @@ class LocalSgd:
                 with torch.no_grad():  # not in place: parameters that are added share a gradient
                     if self.gradient_clip is not None:
                         norm = torch.stack(torch._foreach_norm(found)).norm()
-                        found = torch._foreach_mul(found, shrinking(norm, self.gradient_clip))
+                        shorter = torch._foreach_mul(found, shrinking(norm, self.gradient_clip))
+                        found = list(shorter)
                     if drifts:
-                        found = torch._foreach_add(found, drifts)
+                        found = list(torch._foreach_add(found, drifts))
                     advance(step, own, dict(zip(own, (each[None] for each in found), strict=True)))
         return read_weights(self.model)
 

@@ -557,15 +557,16 @@ class ModelGradients:
 
         def outputs(one: Tensor, _: Tensor) -> Floats:
             # A wrong number of outputs must fail here, where it counts for this row alone.
-            return self.model(one)[0].double().numpy().reshape(self.num_classes)
+            own: Floats = self.model(one)[0].double().numpy().reshape(self.num_classes)
+            return own
 
         found = np.full((len(examples), self.num_classes), np.nan)
         rows = np.arange(len(examples))[:, None]
         with torch.no_grad():
             each = self._each(weights, examples, rows, outputs)
-            for row, own in zip(found, each, strict=True):
-                if not isinstance(own, Exception) and np.isfinite(own).all():
-                    row[:] = own
+            for row, told in zip(found, each, strict=True):
+                if not isinstance(told, Exception) and np.isfinite(told).all():
+                    row[:] = told
         return found
 
     def _each(
