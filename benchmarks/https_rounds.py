@@ -257,7 +257,9 @@ def in_one_process(world: DemoEnvironment, cell: Cell) -> dict[str, Any]:
         f"{HOST}:{behind}", world.folder / "server.pem", world.folder / "server.key"
     )
     features = world.agreement.problem.features
-    test = load_examples(Path(world.test[-1]), columns=world.agreement.config.columns, names=features)
+    test = load_examples(
+        Path(world.test[-1]), columns=world.agreement.config.columns, names=features
+    )
     passed: list[tuple[float, int, int]] = []
     with ExitStack() as stack:
         counter = stack.enter_context(Counter(world.port, behind))
