@@ -205,12 +205,12 @@ def test_outputs_of_a_layer_are_exact_for_any_weights(sizes: tuple[int, ...], sc
         matrices = summed._parameters(weights)
         features = rng.normal(0, 10.0 ** rng.integers(-3, 30), (64, sizes[0])).astype(np.float32)
         passed = summed._passed(matrices, features, rng.integers(0, sizes[-1], 64))
-        for at, (matrix, each) in enumerate(zip(matrices, passed, strict=True)):
-            assert largest(each.given, matrix.T) * 2.0**34 <= 2.0**53
-            assert (each.given * 2.0**12 == np.rint(each.given * 2.0**12)).all()
+        for at, (matrix, inputs, error) in enumerate(zip(matrices, *passed, strict=True)):
+            assert largest(inputs, matrix.T) * 2.0**34 <= 2.0**53
+            assert (inputs * 2.0**12 == np.rint(inputs * 2.0**12)).all()
             if at:
-                assert largest(each.error, matrix) * 2.0**42 <= 2.0**53
-            assert (each.error * 2.0**20 == np.rint(each.error * 2.0**20)).all()
+                assert largest(error, matrix) * 2.0**42 <= 2.0**53
+            assert (error * 2.0**20 == np.rint(error * 2.0**20)).all()
 
 
 @pytest.mark.parametrize("inputs", [10_000, 8192, 8193, 20_000])
@@ -312,7 +312,7 @@ def test_sums_of_more_people_than_float64_holds_exactly_are_clipped_to_it(
     """No sum is rounded, so two sums that are 2 NORM apart do not move further apart."""
     summed = deep(1, 2, clip=1.0, bias=False)
     monkeypatch.setattr(
-        DenseGradients, "_one_row", lambda self, passed: np.array([2.0**51 + 1, -(2.0**50) - 1])
+        DenseGradients, "_one_row", lambda self, *passed: np.array([2.0**51 + 1, -(2.0**50) - 1])
     )
     rows = 7 * 4096
     many = Examples(np.zeros((rows, 1), np.float32), np.zeros(rows, np.int64))
