@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from exported_files import SHAPE, WEIGHT, exported, node, tensor
 
 from fedldp.core.errors import ConfigError
@@ -134,6 +135,21 @@ def test_a_target_that_is_not_an_operator_is_refused() -> None:
     nodes = [{**node("relu.default", ["out"]), "target": "torch.hub.load"}]
     with pytest.raises(ConfigError, match=r"calls torch.hub.load, which is not an operator"):
         encoder(exported(nodes=nodes))
+
+
+def test_a_network_that_keeps_something_of_an_example_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of zeros, most functions give the same numbers whatever they keep."""
+    kept = [torch.zeros(1, *SHAPE)]
+
+    def run(batch: torch.Tensor) -> torch.Tensor:
+        kept[0] = kept[0] + batch
+        return batch * kept[0]
+
+    monkeypatch.setattr("fedldp.training.exported_encoder._network", lambda content, shape: run)
+    with pytest.raises(ConfigError, match="different numbers when it is called again"):
+        encoder(exported())
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", exported()[:-30]])

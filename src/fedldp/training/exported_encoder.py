@@ -24,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, first_line
+from fedldp.core.randomness import numbered_generator
 from fedldp.data.folder import PublicFile
 from fedldp.data.image_features import PublicMap, digest_of, mapped_alone, tried_size
 
@@ -106,8 +107,8 @@ def exported_encoder(file: PublicFile, input_shape: tuple[int, ...]) -> PublicMa
             return run(torch.tensor(example[None])).flatten().float().numpy()
 
     size = tried_size(of_one, input_shape, named, "; export it for that shape")
-    zeros = np.zeros(input_shape, np.float32)
-    if of_one(zeros).tobytes() != of_one(zeros).tobytes():
+    drawn = numbered_generator(0, 1).random(input_shape).astype(np.float32)
+    if of_one(drawn).tobytes() != of_one(drawn).tobytes():
         raise ConfigError(
             f"{named}: it returns different numbers when it is called again; export it in eval mode"
         )
