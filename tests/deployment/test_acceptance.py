@@ -154,6 +154,16 @@ def test_a_run_that_its_server_ended_frees_the_rest_and_stays_in_the_ledger(tmp_
     acts = [act["what"] for act in env.ledger(0).database.history()]
     assert acts.count("finished") == 1
     assert payable(policy, another(env, 1)).paid == 1
+    Acceptances(policy).retire(digest)  # or else it could be accepted again
+    (accepted,) = Acceptances(policy).all()
+    assert accepted.state == "finished"
+    with pytest.raises(ConfigError, match="its server ended it"):
+        accept(policy, env.agreement)
+
+
+def test_a_run_that_its_site_retired_does_not_end_as_well(tmp_path: Path) -> None:
+    env = limited(tmp_path, 2)
+    policy, digest = env.policies[0], env.agreement.digest
     Acceptances(policy).retire(digest)
     Acceptances(policy).finish(digest)
     (accepted,) = Acceptances(policy).all()

@@ -191,7 +191,8 @@ class Acceptances:
             raise ConfigError(
                 f"digest {digest.hex()}: no agreement with this digest is accepted here"
             )
-        self._end(found, "retired")
+        if found.state != "finished":  # else it is over already, and is accepted never again
+            self._end(found, "retired")
 
     def finish(self, digest: bytes) -> None:
         """Note that the server ended a run, as it signed; what the run may still spend is free."""
