@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import fedldp
+from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.models import (
@@ -91,6 +92,15 @@ def test_a_setting_draws_weights_anew_by_torchs_rule_or_by_hes_and_leaves_frozen
     frozen, again = initial(trainable="head"), initial(trainable="head", start="torch")
     same = [torch.equal(*pair) for pair in zip(frozen, again, strict=True)]
     assert sum(same) == len(same) - 2
+
+
+@pytest.mark.parametrize("name", [n for n in models() if n.startswith(("mlp", "cnn", "linear"))])
+def test_what_a_model_begins_with_does_not_depend_on_what_was_built_before(name: str) -> None:
+    config = fedldp.recipe("fedavg-mnist", model=name, start="he")
+    algorithm = config.algorithm(Problem((1, 28, 28), 3, 99))
+    found = [algorithm.module(Stream(bytes(32), simulated=True)) for _ in range(2)]
+    first, second = (list(each.state_dict().values()) for each in found)
+    assert all(torch.equal(*pair) for pair in zip(first, second, strict=True))
 
 
 def test_dropout_in_tests_drops_the_same_values_without_touching_other_draws() -> None:

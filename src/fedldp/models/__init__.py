@@ -338,20 +338,24 @@ _tried: set[tuple[str, tuple[int, ...], int]] = set()
 """The package's own models, trained whole, that were tried in this process.
 
 A user's own model is tried whenever it is built, because one name may stand for several models. So
-is a model with a frozen part, because the trial freezes that part.
+is a model with a frozen part, because the trial freezes that part; and one that draws random
+numbers, because what is drawn after it would depend on what was built before.
 """
 
 
 def _checked(
     made: nn.Module, name: str, input_shape: tuple[int, ...], num_classes: int, trainable: str
 ) -> nn.Module:
+    import torch
+
     from fedldp.models._modules import check_module
 
     case = name, tuple(input_shape), num_classes
     if case in _tried and trainable == ALL:
         return made
+    state = torch.get_rng_state()
     found = check_module(made, name, input_shape, num_classes, trainable)
-    if ":" not in name and trainable == ALL:
+    if ":" not in name and trainable == ALL and torch.equal(state, torch.get_rng_state()):
         _tried.add(case)
     return found
 
