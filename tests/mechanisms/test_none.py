@@ -8,6 +8,7 @@ import pytest
 from fedldp.accounting.events import InClear
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
+from fedldp.core.registry import modules, paper_modules, scan
 from fedldp.mechanisms import Mechanism, find_mechanism, mechanisms
 from fedldp.mechanisms.codes import BoundedSteps, ClippedCodes
 from fedldp.mechanisms.gaussian_share import SharedGaussian
@@ -48,3 +49,13 @@ def test_none_states_that_it_protects_nothing_and_no_setting_names_it() -> None:
     )
     with pytest.raises(ConfigError, match="mechanism = none: choose"):
         find_mechanism("none")
+
+
+def test_no_address_names_what_only_systems_make() -> None:
+    """Such a mechanism's event holds for vectors that its system has bounded, and for no others."""
+    every = scan(Mechanism, (*modules("fedldp.mechanisms"), *paper_modules("mechanism")))  # type: ignore[type-abstract]
+    parts = [each for each in every if not each.is_setting]
+    assert len(parts) > 5
+    for each in parts:
+        with pytest.raises(ConfigError, match="it is a part of systems"):
+            find_mechanism(f"{each.__module__}:{each.__qualname__}")

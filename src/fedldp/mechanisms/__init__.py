@@ -551,6 +551,11 @@ def _checked(found: object, name: str) -> type[Mechanism]:
         raise ConfigError(
             f"mechanism = {name}: it is not a subclass of fedldp.mechanisms.Mechanism"
         )
+    if not found.is_setting:  # its report alone is proven only for what a system hands it
+        raise ConfigError(
+            f"mechanism = {name}: it is a part of systems, which bound what it is given; choose a "
+            "name that `fedldp list mechanisms` shows, or your own module:Class"
+        )
     lacking = sorted(getattr(found, "__abstractmethods__", ()))
     if lacking:
         raise ConfigError(f"mechanism = {name}: it does not define {', '.join(lacking)}")
