@@ -46,7 +46,7 @@ EVERY_TERMINAL = "# in every terminal"
 ONCE = "# once, at each party"
 TOLD = "TEN WORDS"
 WORDS = re.compile(r"^words +(.+)$", re.M)
-PATIENCE = 180.0
+PATIENCE = 240
 
 
 @dataclass(frozen=True)
