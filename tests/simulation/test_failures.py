@@ -8,8 +8,9 @@ import random
 import shutil
 import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from fedldp.core.errors import RunError
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.executors import Serial
+from fedldp.simulation.workers import WorkerLost, Workers
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -176,3 +178,38 @@ def test_a_killed_run_leaves_no_worker_and_no_data(fedldp_process: Any) -> None:
     command.process.wait()
     command.assert_no_one_is_left()
     assert command.shared_data() == []
+
+
+class Several(Exception):
+    """An error that pickle writes, but cannot read again."""
+
+    def __init__(self, what: str, many: int) -> None:
+        super().__init__(f"{what} of {many}")
+
+
+class Unwritable(Exception):
+    """An error that pickle cannot write."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lock = threading.Lock()
+
+
+def failing() -> Callable[[str], None]:
+    def fail(how: str) -> None:
+        raise {"several": Several("one", 3), "unwritable": Unwritable("one of 3")}[how]
+
+    return fail
+
+
+@pytest.mark.parametrize("how", ["several", "unwritable"])
+def test_an_error_that_no_other_process_can_read_is_told_by_its_text(how: str) -> None:
+    workers = Workers(1, failing)
+    try:
+        for _ in range(2):  # the process has not died of the first
+            with pytest.raises(RunError, match=rf"(?i){how}: one of 3") as found:
+                workers.submit(how).result(60)
+            assert not isinstance(found.value, WorkerLost)
+            assert "in fail" in found.value.__notes__[0]
+    finally:
+        workers.close()

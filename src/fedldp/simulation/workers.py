@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import queue
 import shutil
 import subprocess
@@ -23,7 +24,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from fedldp.core.errors import RunError
+from fedldp.core.errors import RunError, first_line
 
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
@@ -134,8 +135,20 @@ def serve(descriptor: int) -> None:
             result = False, do(*task)
         except Exception as error:
             error.add_note(traceback.format_exc())  # the frames themselves cannot be pickled
-            result = True, error
+            result = True, _readable(error)
         connection.send(result)
+
+
+def _readable(error: Exception) -> Exception:
+    """Return an error that the other process can read: the same, or else its name and text."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # such as a user's class of errors with several arguments
+        found = RunError(f"{type(error).__name__}: {first_line(error)}")
+        for note in error.__notes__:
+            found.add_note(note)
+        return found
+    return error
 
 
 def _listen(connection: Connection, inbox: queue.SimpleQueue[Any], folder: Path | None) -> None:
