@@ -85,7 +85,8 @@ def encode(
         columns: the meaning of its columns.
         leave_out: whether rows with a missing or an undeclared value are left out; if not, the
             first such row is refused.
-        quiet: whether the owner is not told what rows have no say in, as in a round of training.
+        quiet: whether to skip checks whose result only the table's owner may learn, as a round of
+            training does.
         features: the names of the features in the required order, that of the table that the model
             is trained on. None means the file's own order.
 

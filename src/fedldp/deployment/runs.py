@@ -3,8 +3,8 @@
 A server of several runs has a folder of its own, its home:
 
 queue/RUN.agreement    a run's agreement, with its initial weights beside it; the oldest comes first
-queue/RUN.json         on what the run's model is tested; whether the run is queued, was stopped and
-                       may continue, or is over, as its sites are told, and why
+queue/RUN.json         on what the run's model is tested; whether the run is queued, stopped (it may
+                       continue) or over (its sites are told so), and why
 RUN/                   the run's folder, which may have ``finish``: its operator ends it where it is
 receipts/              the last receipt of each site in any run
 """
@@ -94,7 +94,7 @@ class QueuedRun:
 
     @property
     def over(self) -> int | None:
-        """After how many rounds the run is over, as its sites are told; None if it may go on."""
+        """After how many rounds the run is over; its sites are told so. None if it may go on."""
         done, _ = self.rounds() or (0, 0)
         return done if self.state == "ended" else None
 
@@ -189,7 +189,7 @@ class Queue:
             self._note(self.run(run), "queued")
 
     def end(self, run: str, why: str) -> None:
-        """Note that a run is over, as its sites are told."""
+        """Note that a run is over; its sites are told so."""
         self._note(self.run(run), "ended", why)
 
     def is_stopped(self, run: str) -> bool:

@@ -41,8 +41,8 @@ _UNINITIALISED = "empty"
 """The prefix of the names of operators that return raw memory, which may hold other examples."""
 
 _UNCHECKED = re.compile("_embedding_bag|grid_sampler_2d|.*_backward")
-"""Operators that return raw memory if their arguments do not match each other; of the backward
-ones, some write to the indices that a tensor gives."""
+"""Operators that return raw memory if their arguments do not match each other. Some backward
+operators also write to indices that a tensor gives."""
 
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 _FLOATS = (torch.float16, torch.float32, torch.float64)
