@@ -107,6 +107,9 @@ def main() -> None:
     """Run the command line; a user's error is a line on stderr and a nonzero exit status."""
     # Imports make many objects that stay: looking at them for garbage takes a tenth of a short run.
     gc.set_threshold(100_000, 50, 50)
+    # NumPy is not imported yet. Its products are small here, and more threads would mostly wait for
+    # each other, busily: a fifth of a short run's CPU time.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # The operating system frees everything anyway; a final garbage collection would only take time.
     atexit.register(gc.freeze)
     try:
