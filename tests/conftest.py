@@ -18,6 +18,9 @@ from pathlib import Path
 if "PYTEST_XDIST_WORKER" in os.environ:  # parallel tests, and their processes, share the cores
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # numpy and torch read it when they are imported
 
+# Ray gives its workers nice 15, with which they stand still for minutes beside other tests.
+os.environ.setdefault("RAY_worker_niceness", "0")
+
 # Tests start many processes, which share compiled files whatever the environment says.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
