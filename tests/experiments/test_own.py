@@ -13,7 +13,7 @@ import pytest
 import fedldp
 from fedldp.core.errors import DataMissing, RunError
 from fedldp.experiments import own
-from fedldp.experiments.kept import verify
+from fedldp.experiments.kept import Means, verify
 from fedldp.experiments.sweeping.sweeps import sweep_in
 from fedldp.simulation.settings import resolve
 
@@ -160,14 +160,14 @@ def test_a_folder_that_moved_without_its_table_is_continued_where_the_table_is(
     moved = tmp_path / "moved" / "deep"
     moved.parent.mkdir()
     shutil.move("out", moved)
-    assert list(verify(sweep_in(moved, None), moved)) == []
+    assert list(verify(sweep_in(moved, Means()), moved)) == []
     again = fedldp.sweep("fedavg-quickstart", out=moved, **SHORT, **given)
     assert again.failed == []
     assert len((moved / "results.jsonl").read_text().splitlines()) == 1
     monkeypatch.chdir(moved.parent)
     elsewhere = shutil.move(moved, tmp_path / "elsewhere")
     with pytest.raises(DataMissing, match=r"there is no file .*t\.csv here, or in "):
-        sweep_in(Path(elsewhere), None)
+        sweep_in(Path(elsewhere), Means())
 
 
 def test_code_has_one_digest_before_it_is_loaded_and_after(

@@ -70,15 +70,14 @@ def test_every_unit_against_every_adversary_is_whole(width: int) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_a_sweep_or_comparison_is_whole(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_or_comparison_is_whole(width: int) -> None:
     text = io.StringIO()
     console = Console(file=text, width=width, color_system=None, force_terminal=True)
-    monkeypatch.setattr("rich.console.Console", lambda **given: console)
     head = ["clip_[norm]", "rounds", "accuracy", "seeds", "loss", "proven epsilon"]
     epsilon = "1.1714 (delta 1e-05) per client-round, against the summing-server"
     rows = [["0.5", "3", "81.50 ± 0.30 %", "24", "0.5123", epsilon], ["1"] * 5 + ["none"]]
     result: Any = SimpleNamespace(shown=lambda: (head, rows), notes=list, out="x")
-    _common.print_rows(result, "folder")
+    _common.print_rows(result, console)
     assert_whole(text.getvalue(), width, [cell.replace(";", "") for row in rows for cell in row])
     assert "clip_[norm]" in text.getvalue()
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,29 +24,78 @@ if TYPE_CHECKING:
 
     from fedldp.algorithms.config import RunConfig
     from fedldp.experiments.comparing import Compared
-    from fedldp.experiments.kept import KeptExperiment, Means
+    from fedldp.experiments.comparing.means import MeanTable
+    from fedldp.experiments.kept import KeptExperiment, Means, View
     from fedldp.experiments.sweeping import Sweep
 
 
-_UNBROKEN = 10_000
-"""More characters than any row of a table has."""
+def carry_out(
+    kind: str,
+    how: Runs,
+    given: Mapping[str, object],
+    *,
+    found: Callable[[Path, Means], KeptExperiment[View]],
+    made: Callable[[Means], KeptExperiment[View]],
+    needed: str | None = None,
+    budget: str | None = None,
+    name: str | None = None,
+) -> View:
+    """Make the missing runs of an experiment, show their progress, and return what all runs say.
 
-
-def verify(how: Runs, found: Callable[[Path, Path | None], KeptExperiment[Any]]) -> None:
-    """With --verify, print what differs in that folder, and end with status 1 if anything does.
+    With --verify, print what differs in that folder instead, and end the command with status 1 if
+    anything does. If the user interrupts the runs, print the command that continues.
 
     Args:
+        kind: "sweep", "compare" or "advise".
         how: the options of all commands that make many runs.
-        found: returns the experiment in a folder, given the data folder.
-    """
-    from fedldp.experiments.kept import verify as differences
+        given: the command's own arguments by name; see ``one_source``.
+        found: returns the experiment in a folder.
+        made: returns the experiment that the command's arguments describe.
+        needed: see ``one_source``.
+        budget: how long new runs begin.
+        name: the beginning of the name of a new folder, if it is not the kind; see
+            ``results_folder``.
 
+    Raises:
+        FedldpError: the arguments contradict each other or the folder, or a run's statement proves
+            less than its target.
+    """
+    from rich.console import Console
+
+    from fedldp.experiments.kept import Means, carried_out, verify
+    from fedldp.experiments.scheduling import end_of
+    from fedldp.reporting.text import put, say
+
+    one_source(how, given, needed=needed)
     if how.verify is not None:
-        experiment = found(how.verify, how.data_dir)
-        lines = list(differences(experiment, how.verify, how.again or 0))
+        experiment = found(how.verify, Means(data_dir=how.data_dir))
+        lines = list(verify(experiment, how.verify, how.again or 0))
         for line in lines or ["nothing is missing, and nothing differs"]:
             typer.echo(line)
         raise typer.Exit(1 if lines else 0)
+    stderr = Console(stderr=True)
+    with results_folder(how.resume or how.out, name or kind) as place:
+        again = f"fedldp {kind} --resume {place}"
+        if not is_installed("report"):
+            install = "Matplotlib is not installed: run pip install 'fedldp[report]' now"
+            say(stderr, "no chart", f"{install}, or before you run {again}, which draws the chart")
+        try:
+            with shown_progress(
+                stderr,
+                how.workers,
+                out=place,
+                data_dir=how.data_dir,
+                end=end_of(budget),
+                cluster=how.cluster,
+                same_data=how.same_data,
+            ) as means:
+                begun = made(means) if how.resume is None else found(how.resume, means)
+                return carried_out(begun, means)
+        except KeyboardInterrupt:
+            is_begun = Path(place, f"{kind}.json").exists()
+            told = f"continue with: {again}" if is_begun else "nothing had begun"
+            put(stderr, f"interrupted; {told}")
+            raise typer.Exit(130) from None
 
 
 def say_settings(console: Console, config: RunConfig, metrics: Mapping[str, float]) -> None:
@@ -118,60 +167,29 @@ def results_folder(given: Path | None, name: str) -> Iterator[Path | OwnedFolder
 
 
 @contextmanager
-def many_runs(kind: str, name: str, how: Runs, **means: Any) -> Iterator[Means]:
-    """Yield the means of an experiment, and show its progress.
-
-    If the user interrupts it, it prints the command that continues.
-
-    Args:
-        kind: "sweep", "compare" or "advise".
-        name: the beginning of the name of a new folder; see ``results_folder``.
-        how: the options that the user gave.
-        means: other attributes of ``Means``.
-    """
-    from rich.console import Console
-
-    from fedldp.experiments.kept import Means
-    from fedldp.reporting.text import say
-
-    stderr = Console(stderr=True)
-    means |= {"cluster": how.cluster, "data_dir": how.data_dir, "same_data": how.same_data}
-    means["workers"] = at_most_cores(how.workers, stderr)
-    with results_folder(how.resume or how.out, name) as place:
-        again = f"fedldp {kind} --resume {place}"
-        if not is_installed("report"):
-            install = "Matplotlib is not installed: run pip install 'fedldp[report]' now"
-            say(stderr, "no chart", f"{install}, or before you run {again}, which draws the chart")
-        try:
-            with shown_progress(stderr) as (tell, progress):
-                yield Means(out=place, say=tell, progress=progress, **means)
-        except KeyboardInterrupt:
-            begun = Path(place, f"{kind}.json").exists()
-            stderr.print(
-                f"interrupted; {f'continue with: {again}' if begun else 'nothing had begun'}",
-                soft_wrap=True,
-                highlight=False,
-                markup=False,
-            )
-            raise typer.Exit(130) from None
-
-
-@contextmanager
-def shown_progress(
-    stderr: Console,
-) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
-    """Show the progress of many runs: yield how to say a line, and how to tell how many are done.
+def shown_progress(stderr: Console, workers: int | None, **means: Any) -> Iterator[Means]:
+    """Yield the means of an experiment, whose progress is shown.
 
     In a terminal, a bar shows how many runs are done. What a user's own code prints goes to stderr.
+
+    Args:
+        stderr: where to show it.
+        workers: the number of processes that the user wants.
+        means: other attributes of ``Means``.
     """
+    from fedldp.experiments.kept import Means
     from fedldp.reporting.progress import bar
+    from fedldp.reporting.text import put
 
     shown = bar("run", stderr)
     task = shown.add_task("", total=None)
+    workers = at_most_cores(workers, stderr)
     with shown, redirect_stdout(sys.stderr):
-        yield (
-            lambda line: stderr.print(line, highlight=False, soft_wrap=True, markup=False),
-            lambda done, total: shown.update(task, completed=done, total=total),
+        yield Means(
+            workers=workers,
+            say=partial(put, stderr),
+            progress=lambda done, total: shown.update(task, completed=done, total=total),
+            **means,
         )
 
 
@@ -186,23 +204,13 @@ def say_missing(missing: Sequence[str], place: object) -> None:
         say(Console(stderr=True), "missing", f"{len(missing)} rows; {again}")
 
 
-def table_console(*, stderr: bool = False) -> Console:
-    """Return a console on stdout, or stderr; into a file or pipe no row or sentence is broken."""
-    from rich.console import Console
-
-    console = Console(stderr=stderr)
-    return console if console.is_terminal else Console(stderr=stderr, width=_UNBROKEN)
-
-
-def print_rows(result: Sweep | Compared, folder: str) -> None:
-    """Print a set of runs as a table, with notes, and ``folder`` as the name of its folder."""
+def print_rows(result: Sweep | Compared | MeanTable, console: Console) -> None:
+    """Print a set of runs, or of estimates, as a table with notes."""
     from fedldp.reporting.text import print_table, say
 
-    console = table_console()
     print_table(console, *result.shown())
     for note in result.notes():
         say(console, "note", note)
-    say(console, folder, str(result.out))
 
 
 def draw_charts(
@@ -244,8 +252,3 @@ def one_place() -> bool:
         return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
     except (OSError, ValueError):  # one of the two has no file descriptor
         return False
-
-
-def print_json(document: Any) -> None:
-    """Print one JSON document on stdout."""
-    typer.echo(json.dumps(document, indent=2, allow_nan=False))

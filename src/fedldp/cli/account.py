@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from fedldp.cli._common import print_json, table_console
-from fedldp.cli.options import DataDir, Json, Settings, recipe_names
+from fedldp.cli.options import Answer, DataDir, Settings, recipe_names
 from fedldp.core.errors import ConfigError
+from fedldp.core.kinds import SIMULATED
+from fedldp.core.numbers import SMALLEST_DELTA
 
 
 def account(
@@ -18,8 +20,7 @@ def account(
     delta: float | None = None,
     size: Annotated[int | None, typer.Option(min=1)] = None,
     data_dir: DataDir = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Report what a run would protect, without training or reading built-in data sets.
 
     Help:
@@ -28,10 +29,6 @@ def account(
         size: state what a node of your own loop (Flower) releases that sends this many weights; the
             file has the settings of PrivateMod, without data and model
     """
-    from dataclasses import replace
-
-    from fedldp.core.kinds import SIMULATED
-    from fedldp.core.numbers import SMALLEST_DELTA
     from fedldp.reporting import lines, text, words
     from fedldp.simulation.plan import plan, problem_of
     from fedldp.simulation.settings import assignment, nested, resolve
@@ -51,11 +48,10 @@ def account(
 
         config = composition(recipe, nested(map(assignment, set_ or [])))
         privacy = planned(config, Layout(("weights",), ((size,),)), delta)
-    if as_json:
-        print_json(words.document(privacy))
-    else:
-        warnings = tuple(each for each in privacy.warnings if each != SIMULATED)
-        told = replace(privacy, warnings=warnings)  # this command simulates nothing
-        setting = config.epsilon_in_words(privacy.guarantees)
-        asked = lines.asked_for(config.model_dump())
-        text.print_statement(table_console(), lines.asked_first(told, asked), setting)
+    warnings = tuple(each for each in privacy.warnings if each != SIMULATED)
+    told = replace(privacy, warnings=warnings)  # this command simulates nothing
+    setting = config.epsilon_in_words(privacy.guarantees)
+    first = lines.asked_first(told, lines.asked_for(config.model_dump()))
+    return Answer(
+        words.document(privacy), lambda console: text.print_statement(console, first, setting)
+    )

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedldp.cli import options
-from fedldp.cli._common import (
-    many_runs,
-    one_source,
-    print_json,
-    say_missing,
-    table_console,
-    verify,
-)
+from fedldp.cli._common import carry_out, one_source, say_missing
 from fedldp.core.errors import ConfigError
+from fedldp.core.kinds import OF_STUDY, OTHER_FLEET
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from fedldp.core.facts import Fact
     from fedldp.experiments.advising import Advice
+    from fedldp.experiments.advising.running import AdviseExperiment
+    from fedldp.experiments.kept import Means
 
 
 def advise(
@@ -33,7 +32,7 @@ def advise(
     budget: options.Budget = None,
     draft: Path | None = None,
     how: options.Runs,
-) -> None:
+) -> options.Answer:
     """Report who can be protected with a table, under which trust model, and at what cost.
 
     Makes short runs of existing systems at epsilon 0.5 to 8, and unprotected runs for comparison.
@@ -55,8 +54,6 @@ def advise(
     """
     from fedldp.experiments.advising.asking import read_request
     from fedldp.experiments.advising.running import AdviseExperiment, advice_in
-    from fedldp.experiments.kept import Means, carried_out
-    from fedldp.experiments.scheduling import end_of
     from fedldp.simulation.settings import assignment
 
     chosen = {
@@ -67,109 +64,89 @@ def advise(
         others = {**chosen, "--out": how.out, "--resume": how.resume, "--verify": how.verify}
         if wrong := next((name for name, given in others.items() if given), None):
             raise ConfigError(f"{wrong}: --fleet makes no runs and reads no table; leave it out")
-        _show_fleet(fleet, how.as_json)
-        return
-    one_source(how, chosen, needed="TABLE")
-    verify(how, lambda folder, data_dir: advice_in(folder, Means(data_dir=data_dir)))
-    by_columns = [] if by is None else by.split(",")
+        return _of_fleet(fleet)
+    columns = [] if by is None else by.split(",")
     if draft is not None:
+        one_source(how, chosen, needed="TABLE")
         if set_:
             raise ConfigError(f"--set {set_[0]}: answer questions in {draft}, once it is drafted")
-        _draft(table or "", draft, client, person, label, by_columns, how.as_json)
-        return
-    with many_runs("advise", "advise", how, end=end_of(budget)) as means:
-        if table is None:
-            experiment = advice_in(Path(means.out or ""), means)
-        else:
-            settings = dict(assignment(text) for text in set_ or [])
-            settings |= {"by_columns": by_columns} if by_columns else {}
-            request = read_request(
-                table, client=client, person=person, label=label, settings=settings
-            )
-            experiment = AdviseExperiment(request, None, means, asked=table.endswith(".toml"))
-        result = carried_out(experiment, means)
-    if how.as_json:
-        print_json(result.summary())
-    else:
-        _print(result)
+        return _draft(str(table), draft, client=client, person=person, label=label, by=columns)
+
+    def made(means: Means) -> AdviseExperiment:
+        settings = dict(map(assignment, set_ or [])) | ({"by_columns": columns} if columns else {})
+        request = read_request(table, client=client, person=person, label=label, settings=settings)
+        return AdviseExperiment(request, None, means, asked=str(table).endswith(".toml"))
+
+    result = carry_out(
+        "advise", how, chosen, found=advice_in, made=made, needed="TABLE", budget=budget
+    )
     say_missing(result.missing, result.out)
+    return options.Answer(result.summary(), partial(_show, result))
 
 
-def _draft(
-    table: str,
-    place: Path,
-    client: str | None,
-    person: str | None,
-    label: str | None,
-    by: list[str],
-    as_json: bool,
-) -> None:
+def _draft(table: str, place: Path, **roles: Any) -> options.Answer:
     """Write a table's questions, and show its owner what the rows hold."""
     from fedldp.experiments.advising import draft as ask
     from fedldp.reporting.text import print_table, say
 
-    found = ask(table, place, client=client, person=person, label=label, by=by)
-    if as_json:
-        print_json({"file": str(place), "columns": [each.name for each in found.columns]})
-        return
-    console = table_console()
-    print_table(console, *found.shown())
-    for name, text in (
-        ("note", "this table is read from the rows, for your eyes: nothing of it is in the file"),
-        ("file", f"{place}: answer its questions from public knowledge"),
-        ("next", f"fedldp advise {place}"),
-    ):
-        say(console, name, text)
+    found = ask(table, place, **roles)
+
+    def show(console: Console) -> None:
+        print_table(console, *found.shown())
+        rows = "this table is read from the rows, for your eyes: nothing of it is in the file"
+        say(console, "note", rows)
+        say(console, "file", f"{place}: answer its questions from public knowledge")
+        say(console, "next", f"fedldp advise {place}")
+
+    document = {"file": str(place), "columns": [each.name for each in found.columns]}
+    return options.Answer(document, show)
 
 
-def _show_fleet(text: str, as_json: bool) -> None:
-    """Print the best compositions of the study's nearest cells."""
+def _of_fleet(text: str) -> options.Answer:
+    """Return the best compositions of the study's nearest cells."""
     from fedldp.algorithms.fleet import fleet_of, nearest
     from fedldp.algorithms.settings_docs import value_text
-    from fedldp.core.kinds import OF_STUDY, OTHER_FLEET
     from fedldp.reporting import words
     from fedldp.reporting.text import print_table, say
 
     found = nearest(*fleet_of(text))
-    if as_json:
-        more = {"unit": "client-run", "delta": found[0].proven.delta}
-        print_json(
-            [{**vars(each), **more, "conditions": words.facts(each.conditions)} for each in found]
-        )
-        return
-    console = table_console()
-    head = ["epsilon holds", "epsilon", "accuracy", "measured on", "settings"]
-    rows = [
-        [
-            words.names("against")[each.adversary],
-            f"{each.epsilon:g}",
-            words.percent(each.accuracy),
-            each.where,
-            ", ".join(f"{name} = {value_text(value)}" for name, value in each.settings.items()),
+
+    def show(console: Console) -> None:
+        head = ["epsilon holds", "epsilon", "accuracy", "measured on", "settings"]
+        rows = [
+            [
+                words.names("against")[each.adversary],
+                f"{each.epsilon:g}",
+                words.percent(each.accuracy),
+                each.where,
+                ", ".join(f"{name} = {value_text(value)}" for name, value in each.settings.items()),
+            ]
+            for each in sorted(found, key=lambda one: (one.adversary, one.epsilon, one.accuracy))
         ]
-        for each in sorted(found, key=lambda each: (each.adversary, each.epsilon, each.accuracy))
-    ]
-    print_table(console, head, rows)
-    conditions: dict[str, list[Fact]] = {}
-    for each in found:
-        name = f"a {each.adversary} at epsilon {each.epsilon:g}"
-        conditions.setdefault(name, []).extend(each.conditions)
-    for note in (
-        words.line(OF_STUDY),
-        *words.by_rows(
-            "condition", {name: list(dict.fromkeys(c)) for name, c in conditions.items()}
-        ),
-        words.line(OTHER_FLEET),
-        "to run one, write its settings into a .toml file with dataset, num_clients and target, "
-        'such as target = {unit = "client-run", adversary = "server", epsilon = 4.0}',
-    ):
-        say(console, "note", note)
+        print_table(console, head, rows)
+        conditions: dict[str, list[Fact]] = {}
+        for each in found:
+            name = f"a {each.adversary} at epsilon {each.epsilon:g}"
+            conditions.setdefault(name, []).extend(each.conditions)
+        distinct = {name: list(dict.fromkeys(each)) for name, each in conditions.items()}
+        for note in (
+            words.line(OF_STUDY),
+            *words.by_rows("condition", distinct),
+            words.line(OTHER_FLEET),
+            "to run one, write its settings into a .toml file with dataset, num_clients and "
+            'target, such as target = {unit = "client-run", adversary = "server", epsilon = 4.0}',
+        ):
+            say(console, "note", note)
+
+    more = {"unit": "client-run", "delta": found[0].proven.delta}
+    return options.Answer(
+        [{**vars(each), **more, "conditions": words.facts(each.conditions)} for each in found], show
+    )
 
 
-def _print(result: Advice) -> None:
+def _show(result: Advice, console: Console) -> None:
     from fedldp.reporting.text import print_table, say
 
-    console = table_console()
     for title, rows in result.groups():
         first = "epsilon" if rows[0][-1] else "trained"
         print_table(console, (first, *result.heads, ""), rows, title)

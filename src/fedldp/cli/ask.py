@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from fedldp.cli._common import print_json, say_settings, table_console
-from fedldp.cli.options import DataDir, Json, Settings
+from fedldp.cli._common import say_settings
+from fedldp.cli.options import Answer, DataDir, Settings
+from fedldp.core.kinds import ASKED_ALONE
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def ask(
@@ -17,8 +21,7 @@ def ask(
     set_: Settings = None,
     account: bool = False,
     data_dir: DataDir = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Ask the people of a table privately: class shares, columns, or how good a model is.
 
     Help:
@@ -27,7 +30,6 @@ def ask(
         model (RUN_DIR): the run whose model an evaluation is about
         account: say how wide the intervals will be, and ask nobody
     """
-    from fedldp.core.kinds import ASKED_ALONE
     from fedldp.reporting import text, words
     from fedldp.reporting.scores import answers_of
     from fedldp.simulation.asking import config_to_ask, settings_from
@@ -42,19 +44,20 @@ def ask(
     else:
         result = simulate(config, data_dir=data_dir)
         privacy, metrics, classes = result.privacy, result.metrics, result.schema.class_names
-    if as_json:
-        found: dict[str, Any] = {
-            "answers": answers_of(metrics),
-            "settings": settings_from(config, metrics),
-            "privacy": words.document(privacy),
-            "warnings": words.facts([ASKED_ALONE]),
-        }
-        print_json(found)
-        return
-    console = table_console()
-    text.say_answers(console, words.asked(metrics, classes), words.unit_asked(config.model_dump()))
-    say_settings(console, config, metrics)
-    price = config.epsilon_in_words(privacy.guarantees)
-    text.say(console, "price", price or words.lead(config.model_dump(), privacy))
-    text.print_statement(console, privacy)
-    text.say(console, "note", words.line(ASKED_ALONE))
+
+    def show(console: Console) -> None:
+        unit = words.unit_asked(config.model_dump())
+        text.say_answers(console, words.asked(metrics, classes), unit)
+        say_settings(console, config, metrics)
+        price = config.epsilon_in_words(privacy.guarantees)
+        text.say(console, "price", price or words.lead(config.model_dump(), privacy))
+        text.print_statement(console, privacy)
+        text.say(console, "note", words.line(ASKED_ALONE))
+
+    document = {
+        "answers": answers_of(metrics),
+        "settings": settings_from(config, metrics),
+        "privacy": words.document(privacy),
+        "warnings": words.facts([ASKED_ALONE]),
+    }
+    return Answer(document, show)

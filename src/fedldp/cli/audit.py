@@ -6,14 +6,18 @@ import math
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedldp.cli._common import at_most_cores, print_json
-from fedldp.cli.options import Json, recipe_names
+from fedldp.cli._common import at_most_cores
+from fedldp.cli.options import Answer, recipe_names
 from fedldp.core.errors import ConfigError
+from fedldp.core.kinds import NOT_PROVEN_HERE
+from fedldp.core.locks import alone
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,9 +29,6 @@ if TYPE_CHECKING:
 
 _QUICK_SECONDS = 120.0
 """After so many CPU seconds, the quick mode starts no more games of a subject."""
-_COLOURS = {
-    "bug": "bold red", "fails its contract": "bold red", "claim-broken": "red", "ok": "green",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +101,7 @@ def audit(
     seed: int = 0,
     workers: Annotated[int | None, typer.Option(min=1)] = None,
     page: Path | None = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Attack mechanisms and systems; show lower bounds on epsilon next to claims and proofs.
 
     Help:
@@ -124,7 +124,6 @@ def audit(
     from fedldp.audit.page import page as page_of
     from fedldp.audit.plans import configs_of
     from fedldp.audit.playing import check_arguments, cover, play
-    from fedldp.core.locks import alone
     from fedldp.reporting.html import BEGINS
     from fedldp.reporting.record import check_replaceable, replace_file
     from fedldp.simulation.plan import cores
@@ -162,12 +161,8 @@ def audit(
         if page is not None:
             replace_file(page, page_of(found, more).encode())
             tell(f"page       {page}")
-    if as_json:
-        print_json(found.as_json())
-    else:
-        _show(found)
-    if found.verdict in ("bug", "fails its contract"):
-        raise typer.Exit(1)
+    amiss = found.verdict in ("bug", "fails its contract")
+    return Answer(found.as_json(), partial(_show, found), int(amiss))
 
 
 def _planned(recipe: str | None, mechanism: str | None, effort: Effort) -> list[Planned]:
@@ -210,46 +205,37 @@ def _configs_of(recipe: str) -> list[RunConfig]:
         ) from None
 
 
-def _show(found: Audit[GameResult]) -> None:
-    from itertools import groupby
-    from operator import attrgetter
-
-    from rich.console import Console
-
+def _show(found: Audit[GameResult], console: Console) -> None:
     from fedldp.accounting.guarantees import HOUSE
     from fedldp.audit.results import unplayed
-    from fedldp.core.kinds import NOT_PROVEN_HERE
     from fedldp.reporting import words
+    from fedldp.reporting.text import put
 
-    console = Console(highlight=False)
     for title, rows in groupby(found.rows, key=attrgetter("title")):
         _show_rows(console, title, list(rows))
     own = dict.fromkeys(row.stated_by for row in found.rows if row.stated_by != HOUSE)
     if own:
-        console.print(words.line(NOT_PROVEN_HERE(of=tuple(own))), soft_wrap=True, markup=False)
+        put(console, words.line(NOT_PROVEN_HERE(of=tuple(own))))
     how = "stated" if own else "proven"
-    console.print(
+    put(
+        console,
         f"{found.subject}: {found.verdict}.{unplayed(found.rows)} With probability at least "
         f"{found.confidence:g}, every epsilon is at least the bound in its row (seed "
         f"{found.seed}). The closer a bound is to the {how} epsilon, the stronger the attack; a "
         "low bound is no sign of privacy. The line after each table lists, for each row, the "
         "smallest epsilon at which the row's rarest event would show a bug, whatever the row "
         "found; a dash means none, or not known.",
-        soft_wrap=True,
     )
     for each in own:
-        console.print(
+        put(
+            console,
             f"An audit does not test whether estimates are right: fedldp check {each} does.",
-            soft_wrap=True,
-            markup=False,
         )
 
 
 def _show_rows(console: Console, title: str, rows: list[GameResult]) -> None:
-    from rich import box
-    from rich.table import Table
-
     from fedldp.accounting.guarantees import HOUSE
+    from fedldp.reporting.text import print_table, put
 
     of_system = rows[0].of_system
     how = "proven" if all(row.stated_by == HOUSE for row in rows) else "stated"
@@ -268,21 +254,15 @@ def _show_rows(console: Console, title: str, rows: list[GameResult]) -> None:
             how: "none" if row.proven is None else f"{row.proven:.4f}",
             "at least": "-" if row.is_unplayed else f"{row.lower:.4f}",
             "bound": "not played" if row.is_unplayed else row.note.split()[0],
-            "verdict": f"[{_COLOURS[row.verdict or 'ok']}]{row.verdict or '-'}[/]",
+            "verdict": row.verdict or "-",
         }
 
-    table = Table(*cells(rows[0]), title=title, title_justify="left", box=box.SIMPLE)
-    attacks = []
-    for row in rows:
-        table.add_row(*cells(row).values())
-        if row.verdict != "ok" and not row.is_unplayed:
-            attacks.append(_told(row))
-    console.print(table)
+    print_table(console, list(cells(rows[0])), [[*cells(row).values()] for row in rows], title)
     if any(row.verdict != "bug" for row in rows):
-        told = [_finds(row) for row in rows]
-        console.print(f"would show a bug from: {', '.join(told)}", soft_wrap=True)
-    for attack in attacks:
-        console.print(attack, style="red", markup=False, soft_wrap=True)
+        put(console, f"would show a bug from: {', '.join(map(_finds, rows))}")
+    for row in rows:
+        if row.verdict != "ok" and not row.is_unplayed:
+            console.print(_told(row), style="red", markup=False, soft_wrap=True)
 
 
 def _finds(row: GameResult) -> str:

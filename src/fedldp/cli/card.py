@@ -6,8 +6,7 @@ from pathlib import Path
 
 import typer
 
-from fedldp.cli._common import print_json
-from fedldp.cli.options import Json
+from fedldp.cli.options import Answer, Json
 from fedldp.core.errors import ConfigError
 
 
@@ -18,7 +17,7 @@ def card(
     scores: bool = False,
     schema: bool = False,
     as_json: Json = False,
-) -> None:
+) -> Answer | None:
     """Write the two documents to publish with a model: a privacy document and a model card.
 
     privacy.json says what the run protects. It has the fields of the registry of deployments, and
@@ -35,8 +34,7 @@ def card(
     from fedldp.reporting.record import MODEL
 
     if schema:
-        print_json(cards.schema())
-        return
+        return Answer(cards.schema())
     if run_dir is None:
         raise ConfigError("card: give the folder of a run, for example: fedldp card runs/mine")
     from fedldp.simulation.recorded import read_run, weights_of
@@ -44,8 +42,6 @@ def card(
     run = read_run(run_dir)
     weights = None if run.finished else weights_of(run_dir)
     place, document = cards.write_card(run, out, scores=scores, weights=weights)
-    if as_json:
-        print_json(document)
     for name in (*cards.FILES, *(() if run.finished else (MODEL,))):
         typer.echo(f"card       {place / name}", err=as_json)
     missing = len(document["to_be_filled"]["fields"])
@@ -55,3 +51,4 @@ def card(
     )
     if cards.hides_scores(document):
         typer.echo(f"note       {cards.CONFIDENTIAL}; --scores includes them", err=True)
+    return Answer(document) if as_json else None

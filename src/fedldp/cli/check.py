@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedldp.cli._common import print_json
-from fedldp.cli.options import Json, recipe_names
+from fedldp.cli.options import Answer, recipe_names
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,8 +21,7 @@ def check(
     subject: Annotated[str, typer.Argument(autocompletion=recipe_names)],
     *,
     quick: bool = False,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Check that a mechanism, part, system, event or attack keeps its contract, line by line.
 
     Help:
@@ -32,14 +30,13 @@ def check(
         quick: leave out what counts or attacks many reports
     """
     found = list(_outcomes(subject, quick=quick))
-    if as_json:
-        rows = [
-            {"on": on, "check": each.name, "verdict": each.verdict, "found": each.text,
-             "remedy": each.remedy}
-            for on, each in found
-        ]  # fmt: skip
-        print_json({"subject": subject, "checks": rows})
-    else:
+    rows = [
+        {"on": on, "check": each.name, "verdict": each.verdict, "found": each.text,
+         "remedy": each.remedy}
+        for on, each in found
+    ]  # fmt: skip
+
+    def show(_: object) -> None:
         for on, each in found:
             told = ": ".join(filter(None, (on, each.name, each.text)))
             typer.echo(f"{each.verdict:14}  {told}")
@@ -48,8 +45,9 @@ def check(
         typer.echo(
             "These checks find mistakes; none of them proves an epsilon. `fedldp audit` tries more."
         )
-    if any(each.verdict == "fails" for _, each in found):
-        raise typer.Exit(1)
+
+    fails = any(each.verdict == "fails" for _, each in found)
+    return Answer({"subject": subject, "checks": rows}, show, int(fails))
 
 
 def _outcomes(subject: str, *, quick: bool) -> Iterator[tuple[str, Outcome]]:

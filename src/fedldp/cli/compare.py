@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import typer
+from functools import partial
+from typing import TYPE_CHECKING
 
 from fedldp.cli import options
-from fedldp.cli._common import (
-    draw_charts,
-    many_runs,
-    one_source,
-    print_json,
-    print_rows,
-    say_missing,
-    verify,
-)
+from fedldp.cli._common import carry_out, draw_charts, print_rows, say_missing
 from fedldp.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedldp.experiments.comparing.running import CompareExperiment
+    from fedldp.experiments.kept import Means
 
 
 def compare(
@@ -31,7 +30,7 @@ def compare(
     mean: str | None = None,
     frequencies: str | None = None,
     how: options.Runs,
-) -> None:
+) -> options.Answer:
     """Compare recipes under the same guarantee, with the same number of tries for each.
 
     Each recipe is calibrated to each epsilon, and each run is checked against its statement. Tries
@@ -56,13 +55,8 @@ def compare(
         frequencies (k=K,n=N): the same for the frequencies of K categories
     """
     from fedldp.experiments.comparing.design import design_of
-    from fedldp.experiments.comparing.running import (
-        CompareExperiment,
-        comparison_in,
-        design_in,
-    )
-    from fedldp.experiments.kept import carried_out
-    from fedldp.experiments.scheduling import end_of
+    from fedldp.experiments.comparing.running import CompareExperiment, comparison_in
+    from fedldp.reporting.text import say
     from fedldp.simulation.settings import assignment
 
     chosen = {
@@ -77,35 +71,33 @@ def compare(
         }  # fmt: skip
         if wrong := next((name for name, given in others.items() if given), None):
             raise ConfigError(f"{wrong}: a mean is estimated without training; leave it out")
-        _estimate(recipes or [], mean, frequencies, epsilon, delta, seeds, how.as_json)
-        return
-    one_source(how, chosen, needed="RECIPE")
-    verify(how, comparison_in)
-    with many_runs("compare", "compare", how, end=end_of(budget)) as means:
-        design = (
-            design_in(how.resume)
-            if how.resume is not None
-            else design_of(
-                recipes or [],
-                dict(assignment(text) for text in set_ or []),
-                guarantee=guarantee,
-                epsilon=None if epsilon is None else _epsilons(epsilon),
-                delta=delta,
-                metric=metric,
-                tries=tries,
-                seeds=seeds,
-            )
+        return _estimate(recipes or [], mean, frequencies, epsilon, delta, seeds)
+
+    def made(means: Means) -> CompareExperiment:
+        design = design_of(
+            recipes or [],
+            dict(map(assignment, set_ or [])),
+            guarantee=guarantee,
+            epsilon=None if epsilon is None else _epsilons(epsilon),
+            delta=delta,
+            metric=metric,
+            tries=tries,
+            seeds=seeds,
         )
-        result = carried_out(CompareExperiment(design, None, means), means)
-    if how.as_json:
-        print_json(result.summary())
-    else:
-        print_rows(result, "folder")
+        return CompareExperiment(design, None, means)
+
+    result = carry_out(
+        "compare", how, chosen, found=comparison_in, made=made, needed="RECIPE", budget=budget
+    )
     if any(line.mean(result.metric) is not None for line in result.groups):
         draw_charts(result, ("pdf", "svg"), result.plot_rounds if result.has_rounds else None)
     say_missing(result.missing, result.out)
-    if result.refused:
-        raise typer.Exit(2)
+
+    def show(console: Console) -> None:
+        print_rows(result, console)
+        say(console, "folder", str(result.out))
+
+    return options.Answer(result.summary(), show, 2 if result.refused else 0)
 
 
 def _estimate(
@@ -115,34 +107,25 @@ def _estimate(
     epsilon: str | None,
     delta: float | None,
     seeds: str | None,
-    as_json: bool,
-) -> None:
-    """Estimate a mean or frequencies by mechanisms, and print the errors."""
+) -> options.Answer:
+    """Estimate a mean or frequencies by mechanisms, and return the errors."""
     from rich.console import Console
 
-    from fedldp.cli._common import table_console
     from fedldp.experiments.comparing.means import Estimation, compare_means
     from fedldp.experiments.seeds import read_seeds
-    from fedldp.reporting.text import print_table, say
+    from fedldp.reporting.text import put
 
     if epsilon is None:
         raise ConfigError("epsilon: give one or more values, such as 1,4")
-    stderr = Console(stderr=True)
     found = compare_means(
         Estimation.of(mean or frequencies or "", categories=frequencies is not None),
         _epsilons(epsilon),
         contestants=names,
         delta=1e-5 if delta is None else delta,
         seeds=read_seeds("0-2" if seeds is None else seeds),
-        say=lambda line: stderr.print(line, highlight=False, soft_wrap=True, markup=False),
+        say=partial(put, Console(stderr=True)),
     )
-    if as_json:
-        print_json(found.document())
-        return
-    console = table_console()
-    print_table(console, *found.shown())
-    for note in found.notes():
-        say(console, "note", note)
+    return options.Answer(found.document(), partial(print_rows, found))
 
 
 def _epsilons(text: str) -> list[float]:

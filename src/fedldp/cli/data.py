@@ -6,29 +6,23 @@ from typing import Any
 
 import typer
 
-from fedldp.cli._common import print_json, table_console
 from fedldp.cli.list_ import dataset_rows
-from fedldp.cli.options import DataDir, Group, Json
+from fedldp.cli.options import Answer, DataDir, Group, Json
 from fedldp.core.errors import RunError
 
 data_app = Group(help="The data folder.")
 
 
 @data_app.command()
-def list_(*, data_dir: DataDir = None, as_json: Json = False) -> None:
+def list_(*, data_dir: DataDir = None) -> Answer:
     """Show the data sets, their sources, and which have been fetched."""
     from fedldp.reporting.text import print_table
 
     rows = dataset_rows(data_dir)
-    if as_json:
-        print_json(rows)
-        return
-    cells = ("name", "examples", "input_shape", "classes", "present", "license", "source")
-    print_table(
-        table_console(),
-        ["name", "examples", "shape", "classes", "here", "licence", "source"],
-        [[_cell(row[key]) for key in cells] for row in rows],
-    )
+    keys = ("name", "examples", "input_shape", "classes", "present", "license", "source")
+    cells = [[_cell(row[key]) for key in keys] for row in rows]
+    heads = ["name", "examples", "shape", "classes", "here", "licence", "source"]
+    return Answer(rows, lambda console: print_table(console, heads, cells))
 
 
 @data_app.command()
@@ -55,11 +49,9 @@ def verify(name: str | None = None, *, data_dir: DataDir = None, as_json: Json =
     from fedldp.data import verify as compare
 
     statuses = compare(name, data_dir)
-    if as_json:
-        print_json([{"file": str(file), "status": status} for file, status in statuses.items()])
-    else:
-        for file, status in statuses.items():
-            typer.echo(f"{status:8} {file}")
+    document = [{"file": str(file), "status": status} for file, status in statuses.items()]
+    lines = "".join(f"{status:8} {file}\n" for file, status in statuses.items())
+    Answer(document, lambda _: typer.echo(lines, nl=False)).tell(as_json)
     if "damaged" in statuses.values():
         raise RunError("a file is damaged: fetch it again with `fedldp data fetch NAME`")
     missing = [file for file, status in statuses.items() if status == "missing"]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fedldp.cli._common import confirmed, one_place, print_json, say_settings, table_console
-from fedldp.cli.options import DataDir, Group, Json, Settings, Yes
+from fedldp.cli._common import confirmed, one_place, say_settings
+from fedldp.cli.options import Answer, DataDir, Group, Json, Settings, Yes, table_console
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.core.locks import alone, is_held
@@ -658,7 +658,7 @@ def retire(digest: str, *, policy: Path = Path("site.toml")) -> None:
 
 
 @deploy_app.command()
-def status(place: Path, *, as_json: Json = False) -> None:
+def status(place: Path) -> Answer:
     """Show the state of a run at its server or at a site, even while it is not running.
 
     Help:
@@ -669,10 +669,7 @@ def status(place: Path, *, as_json: Json = False) -> None:
 
     server = place.is_dir() or not place.exists()
     found = status_of_server(place) if server else status_of_site(read_policy(place))
-    if as_json:
-        print_json(found)
-        return
-    typer.echo(text_of(found), nl=False)
+    return Answer(found, lambda _: typer.echo(text_of(found), nl=False))
 
 
 @deploy_app.command()
@@ -690,7 +687,7 @@ def server(
     metrics: Metrics = None,
     check: Check = False,
     as_json: Json = False,
-) -> None:
+) -> Answer | None:
     """Run the server's rounds; run it again to continue after the last complete one.
 
     Without an agreement, serve the runs that `fedldp deploy queue` queued in the folder, until the
@@ -717,7 +714,7 @@ def server(
             )
         reached = OverHttps(listen, *_tls_files(folder / "any", certificate, key))
         run_servers(folder, reached, runs, data_dir, metrics)
-        return
+        return None
     if check:
         from fedldp.deployment.checks import check_server
 
@@ -725,7 +722,7 @@ def server(
         if beside[0].exists() and beside[1].exists():
             certificate, key = beside
         _report(check_server(folder, agreement, certificate, key))
-        return
+        return None
     from rich.console import Console
 
     from fedldp.deployment.running import OverHttps, run_server
@@ -733,23 +730,18 @@ def server(
     from fedldp.reporting import text
 
     reached = OverHttps(listen, *_tls_files(agreement, certificate, key))
-    console = Console(stderr=True)
-    served = run_server(folder, agreement, reached, test, data_dir, console, tries, metrics)
-    if as_json:
-        print_json(served.summary())
-    else:
-        stated = one_place() and served.released == served.agreement.planned
-        config, told, shown = served.agreement.config, asked_of(served.rounds), table_console()
-        text.print_result(
-            shown,
-            served.summary(),
-            "the server's test set",
-            told,
-            None,
-            classes=config.columns.classes or (),
-            stated=stated,
-        )
-        say_settings(shown, config, told)
+    stderr = Console(stderr=True)
+    served = run_server(folder, agreement, reached, test, data_dir, stderr, tries, metrics)
+    summary, config, told = served.summary(), served.agreement.config, asked_of(served.rounds)
+    stated = one_place() and served.released == served.agreement.planned
+
+    def show(console: Console) -> None:
+        classes = config.columns.classes or ()
+        tested_on = "the server's test set"
+        text.print_result(console, summary, tested_on, told, None, classes=classes, stated=stated)
+        say_settings(console, config, told)
+
+    return Answer(summary, show)
 
 
 @deploy_app.command()
@@ -796,8 +788,7 @@ def demo(
     kill: bool = False,
     set_: Settings = None,
     data_dir: DataDir = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Run a server and sites on this machine, and compare with the simulation.
 
     Help:
@@ -818,24 +809,23 @@ def demo(
         data_dir=data_dir,
         say=lambda what: typer.echo(what, err=True),
     )
-    if as_json:
-        print_json(found.document())
-        return
-    console = table_console()
-    print_statement(console, found.privacy)
-    for name, entries, spent, budget in found.ledgers:
-        of = f"{budget.kind}{budget.of_one}"
-        typer.echo(f"{name}: {entries} releases, {number(spent)} ({of})")
-    for label, text in score_lines(found.final, "the test set", f"after {found.rounds} rounds"):
-        say(console, label, text)
     apart = found.largest_difference
-    if found.answers:
-        same = "identical, bit for bit, to" if found.equal_to_simulation else "not all equal to"
-        typer.echo(f"asked      {len(found.answers)} figures, {same} the simulation's")
-    same = f"at most {apart:.2g} away from" if apart else "identical, bit for bit, to"
-    typer.echo(f"weights    {same} the simulation's weights with this seed")
-    if apart > ROUNDING or (apart == 0.0 and not found.equal_to_simulation):
-        raise typer.Exit(1)
+
+    def show(console: Console) -> None:
+        print_statement(console, found.privacy)
+        for name, entries, spent, budget in found.ledgers:
+            of = f"{budget.kind}{budget.of_one}"
+            typer.echo(f"{name}: {entries} releases, {number(spent)} ({of})")
+        for label, text in score_lines(found.final, "the test set", f"after {found.rounds} rounds"):
+            say(console, label, text)
+        if found.answers:
+            same = "identical, bit for bit, to" if found.equal_to_simulation else "not all equal to"
+            say(console, "asked", f"{len(found.answers)} figures, {same} the simulation's")
+        same = f"at most {apart:.2g} away from" if apart else "identical, bit for bit, to"
+        say(console, "weights", f"{same} the simulation's weights with this seed")
+
+    differs = apart > ROUNDING or (apart == 0.0 and not found.equal_to_simulation)
+    return Answer(found.document(), show, int(differs))
 
 
 def _in_folders(paths: Sequence[Path]) -> list[Path]:

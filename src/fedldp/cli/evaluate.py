@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedldp.cli._common import print_json, table_console
-from fedldp.cli.options import DataDir, Json
+from fedldp.cli.options import Answer, DataDir
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Threshold = Annotated[
     float | None,
@@ -29,8 +32,7 @@ def evaluate(
     threshold: Threshold = None,
     shift: float | None = None,
     data_dir: DataDir = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Measure how good a run's model is: accuracy, F1, AUC and scores per class, or R2.
 
     Help:
@@ -41,19 +43,15 @@ def evaluate(
     from fedldp.simulation.evaluating import evaluate as measure
 
     found = measure(run_dir, data, data_dir, threshold, shift=shift)
-    if as_json:
-        print_json(found)
-    else:
-        _print(found)
+    return Answer(found, partial(_show, found))
 
 
-def _print(found: dict[str, Any]) -> None:
+def _show(found: dict[str, Any], console: Console) -> None:
     from fedldp.algorithms.answers import TWO_SIDED
     from fedldp.core.formatting import with_class_name
     from fedldp.reporting.text import print_table, say, say_answers, score_lines
     from fedldp.reporting.words import answer, area, examples
 
-    console = table_console()
     say(console, "tested on", f"{found['data']}, {examples(found)}")
     if found.get("threshold") is not None:
         least = f"its probability is at least {found['threshold']}"
@@ -90,8 +88,7 @@ def predict(
     threshold: Threshold = None,
     shift: float | None = None,
     id_column: str | None = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Predict the class, or the number, of each example with a run's model.
 
     A row that the model cannot read is marked with what is wrong with it.
@@ -118,13 +115,15 @@ def predict(
         )
     if trained.so_far is not None:
         typer.echo(f"warning    {words.line(trained.so_far)}", err=True)
-    if as_json:
-        print_json(rows)
-    elif out is not None:
-        typer.echo(f"{len(rows) - bad:,} predictions in {out}")
-    else:
+
+    def show(_: object) -> None:
+        if out is not None:
+            typer.echo(f"{len(rows) - bad:,} predictions in {out}")
+            return
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(["row", *rows[0]])
         for number, row in enumerate(rows, 1):
             told = (f"{each:.4f}" if isinstance(each, float) else each for each in row.values())
             writer.writerow([number, *told])
+
+    return Answer(rows, show)

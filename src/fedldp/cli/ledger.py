@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fedldp.cli._common import print_json, table_console
-from fedldp.cli.options import Group, Json, Yes
+from fedldp.cli.options import Answer, Group, Yes
 from fedldp.core.errors import ConfigError, LedgerUnusable
 from fedldp.core.formatting import number
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from fedldp.ledgers.budget import Budget
     from fedldp.ledgers.sqlite import Release, SqliteLedger
 
@@ -24,7 +25,7 @@ ledger_app = Group(help="Show, check or renew a client's privacy ledger.")
 
 
 @ledger_app.command()
-def show(path: Path, *, as_json: Json = False) -> None:
+def show(path: Path) -> Answer:
     """Show the budget, how much of it is left, and what was released.
 
     Help:
@@ -37,32 +38,32 @@ def show(path: Path, *, as_json: Json = False) -> None:
     ledger = SqliteLedger(path)
     entries = ledger.releases()
     summary = _summary(path, ledger, entries)
-    if as_json:
-        print_json({**summary, "releases": [_row(entry) for entry in entries]})
-        return
-    console = table_console()
-    for budget, spent, recent, left in ledger.accounts(entries):
-        say(console, "budget", str(budget))
-        say(console, "spent", _spent(budget, spent, recent, renewals(entries)))
-        say(console, "remaining", budget.amount(left, up=False))
-    say(console, "last hash", summary["last_hash"] or "none: nothing was released")
-    if entries:
-        heads = [f"{UNITS[budget.kind]}{budget.of_one}" for budget in ledger.budgets]
-        renewed = ["", "", "", "the budget was renewed by its owner", *("" for _ in heads)]
-        rows = [
-            [str(each.number), *renewed]
-            if each.renews
-            else [
-                *map(str, (each.number, each.run, each.round, each.phase, _words(each))),
-                *(number(_finite(cost)) for cost in each.costs),
-            ]
-            for each in entries
+    heads = [f"{UNITS[budget.kind]}{budget.of_one}" for budget in ledger.budgets]
+    renewed = ["", "", "", "the budget was renewed by its owner", *("" for _ in heads)]
+    rows = [
+        [str(each.number), *renewed]
+        if each.renews
+        else [
+            *map(str, (each.number, each.run, each.round, each.phase, _words(each))),
+            *(number(_finite(cost)) for cost in each.costs),
         ]
-        print_table(console, ["release", "run", "round", "phase", "event", *heads], rows)
+        for each in entries
+    ]
+
+    def tell(console: Console) -> None:
+        for budget, spent, recent, left in ledger.accounts(entries):
+            say(console, "budget", str(budget))
+            say(console, "spent", _spent(budget, spent, recent, renewals(entries)))
+            say(console, "remaining", budget.amount(left, up=False))
+        say(console, "last hash", summary["last_hash"] or "none: nothing was released")
+        if entries:
+            print_table(console, ["release", "run", "round", "phase", "event", *heads], rows)
+
+    return Answer({**summary, "releases": list(map(_row, entries))}, tell)
 
 
 @ledger_app.command()
-def verify(path: Path, *, has: str | None = None, as_json: Json = False) -> None:
+def verify(path: Path, *, has: str | None = None) -> Answer:
     """Check the file, the hashes and costs of its entries, and the total.
 
     Help:
@@ -75,9 +76,6 @@ def verify(path: Path, *, has: str | None = None, as_json: Json = False) -> None
     entries = ledger.verify()
     if has is not None:
         _check_has(path, entries, has)
-    if as_json:
-        print_json({**_summary(path, ledger, entries), "ok": True})
-        return
     within = f"within the {' and the '.join(map(str, ledger.budgets))}"
     for budget, *_, left in ledger.accounts(entries):
         if left < 0:
@@ -88,7 +86,8 @@ def verify(path: Path, *, has: str | None = None, as_json: Json = False) -> None
     often = renewals(entries)
     if often:
         within += f", renewed {times(often)}"
-    typer.echo(f"ok: {path}: releases {len(entries) - often}, {within}")
+    told = f"ok: {path}: releases {len(entries) - often}, {within}"
+    return Answer({**_summary(path, ledger, entries), "ok": True}, lambda _: typer.echo(told))
 
 
 @ledger_app.command()
@@ -123,7 +122,7 @@ def renew(path: Path, *, yes: Yes = False) -> None:
 
 
 @ledger_app.command()
-def export(path: Path, *, as_json: Json = False) -> None:
+def export(path: Path) -> Answer:
     """Print what was released and decided, by date, as CSV; for a data-protection officer.
 
     Help:
@@ -143,12 +142,13 @@ def export(path: Path, *, as_json: Json = False) -> None:
             spent[at] = total_of([spent[at], entry.costs[at] if entry else 0])
             row[f"price_{unit}"] = entry and _finite(entry.costs[at])
             row[f"total_{unit}"] = entry and _finite(budget.spent([spent[at]]))
-    if as_json:
-        print_json(rows)
-        return
-    table = csv.DictWriter(sys.stdout, list(rows[0]) if rows else ["date", "what"])
-    table.writeheader()
-    table.writerows(rows)
+
+    def tell(_: object) -> None:
+        table = csv.DictWriter(sys.stdout, list(rows[0]) if rows else ["date", "what"])
+        table.writeheader()
+        table.writerows(rows)
+
+    return Answer(rows, tell)
 
 
 def _spent(budget: Budget, total: float, recent: float, often: int) -> str:

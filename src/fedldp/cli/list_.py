@@ -6,15 +6,19 @@ import ast
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fedldp.cli._common import print_json, summary_of, table_console
-from fedldp.cli.options import DataDir, Json
+from fedldp.cli._common import summary_of
+from fedldp.cli.options import Answer, DataDir, Json
 from fedldp.core.errors import ConfigError, first_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Rows = list[dict[str, Any]]
 
@@ -173,11 +177,10 @@ def _has(row: dict[str, Any], words: list[str]) -> bool:
     return all(word.lower() in text for word in words)
 
 
-def _print_summary(found: dict[str, Rows]) -> None:
+def _show_summary(found: dict[str, Rows], console: Console) -> None:
     """Print how many entries each kind has, their names, and the recipes by system."""
     from fedldp.reporting.text import print_table, say
 
-    console = table_console()
     for name, rows in found.items():
         say(console, name, f"{len(rows)}: fedldp list {name} [WORD ...] lists them")
         if name != "recipes":
@@ -195,7 +198,7 @@ def list_(
     *,
     data_dir: DataDir = None,
     as_json: Json = False,
-) -> None:
+) -> Answer:
     """List recipes, systems, mechanisms, data sets or models; without a kind, a summary.
 
     Help:
@@ -219,14 +222,9 @@ def list_(
         raise ConfigError(
             f"list {kind} {' '.join(words)}: no entry has all these words; leave some out"
         )
-    if as_json:
-        print_json(found if kind is None else found[kind])
-        return
     if kind is None:
-        _print_summary(found)
-        return
-    for rows in found.values():
-        grouped = any("system" in row for row in rows)
-        heads = ["name", *(["system"] if grouped else []), "description"]
-        cells = [[str(row.get(head, "")) for head in heads] for row in rows]
-        print_table(table_console(), heads, cells)
+        return Answer(found, partial(_show_summary, found))
+    rows = found[kind]
+    heads = [head for head in ("name", "system", "description") if head in rows[0]]
+    cells = [[str(row.get(head, "")) for head in heads] for row in rows]
+    return Answer(rows, lambda console: print_table(console, heads, cells))

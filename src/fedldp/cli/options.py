@@ -1,19 +1,59 @@
-"""The arguments and options that several commands share."""
+"""How a function becomes a command: its arguments, its options, and what it answers."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import typer
 import typer.core
 
 from fedldp.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_UNBROKEN = 10_000
+"""More characters than any row of a table has."""
+
+
+def table_console(*, stderr: bool = False) -> Console:
+    """Return a console on stdout, or stderr; into a file or pipe no row or sentence is broken."""
+    from rich.console import Console
+
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=_UNBROKEN)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command answers on stdout.
+
+    Attributes:
+        document: what ``--json`` prints; it consists of JSON values.
+        show: prints the same for people; None prints the document.
+        status: the command's exit status.
+    """
+
+    document: Any
+    show: Callable[[Console], None] | None = None
+    status: int = 0
+
+    def tell(self, as_json: bool) -> None:
+        """Print it."""
+        if as_json or self.show is None:
+            typer.echo(json.dumps(self.document, indent=2, allow_nan=False))
+        else:
+            self.show(table_console())
+
+
+_OPTION = inspect.Parameter.KEYWORD_ONLY
 
 
 class _Commands(typer.core.TyperGroup):
@@ -35,8 +75,9 @@ class Group(typer.Typer):
 
     A command's parameters before the * are arguments, those after it options; a bool is a flag. A
     line of the section is ``name (KIND): text``. KIND, which may be left out, is an option's own
-    spelling ("--json"), what the help shows for its value ("FILE"), or both. A parameter whose type
-    is a dataclass stands for the fields of that class, which has such a section too.
+    spelling ("--out"), what the help shows for its value ("FILE"), or both. A parameter whose type
+    is a dataclass stands for the fields of that class, which has such a section too. A command that
+    returns an ``Answer`` has the option --json, of which it is told if it has a parameter as_json.
     """
 
     def __init__(self, **more: Any) -> None:
@@ -45,7 +86,7 @@ class Group(typer.Typer):
     def command(self, name: str | None = None, **more: Any) -> Callable[[Any], Any]:
         """Return a decorator that adds a function as a command; the function stays as it is."""
 
-        def added(function: Callable[..., None]) -> Callable[..., None]:
+        def added(function: Callable[..., Answer | None]) -> Callable[..., Answer | None]:
             own = function.__name__.strip("_").replace("_", "-")  # list_ is called list
             super(Group, self).command(name or own, **more)(_called(function))
             return function
@@ -53,17 +94,25 @@ class Group(typer.Typer):
         return added
 
 
-def _called(function: Callable[..., None]) -> Callable[..., None]:
+def _called(function: Callable[..., Answer | None]) -> Callable[..., None]:
     """Return what typer calls for a command; see ``Group``."""
-    own = inspect.signature(function, eval_str=True).parameters.values()
-    groups = {each.name: each.annotation for each in own if _is_group(each.annotation)}
+    signature = inspect.signature(function, eval_str=True)
+    own = signature.parameters
+    groups = {each.name: each.annotation for each in own.values() if _is_group(each.annotation)}
+    shown = list(parameters(function, {}))
+    if "as_json" not in own and signature.return_annotation is not None:
+        shown.append(inspect.Parameter("as_json", _OPTION, default=False, annotation=Json))
 
     def call(**given: Any) -> None:
+        as_json = bool(given.get("as_json") if "as_json" in own else given.pop("as_json", False))
         for name, group in groups.items():
             given[name] = group(**{each.name: given.pop(each.name) for each in fields(group)})
-        function(**given)
+        answer = function(**given)
+        if answer is not None:
+            answer.tell(as_json)
+            raise typer.Exit(answer.status)
 
-    call.__signature__ = inspect.Signature(list(parameters(function, {})))  # type: ignore[attr-defined]
+    call.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     call.__name__ = function.__name__
     call.__doc__ = (inspect.getdoc(function) or "").partition("\nHelp:\n")[0]
     return call
@@ -88,7 +137,7 @@ def parameters(
             yield from parameters(each.annotation, texts)
             continue
         hint = _annotated(each, *texts[each.name]) if each.name in texts else each.annotation
-        yield each.replace(kind=each.KEYWORD_ONLY, annotation=hint)
+        yield each.replace(kind=_OPTION, annotation=hint)
 
 
 def _annotated(parameter: inspect.Parameter, kind: str, text: str) -> Any:
@@ -98,7 +147,7 @@ def _annotated(parameter: inspect.Parameter, kind: str, text: str) -> Any:
     names = [word for word in kind.split() if word.startswith("-")]
     if hint is bool:  # typer would add --no-NAME
         names = names or [f"--{parameter.name.replace('_', '-')}"]
-    is_option = parameter.kind is parameter.KEYWORD_ONLY
+    is_option = parameter.kind is _OPTION
     info = copy(given[0]) if given else typer.Option(*names) if is_option else typer.Argument()
     info.help = text
     info.metavar = " ".join(word for word in kind.split() if word not in names) or None
@@ -181,4 +230,3 @@ class Runs:
     verify: Path | None = None
     again: int | None = None
     data_dir: DataDir = None
-    as_json: Json = False

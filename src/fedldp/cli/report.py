@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fedldp.cli._common import print_json
-from fedldp.cli.options import Json
+from fedldp.cli.options import Answer, Json
 
 if TYPE_CHECKING:
     from fedldp.reporting.runs import FinishedRun
@@ -20,7 +19,7 @@ def report(
     out: Path | None = None,
     tensorboard: Path | None = None,
     as_json: Json = False,
-) -> None:
+) -> Answer | None:
     """Make one HTML page about a run, or about several runs side by side.
 
     Help:
@@ -39,8 +38,7 @@ def report(
     if tensorboard is not None:
         to_tensorboard(runs, tensorboard)
         typer.echo(f"written    tensorboard --logdir {tensorboard}", err=as_json)
-    if as_json:
-        print_json(_document(runs))
+    return Answer(_document(runs)) if as_json else None
 
 
 def _write(place: Path, runs: list[FinishedRun]) -> None:

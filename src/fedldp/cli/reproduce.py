@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fedldp.cli._common import at_most_cores, print_json, shown_progress, table_console
-from fedldp.cli.options import DataDir, Json
+from fedldp.cli._common import shown_progress
+from fedldp.cli.options import Answer, DataDir
 from fedldp.core.errors import ConfigError
+from fedldp.core.kinds import SHOWN_WITHOUT_SHUFFLER
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from fedldp.algorithms.recipes import Recipe
     from fedldp.experiments.reproduction.comparison import Row
     from fedldp.experiments.reproduction.results import Measurements
@@ -30,8 +34,7 @@ def reproduce(
     device: Literal["cpu", "cuda"] = "cpu",
     workers: Annotated[int | None, typer.Option(min=1)] = None,
     data_dir: DataDir = None,
-    as_json: Json = False,
-) -> None:
+) -> Answer:
     """Show the papers' tables and figures next to ours; only --run starts runs.
 
     Help:
@@ -60,16 +63,16 @@ def reproduce(
         cells = [recipe for each in chosen for recipe in each.cells]
         _run(cells, seeds or 3, budget, measurements, workers)
     rows = {each.name: compare(each, measurements, prove=target is not None) for each in chosen}
-    if target is None:
-        _show_all(chosen, rows, measurements, as_json)
-    else:
-        _show(chosen[0], rows[chosen[0].name], as_json)
     differing = [row for each in rows.values() for row in each if row.verdict == "differs"]
-    wrong = [row for row in differing if row.why is None]
-    if check and wrong:
-        for row in wrong:
-            typer.echo(f"differs: {row.row}, {row.column} ({row.recipe})", err=True)
-        raise typer.Exit(1)
+    wrong = [row for row in differing if check and row.why is None]
+    for row in wrong:
+        typer.echo(f"differs: {row.row}, {row.column} ({row.recipe})", err=True)
+    if target is None:
+        return _of_all(chosen, rows, measurements, int(bool(wrong)))
+    source, shown = f"{chosen[0].paper}, {chosen[0].place}", rows[chosen[0].name]
+    found_cells = [row.as_json() for row in shown]
+    document = {"target": chosen[0].name, "source": source, "cells": found_cells}
+    return Answer(document, partial(_show, source, shown), int(bool(wrong)))
 
 
 def _run(
@@ -81,7 +84,6 @@ def _run(
 ) -> None:
     from rich.console import Console
 
-    from fedldp.experiments.kept import Means
     from fedldp.experiments.reproduction.runner import missing
     from fedldp.experiments.scheduling import end_of, read_time
 
@@ -98,21 +100,17 @@ def _run(
             f"--run: this would take about {todo.seconds / 86400:.0f} days; give a TARGET, a "
             "recipe, or --budget TIME, after which the command stops and can be continued"
         )
-
-    stderr = Console(stderr=True)
-    with shown_progress(stderr) as (say, _):
-        todo.make(Means(workers=at_most_cores(workers, stderr), end=end_of(limit), say=say))
+    with shown_progress(Console(stderr=True), workers, end=end_of(limit)) as means:
+        todo.make(means)
 
 
-def _show_all(
-    chosen: list[PaperTarget],
-    rows: dict[str, list[Row]],
-    measurements: Measurements,
-    as_json: bool,
-) -> None:
+def _of_all(
+    chosen: list[PaperTarget], rows: dict[str, list[Row]], measurements: Measurements, status: int
+) -> Answer:
+    """Return how much of each target is measured, and the verdicts by paper."""
     from fedldp.experiments.reproduction.pages import totals
     from fedldp.experiments.reproduction.runner import missing
-    from fedldp.reporting.text import print_table
+    from fedldp.reporting.text import print_table, put
 
     documents = []
     for target in chosen:
@@ -134,38 +132,26 @@ def _show_all(
     for target in chosen:
         of_papers.setdefault(target.paper, []).extend(rows[target.name])
     counted = totals(of_papers)
-    if as_json:
-        print_json({"targets": documents, "totals": counted})
-        return
-    console = table_console()
-    head = ["target", "paper", "cells", "measured", "minutes for the rest, one seed each"]
-    print_table(console, head, [[str(value) for value in row.values()] for row in documents])
-    if counted:
-        console.print("claims and cells with each verdict", highlight=False)
-        print_table(console, list(counted[0]), [list(map(str, row.values())) for row in counted])
+
+    def show(console: Console) -> None:
+        head = ["target", "paper", "cells", "measured", "minutes for the rest, one seed each"]
+        print_table(console, head, [list(map(str, row.values())) for row in documents])
+        if counted:
+            put(console, "claims and cells with each verdict")
+            print_table(console, list(counted[0]), [[*map(str, row.values())] for row in counted])
+
+    return Answer({"targets": documents, "totals": counted}, show, status)
 
 
-def _show(target: PaperTarget, rows: list[Row], as_json: bool) -> None:
-    from fedldp.core.kinds import SHOWN_WITHOUT_SHUFFLER
+def _show(source: str, rows: list[Row], console: Console) -> None:
     from fedldp.experiments.reproduction.pages import table
     from fedldp.reporting import words
-    from fedldp.reporting.text import print_table
+    from fedldp.reporting.text import print_table, put
 
-    if as_json:
-        print_json(
-            {
-                "target": target.name,
-                "source": f"{target.paper}, {target.place}",
-                "cells": [row.as_json() for row in rows],
-            }
-        )
-        return
-    console = table_console()
-    console.print(f"{target.paper}, {target.place}", highlight=False, markup=False)
+    put(console, source)
     head, cells = table(rows)
     print_table(console, head, [[cell.replace("`", "") for cell in row] for row in cells])
-    console.print(words.line(SHOWN_WITHOUT_SHUFFLER))
+    put(console, words.line(SHOWN_WITHOUT_SHUFFLER))
     for row in rows:
         if row.why:
-            text = f"why {row.row} differs: {row.why}"
-            console.print(text, highlight=False, soft_wrap=True, markup=False)
+            put(console, f"why {row.row} differs: {row.why}")

@@ -11,17 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedldp.cli._common import (
-    at_most_cores,
-    one_place,
-    print_json,
-    results_folder,
-    table_console,
-)
-from fedldp.cli.options import DataDir, Json, Settings, recipe_names
+from fedldp.cli._common import at_most_cores, one_place, results_folder
+from fedldp.cli.options import Answer, DataDir, Json, Settings, recipe_names, table_console
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from fedldp.accounting.statement import Statement
     from fedldp.algorithms.config import RunConfig
     from fedldp.core.locks import OwnedFolder
@@ -70,7 +66,7 @@ def run(
     how: _How,
     print_config: bool = False,
     as_json: Json = False,
-) -> None:
+) -> Answer | None:
     """Train a model over simulated clients, and report what the run protected.
 
     Help:
@@ -81,7 +77,7 @@ def run(
         resume (FOLDER): continue the run in this folder
         print_config: print the configuration as TOML, and stop
     """
-    from fedldp.reporting import text
+    from fedldp.reporting import text, words
     from fedldp.simulation.settings import to_toml
 
     if resume is not None and (
@@ -96,23 +92,20 @@ def run(
         raise ConfigError("--print-config prints TOML; leave out --json")
     if print_config:
         typer.echo(to_toml(config), nl=False)
-        return
+        return None
     shown: list[Statement] = []
     title = f"{Path(name or config.system).stem}-seed{config.seed}"
     with nullcontext() if begun else _new_folder(out, title) as own:
         table = not as_json and one_place()
         result = _simulate(config, name, how, own, begun, shown, table)
-    if as_json:
-        from fedldp.reporting import words
+    for doubt in result.doubts if as_json else ():
+        typer.echo(f"warning    {words.line(doubt)}", err=True)
+    summary, config = result.summary(), result.config
 
-        print_json(result.summary())
-        for doubt in result.doubts:
-            typer.echo(f"warning    {words.line(doubt)}", err=True)
-    else:
-        config = result.config
+    def show(console: Console) -> None:
         text.print_result(
-            table_console(),
-            result.summary(),
+            console,
+            summary,
             config.composition.local.tested_on,
             result.metrics,
             config.epsilon_in_words(result.privacy.guarantees),
@@ -120,7 +113,9 @@ def run(
             stated=bool(shown) and shown[-1] == result.privacy and one_place(),
             told=begun is None and one_place() and not sys.stdout.isatty(),
         )
-        text.print_signal(table_console(), result.rounds)
+        text.print_signal(console, result.rounds)
+
+    return Answer(summary, show)
 
 
 @contextmanager
@@ -205,11 +200,10 @@ def _simulate(
     except KeyboardInterrupt:
         place = folder.path if folder else out.path if out else None
         kept = place is not None and (place / "checkpoint").exists()
-        stderr.print(
+        text.put(
+            stderr,
             f"interrupted; continue with: fedldp run --resume {place}"
             if kept
             else "interrupted before the first round was complete; nothing was saved",
-            soft_wrap=True,
-            highlight=False,
         )
         raise typer.Exit(130) from None

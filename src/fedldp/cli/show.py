@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fedldp.cli._common import print_json, summary_of, table_console
-from fedldp.cli.options import Json, described
+from fedldp.cli._common import summary_of
+from fedldp.cli.options import Answer, described
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from fedldp.algorithms.config import RunConfig
     from fedldp.mechanisms import Mechanism
 
 _SHAPES = {"digits": (1, 8, 8), "MNIST": (1, 28, 28), "CIFAR-10": (3, 32, 32)}
 
 
-def show(name: str, *, as_json: Json = False) -> None:
+def show(name: str) -> Answer:
     """Show each setting's meaning, type, limits, unit and default.
 
     Help:
         name: a system, recipe, mechanism or model; a .toml file; or module:Class
     """
     found = _found(name)
-    if as_json:
-        print_json(found)
-    else:
-        _print(found)
+    return Answer(found, partial(_show, found))
 
 
 def _found(name: str) -> dict[str, Any]:
@@ -152,15 +152,13 @@ def _of_model(name: str) -> dict[str, Any]:
     }
 
 
-def _print(found: dict[str, Any]) -> None:
+def _show(found: dict[str, Any], console: Console) -> None:
     from fedldp.algorithms.settings_docs import value_text
-    from fedldp.reporting.text import print_table
-
-    console = table_console()
+    from fedldp.reporting.text import print_table, put
 
     def line(label: str, text: object) -> None:
         if text is not None:
-            console.print(f"{label:13} {text}", highlight=False, markup=False, soft_wrap=True)
+            put(console, f"{label:13} {text}")
 
     line(found["kind"], found["name"])
     line("", found["description"] or None)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from fedldp.cli import options
-from fedldp.cli._common import draw_charts, many_runs, one_source, print_json, print_rows, verify
+from fedldp.cli._common import carry_out, draw_charts, print_rows
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from fedldp.experiments.sweeping.grid import Design
+    from rich.console import Console
+
+    from fedldp.experiments.kept import Means
+    from fedldp.experiments.sweeping.sweeps import SweepExperiment
 
 
 def sweep(
@@ -26,7 +27,7 @@ def sweep(
     guarantee: str | None = None,
     metric: str | None = None,
     how: options.Runs,
-) -> None:
+) -> options.Answer:
     """Run every combination of settings, recipes and seeds; write a table and a chart.
 
     Finished runs are kept: to continue after an interruption, give the same --out, or --resume DIR.
@@ -48,60 +49,47 @@ def sweep(
     """
     from rich.console import Console
 
-    from fedldp.experiments.kept import carried_out
-    from fedldp.experiments.sweeping.sweeps import SweepExperiment, View, design_in, sweep_in
+    from fedldp.experiments.seeds import read_seeds
+    from fedldp.experiments.sweeping.grid import read_grid
+    from fedldp.experiments.sweeping.sweeps import SweepExperiment, View, design_of, sweep_in
+    from fedldp.reporting.text import say
+    from fedldp.simulation.settings import assignment
 
-    chosen = {
-        "RECIPE": recipes, "--grid": grid, "--seeds": seeds, "--set": set_, "--rounds": rounds,
-        "--device": device,
-    }  # fmt: skip
-    one_source(how, chosen)
-    verify(how, sweep_in)
-    shown = View.of(guarantee, metric)
-    if how.resume is not None:
-        design = design_in(how.resume)
-    else:
-        design = _design(recipes or [], grid or [], seeds, set_ or [], rounds, device or "cpu")
-    stderr = Console(stderr=True)
-    if seeds is not None and seeds.strip().isdecimal() and int(seeds) > 1:
-        stderr.print(f"seeds      one seed, {seeds}; for {seeds} seeds write 0-{int(seeds) - 1}")
-    name = f"sweep-{Path(next(iter(design.bases))).stem}"
-    with many_runs("sweep", name, how) as means:
-        result = carried_out(SweepExperiment(design, None, how.data_dir, shown), means)
-    if how.as_json:
-        print_json(result.summary())
-    else:
-        print_rows(result, "sweep")
+    varied = read_grid(grid or [])
+    if recipes and "recipe" in varied:
+        raise ConfigError(
+            "grid recipe: recipes are also given as arguments; use only one of the two ways"
+        )
+    names = recipes or [str(name) for name in varied.pop("recipe", ["quickstart"])]
+    shown, stderr = View.of(guarantee, metric), Console(stderr=True)
+
+    def made(means: Means) -> SweepExperiment:
+        settings = dict(map(assignment, set_ or []))
+        settings |= {} if rounds is None else {"rounds": rounds}
+        own = None if seeds is None else read_seeds(seeds)
+        if own and len(own) == 1 and own[0] > 1:
+            say(stderr, "seeds", f"one seed, {own[0]}; for {own[0]} seeds write 0-{own[0] - 1}")
+        design = design_of(names, settings, varied, own, device or "cpu")
+        return SweepExperiment(design, None, means.data_dir, shown)
+
+    result = carry_out(
+        "sweep",
+        how,
+        {
+            "RECIPE": recipes, "--grid": grid, "--seeds": seeds, "--set": set_, "--rounds": rounds,
+            "--device": device,
+        },
+        found=lambda folder, means: sweep_in(folder, means, shown),
+        made=made,
+        name=f"sweep-{Path(names[0]).stem}",
+    )  # fmt: skip
     if result.runs:
         draw_charts(result, ("svg", "png"))
     if result.failed:
-        stderr.print(f"failed     {len(result.failed)} of {len(result.failed) + len(result.runs)}")
-        raise typer.Exit(2)
+        say(stderr, "failed", f"{len(result.failed)} of {len(result.failed) + len(result.runs)}")
 
+    def show(console: Console) -> None:
+        print_rows(result, console)
+        say(console, "sweep", str(result.out))
 
-def _design(
-    recipes: list[str],
-    grid: list[str],
-    seeds: str | None,
-    set_: list[str],
-    rounds: int | None,
-    device: str,
-) -> Design:
-    """Return the sweep that the options describe."""
-    from fedldp.experiments.seeds import read_seeds
-    from fedldp.experiments.sweeping.grid import read_grid
-    from fedldp.experiments.sweeping.sweeps import design_of
-    from fedldp.simulation.settings import assignment
-
-    varied = read_grid(grid)
-    if "recipe" in varied:
-        if recipes:
-            raise ConfigError(
-                "grid recipe: recipes are also given as arguments; use only one of the two ways"
-            )
-        recipes = [str(name) for name in varied.pop("recipe")]
-    settings = dict(assignment(text) for text in set_)
-    if rounds is not None:
-        settings["rounds"] = rounds
-    chosen = None if seeds is None else read_seeds(seeds)
-    return design_of(recipes or ["quickstart"], settings, varied, chosen, device)
+    return options.Answer(result.summary(), show, 2 if result.failed else 0)

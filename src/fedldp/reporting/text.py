@@ -23,9 +23,14 @@ from fedldp.reporting.scores import is_imbalanced
 from fedldp.reporting.words import area, percent
 
 
+def put(console: Console, line: str) -> None:
+    """Print a line that is not broken, and has no markup."""
+    console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
 def say(console: Console, label: str, text: str) -> None:
-    """Print a line that begins with a label; it is not broken, and has no markup."""
-    console.print(f"{label:10} {text}", highlight=False, soft_wrap=True, markup=False)
+    """Print a line that begins with a label; see ``put``."""
+    put(console, f"{label:10} {text}")
 
 
 def say_answers(

@@ -49,10 +49,10 @@ from fedldp.experiments.advising.plan import (
     judged,
     unit_of,
 )
-from fedldp.experiments.advising.running import request_in
 from fedldp.experiments.comparing.comparison import Cell
+from fedldp.experiments.kept import settings_of
 from fedldp.experiments.runs import Row
-from fedldp.experiments.store import document_of
+from fedldp.experiments.store import design_from, document_of
 from fedldp.simulation.plan import problem_with
 from fedldp.simulation.settings import assignment, beside, resolve, seen_from
 
@@ -224,7 +224,7 @@ def test_a_request_is_read_back_from_its_folder(tmp_path: Path) -> None:
     facts = {"class_shares": [0.6, 0.4], "by_columns": ["sex"], "people": 1000}
     request = advice_request(write(tmp_path / "t.csv", visits()), settings=facts)
     (tmp_path / "advise.json").write_text(json.dumps(document_of(request)))
-    found = request_in(tmp_path)
+    found = design_from(AdviceRequest, settings_of(tmp_path, "advise"), "advise")
     assert json.dumps(document_of(found)) == json.dumps(document_of(request))
     assert (found.config, found.by_columns) == (request.config, ("sex",))
 

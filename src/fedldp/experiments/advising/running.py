@@ -180,22 +180,14 @@ class AdviseExperiment(OfComparison[Advice]):
         return found
 
 
-def request_in(folder: Path) -> AdviceRequest:
-    """Return the request for the advice in a folder.
-
-    Raises:
-        RunError: there is none.
-    """
-    found = settings_of(folder, "advise")
-    if not is_table(str(found.get("settings", {}).get("dataset"))):
-        raise of_given_data(folder, "advise")
-    return design_from(AdviceRequest, found, "advise")
-
-
 def advice_in(folder: Path, means: Means) -> AdviseExperiment:
     """Return the advice in a folder, with its own settings, as it would be made now.
 
     Raises:
         FedldpError: there is none, or its data are not as declared.
     """
-    return AdviseExperiment(request_in(folder), None, means, asked=True)
+    found = settings_of(folder, "advise")
+    if not is_table(str(found.get("settings", {}).get("dataset"))):
+        raise of_given_data(folder, "advise")
+    request = design_from(AdviceRequest, found, "advise")
+    return AdviseExperiment(request, None, means, asked=True)

@@ -192,8 +192,8 @@ class CompareExperiment(OfComparison[Compared]):
         return found
 
 
-def design_in(folder: Path) -> Design:
-    """Return the design of the comparison in a folder.
+def comparison_in(folder: Path, means: Means) -> CompareExperiment:
+    """Return the comparison in a folder, as it would be made now.
 
     Raises:
         RunError: there is none, or it used data or models given in Python.
@@ -202,12 +202,7 @@ def design_in(folder: Path) -> Design:
     design = design_from(Design, found, "compare")
     if found.get("own_data") is not None and not is_table(design.first.dataset):
         raise of_given_data(folder, "compare")
-    return design
-
-
-def comparison_in(folder: Path, data_dir: Path | None) -> CompareExperiment:
-    """Return the comparison in a folder, as it would be made now; see ``design_in``."""
-    return CompareExperiment(design_in(folder), None, Means(data_dir=data_dir))
+    return CompareExperiment(design, None, means)
 
 
 def outcome_in(metric: str) -> Callable[[Row], str]:

@@ -414,21 +414,16 @@ def _reason(run: PlannedRun, store: RunStore) -> str | None:
     return run.refused if failed is None else one_line(failed)
 
 
-def design_in(folder: Path) -> Design:
-    """Return the design of the sweep in a folder.
+def sweep_in(folder: Path, means: Means, view: View | None = None) -> SweepExperiment:
+    """Return the sweep in a folder, as it would be made now.
 
     Raises:
         RunError: there is no sweep, its file is damaged, or it used data given in Python.
     """
-    found = design_from(Design, settings_of(folder, "sweep"), "sweep")
-    if found.own_data is not None:
+    design = design_from(Design, settings_of(folder, "sweep"), "sweep")
+    if design.own_data is not None:
         raise of_given_data(folder, "sweep")
-    return found
-
-
-def sweep_in(folder: Path, data_dir: Path | None) -> SweepExperiment:
-    """Return the sweep in a folder, as it would be made now; see ``design_in``."""
-    return SweepExperiment(design_in(folder), data_dir=data_dir)
+    return SweepExperiment(design, None, means.data_dir, view)
 
 
 def _many(count: int, what: str) -> str:
