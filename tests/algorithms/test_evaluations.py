@@ -11,7 +11,6 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from rich.console import Console
 from scipy.special import softmax
 from sklearn.metrics import (
     accuracy_score,
@@ -35,7 +34,7 @@ from fedldp.reporting import words
 from fedldp.reporting.card import write_card
 from fedldp.reporting.html import page
 from fedldp.reporting.scores import Band, answers_of, calibrations_of
-from fedldp.reporting.text import print_result
+from fedldp.reporting.text import Terminal
 from fedldp.simulation.plan import plan
 from fedldp.simulation.recorded import read_run
 from fedldp.simulation.settings import from_mapping
@@ -467,8 +466,8 @@ def test_calibration_is_a_picture_with_intervals_and_answers_are_printed(tmp_pat
         assert picture.tag.endswith("svg")
     assert "var(" not in (folder / "calibration-1.svg").read_text()
     write_card(found)  # again, over its own files
-    shown = Console(file=io.StringIO(), width=200)
-    print_result(shown, result.summary(), "x", result.metrics, None)
+    shown = Terminal(file=io.StringIO(), width=200)
+    shown.print_result(result.summary(), "x", result.metrics, None)
     value, half = result.metrics["private AUC"], result.metrics["private AUC" + HALF_WIDTH]
     for text in (
         f"asked      AUC {value:.4g} ± {half:.2g}",
@@ -487,9 +486,9 @@ def test_classes_with_names_are_shown_by_them(names: tuple[str, ...], tmp_path: 
     place, data = tmp_path / "run", fedldp.Dataset.from_arrays(x, labels, classes=names)
     result = fedldp.run(config_of(epsilon=20.0, rounds=4), dataset=data, out=place)
     assert result.metrics["private observed share of class 1"] > 0.2
-    shown = Console(file=io.StringIO(), width=200)
+    shown = Terminal(file=io.StringIO(), width=200)
     classes = result.schema.class_names
-    print_result(shown, result.summary(), "x", result.metrics, None, classes=classes)
+    shown.print_result(result.summary(), "x", result.metrics, None, classes=classes)
     found = read_run(place)
     folder, document = write_card(found)
     assert any("class 1" in each["question"] for each in document["answers"])

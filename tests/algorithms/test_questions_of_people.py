@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 import fedldp
@@ -38,7 +37,7 @@ from fedldp.protocol.server_loop import means_of
 from fedldp.protocol.wire import Report
 from fedldp.reporting import words
 from fedldp.reporting.scores import asked_figures
-from fedldp.reporting.text import print_result
+from fedldp.reporting.text import Terminal
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
 from fedldp.simulation.settings import from_mapping
@@ -495,13 +494,13 @@ def test_what_is_printed_says_on_whom_a_figure_was_measured() -> None:
     x, y = world(2_000)
     made = config_of(evaluation_share=0.3, rounds=4, epsilon=20.0)
     result = simulate(made, dataset=fedldp.Dataset.from_arrays(x, y))
-    shown = Console(file=io.StringIO(), width=200)
-    print_result(shown, result.summary(), "the test set", result.metrics, None)
+    shown = Terminal(file=io.StringIO(), width=200)
+    shown.print_result(result.summary(), "the test set", result.metrics, None)
     told = shown.file.getvalue()
     assert "asked      AUC 0." in told
     assert "These are measured on the people the model was trained on" in told
     assert "means over rounds" not in told
-    short = Console(file=io.StringIO(), width=200)
-    print_result(short, result.summary(), "x", result.metrics, None, stated=True)
+    short = Terminal(file=io.StringIO(), width=200)
+    short.print_result(result.summary(), "x", result.metrics, None, stated=True)
     for printed in (told, short.file.getvalue()):
         assert printed.count(words.line(HELD_OUT)[:60]) == 1, "beside scores of private rows"

@@ -22,8 +22,8 @@ from fedldp.audit.report_games import (
 )
 from fedldp.audit.results import Audit, GameResult
 from fedldp.cli.audit import _show
-from fedldp.cli.options import table_console
 from fedldp.mechanisms import Mechanism, mechanisms
+from fedldp.reporting.text import Terminal
 
 SIZE = 1 << 12
 
@@ -98,7 +98,7 @@ def test_a_game_that_cannot_be_played_is_named(
     assert len(rows) == 2
     for row in rows:
         assert (row.verdict, row.lower, row.trials) == (None, 0, 0)
-    _show(Audit(subject="", seed=0, rows=tuple(rows), confidence=0.999), table_console())
+    _show(Audit(subject="", seed=0, rows=tuple(rows), confidence=0.999), Terminal())
     said = capsys.readouterr().out
     assert f"weight, d = {BLOCK}: coordinates: not played, because" in said
     assert f"weight, d = {SIZE}: repetitions: not played, because" in said

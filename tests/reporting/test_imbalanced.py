@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from pages import Page
-from rich.console import Console
 
 import fedldp
 from fedldp.data import Dataset
 from fedldp.reporting.html import page
-from fedldp.reporting.text import print_result
+from fedldp.reporting.text import Terminal
 from fedldp.simulation.engine import Result
 from fedldp.simulation.recorded import read_run
 
@@ -42,7 +41,7 @@ def rare(tmp_path_factory: pytest.TempPathFactory) -> Result:
 
 def printed(result: Result) -> list[str]:
     text = io.StringIO()
-    print_result(Console(file=text, width=200), result.summary(), "the test set", {}, None)
+    Terminal(file=text, width=200).print_result(result.summary(), "the test set", {}, None)
     return text.getvalue().splitlines()
 
 

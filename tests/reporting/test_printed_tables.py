@@ -12,14 +12,13 @@ from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
-from rich.console import Console
 
 from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.cli import _common
 from fedldp.reporting import words
-from fedldp.reporting.text import print_statement, print_table
+from fedldp.reporting.text import Terminal
 from fedldp.simulation.plan import plan, problem_of
 
 WIDTHS = (56, 80, 120)
@@ -27,7 +26,7 @@ WIDTHS = (56, 80, 120)
 
 def printed(width: int, *given: Any) -> str:
     text = io.StringIO()
-    print_table(Console(file=text, width=width, color_system=None), *given)
+    Terminal(file=text, width=width, color_system=None).print_table(*given)
     return text.getvalue()
 
 
@@ -48,7 +47,7 @@ def stated(recipe: str) -> Statement:
 @pytest.mark.parametrize("recipe", ["quickstart", "person-dp-sgd-digits", "personalized-digits"])
 def test_a_statement_cuts_no_unit_adversary_or_number(recipe: str, width: int) -> None:
     privacy, text = stated(recipe), io.StringIO()
-    print_statement(Console(file=text, width=width, color_system=None), privacy)
+    Terminal(file=text, width=width, color_system=None).print_statement(privacy)
     _, rows = words.rows(privacy)
     table = text.getvalue().partition("\n")[2]
     told = set(table.replace("│", " ").replace(";", " ").split())
@@ -72,7 +71,7 @@ def test_every_unit_against_every_adversary_is_whole(width: int) -> None:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_sweep_or_comparison_is_whole(width: int) -> None:
     text = io.StringIO()
-    console = Console(file=text, width=width, color_system=None, force_terminal=True)
+    console = Terminal(file=text, width=width, color_system=None, force_terminal=True)
     head = ["clip_[norm]", "rounds", "accuracy", "seeds", "loss", "proven epsilon"]
     epsilon = "1.1714 (delta 1e-05) per client-round, against the summing-server"
     rows = [["0.5", "3", "81.50 ± 0.30 %", "24", "0.5123", epsilon], ["1"] * 5 + ["none"]]

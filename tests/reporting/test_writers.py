@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 from test_words import facts
 
 import fedldp
@@ -41,7 +40,7 @@ from fedldp.reporting.card import model_card, privacy_document
 from fedldp.reporting.html import page
 from fedldp.reporting.runs import FinishedRun, read_finished
 from fedldp.reporting.scores import Figure
-from fedldp.reporting.text import Displayed, print_result, print_statement
+from fedldp.reporting.text import Displayed, Terminal
 from fedldp.reporting.words import explain
 from fedldp.simulation.result import Result
 
@@ -151,8 +150,8 @@ class Made:
         of.plot(self.into / "chart.svg")
         return (self.into / "chart.svg").read_text(encoding="utf-8")
 
-    def printed(self, write: Callable[[Console], None]) -> str:
-        console = Console(file=io.StringIO(), width=200)
+    def printed(self, write: Callable[[Terminal], None]) -> str:
+        console = Terminal(file=io.StringIO(), width=200)
         write(console)
         return console.file.getvalue()  # type: ignore[attr-defined]
 
@@ -191,11 +190,11 @@ WRITERS: dict[str, tuple[tuple[type[Fact], ...], Writer]] = {
     "reporting/export.py:to_tensorboard": (BOTH, lambda made, patch: made.boards(patch)),
     "reporting/html.py:page": (BOTH, lambda made, _: page([made.run])),
     "reporting/runs.py:FinishedRun.to_record": (BOTH, lambda made, _: made.run.to_record()),
-    "reporting/text.py:print_statement": (STATEMENT, lambda made, _: made.printed(
-        lambda console: print_statement(console, made.statement))),
+    "reporting/text.py:Terminal.print_statement": (STATEMENT, lambda made, _: made.printed(
+        lambda console: console.print_statement(made.statement))),
     "reporting/words.py:explain": ((Assumption,), lambda made, _: explain(made.statement)),
-    "reporting/text.py:print_result": (BOTH, lambda made, _: made.printed(
-        lambda console: print_result(console, made.result.summary(), "all", {}, None))),
+    "reporting/text.py:Terminal.print_result": (BOTH, lambda made, _: made.printed(
+        lambda console: console.print_result(made.result.summary(), "all", {}, None))),
     "reporting/text.py:Displayed._repr_html_": (
         STATEMENT, lambda made, _: Displayed.of(made.statement)._repr_html_()),
     "reporting/words.py:together_document": (
@@ -225,7 +224,7 @@ WRITERS: dict[str, tuple[tuple[type[Fact], ...], Writer]] = {
 
 WITHOUT_FACTS = {
     "reporting/record.py:Schema.to_document", "simulation/result.py:config_document",
-    "reporting/text.py:print_table", "reporting/text.py:print_signal",
+    "reporting/text.py:Terminal.print_table", "reporting/text.py:Terminal.print_signal",
     "reporting/words.py:shown",
     "simulation/result.py:Result.plot", "simulation/settings.py:to_toml",
     "experiments/sweeping/grid.py:shown",

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +19,12 @@ from fedldp.core.locks import OwnedFolder, owned_new
 from fedldp.core.registry import is_installed
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fedldp.algorithms.config import RunConfig
     from fedldp.experiments.comparing import Compared
     from fedldp.experiments.comparing.means import MeanTable
     from fedldp.experiments.kept import KeptExperiment, Means, View
     from fedldp.experiments.sweeping import Sweep
+    from fedldp.reporting.text import Terminal
 
 
 def carry_out(
@@ -60,11 +58,9 @@ def carry_out(
         FedldpError: the arguments contradict each other or the folder, or a run's statement proves
             less than its target.
     """
-    from rich.console import Console
-
     from fedldp.experiments.kept import Means, carried_out, verify
     from fedldp.experiments.scheduling import end_of
-    from fedldp.reporting.text import put, say
+    from fedldp.reporting.text import Terminal
 
     one_source(how, given, needed=needed)
     if how.verify is not None:
@@ -73,15 +69,14 @@ def carry_out(
         for line in lines or ["nothing is missing, and nothing differs"]:
             typer.echo(line)
         raise typer.Exit(1 if lines else 0)
-    stderr = Console(stderr=True)
+    stderr = Terminal(stderr=True)
     with results_folder(how.resume or how.out, name or kind) as place:
         again = f"fedldp {kind} --resume {place}"
         if not is_installed("report"):
             install = "Matplotlib is not installed: run pip install 'fedldp[report]' now"
-            say(stderr, "no chart", f"{install}, or before you run {again}, which draws the chart")
+            stderr.say("no chart", f"{install}, or before you run {again}, which draws the chart")
         try:
             with shown_progress(
-                stderr,
                 how.workers,
                 out=place,
                 data_dir=how.data_dir,
@@ -94,11 +89,11 @@ def carry_out(
         except KeyboardInterrupt:
             is_begun = Path(place, f"{kind}.json").exists()
             told = f"continue with: {again}" if is_begun else "nothing had begun"
-            put(stderr, f"interrupted; {told}")
+            stderr.put(f"interrupted; {told}")
             raise typer.Exit(130) from None
 
 
-def say_settings(console: Console, config: RunConfig, metrics: Mapping[str, float]) -> None:
+def say_settings(console: Terminal, config: RunConfig, metrics: Mapping[str, float]) -> None:
     """Print the settings that follow from people's answers, as lines of a TOML file.
 
     Args:
@@ -106,11 +101,10 @@ def say_settings(console: Console, config: RunConfig, metrics: Mapping[str, floa
         config: the run that asked; one that asked for nothing tells no settings.
         metrics: its own metrics.
     """
-    from fedldp.reporting.text import say
     from fedldp.simulation.asking import lines_of, settings_from
 
     if lines := lines_of(settings_from(config, metrics)):
-        say(console, "settings", "a file of settings may have these lines:")
+        console.say("settings", "a file of settings may have these lines:")
         console.print(*lines, sep="\n", highlight=False, soft_wrap=True, markup=False)
 
 
@@ -141,15 +135,15 @@ def one_source(how: Runs, given: Mapping[str, object], *, needed: str | None = N
         raise ConfigError(f"{needed}: give it, or --resume FOLDER")
 
 
-def at_most_cores(workers: int | None, stderr: Console) -> int | None:
+def at_most_cores(workers: int | None) -> int | None:
     """Limit the number of workers to the number of cores; more would only use more memory."""
-    from fedldp.reporting.text import say
+    from fedldp.reporting.text import Terminal
     from fedldp.simulation.plan import cores
 
     if workers is None or workers <= (most := cores()):
         return workers
     why = "this machine has no more cores, and the result does not depend on the number of workers"
-    say(stderr, "workers", f"{most} instead of {workers:,}: {why}")
+    Terminal(stderr=True).say("workers", f"{most} instead of {workers:,}: {why}")
     return most
 
 
@@ -167,27 +161,27 @@ def results_folder(given: Path | None, name: str) -> Iterator[Path | OwnedFolder
 
 
 @contextmanager
-def shown_progress(stderr: Console, workers: int | None, **means: Any) -> Iterator[Means]:
+def shown_progress(workers: int | None, **means: Any) -> Iterator[Means]:
     """Yield the means of an experiment, whose progress is shown.
 
     In a terminal, a bar shows how many runs are done. What a user's own code prints goes to stderr.
 
     Args:
-        stderr: where to show it.
         workers: the number of processes that the user wants.
         means: other attributes of ``Means``.
     """
     from fedldp.experiments.kept import Means
     from fedldp.reporting.progress import bar
-    from fedldp.reporting.text import put
+    from fedldp.reporting.text import Terminal
 
+    stderr = Terminal(stderr=True)
     shown = bar("run", stderr)
     task = shown.add_task("", total=None)
-    workers = at_most_cores(workers, stderr)
+    workers = at_most_cores(workers)
     with shown, redirect_stdout(sys.stderr):
         yield Means(
             workers=workers,
-            say=partial(put, stderr),
+            say=stderr.put,
             progress=lambda done, total: shown.update(task, completed=done, total=total),
             **means,
         )
@@ -195,22 +189,18 @@ def shown_progress(stderr: Console, workers: int | None, **means: Any) -> Iterat
 
 def say_missing(missing: Sequence[str], place: object) -> None:
     """Say how many rows are missing, if any are, and how to continue."""
-    from rich.console import Console
-
-    from fedldp.reporting.text import say
+    from fedldp.reporting.text import Terminal
 
     if missing:
         again = f"to continue, give the same command with --out {place}"
-        say(Console(stderr=True), "missing", f"{len(missing)} rows; {again}")
+        Terminal(stderr=True).say("missing", f"{len(missing)} rows; {again}")
 
 
-def print_rows(result: Sweep | Compared | MeanTable, console: Console) -> None:
+def print_rows(result: Sweep | Compared | MeanTable, console: Terminal) -> None:
     """Print a set of runs, or of estimates, as a table with notes."""
-    from fedldp.reporting.text import print_table, say
-
-    print_table(console, *result.shown())
+    console.print_table(*result.shown())
     for note in result.notes():
-        say(console, "note", note)
+        console.say("note", note)
 
 
 def draw_charts(
@@ -223,11 +213,9 @@ def draw_charts(
         kinds: file extensions.
         rounds: draws scores by round, if there is such a chart.
     """
-    from rich.console import Console
+    from fedldp.reporting.text import Terminal
 
-    from fedldp.reporting.text import say
-
-    stderr, place = Console(stderr=True), result.out
+    stderr, place = Terminal(stderr=True), result.out
     if place is None or not is_installed("report"):
         return
     try:
@@ -236,9 +224,9 @@ def draw_charts(
             if rounds is not None:
                 rounds(place / f"rounds.{kind}")
     except ConfigError as error:
-        say(stderr, "no chart", str(error))
+        stderr.say("no chart", str(error))
     else:
-        say(stderr, "chart", str(place / f"chart.{kinds[0]}"))
+        stderr.say("chart", str(place / f"chart.{kinds[0]}"))
 
 
 def summary_of(documented: object) -> str:

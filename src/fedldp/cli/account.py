@@ -29,7 +29,7 @@ def account(
         size: state what a node of your own loop (Flower) releases that sends this many weights; the
             file has the settings of PrivateMod, without data and model
     """
-    from fedldp.reporting import lines, text, words
+    from fedldp.reporting import lines, words
     from fedldp.simulation.plan import plan, problem_of
     from fedldp.simulation.settings import assignment, nested, resolve
 
@@ -52,6 +52,4 @@ def account(
     told = replace(privacy, warnings=warnings)  # this command simulates nothing
     setting = config.epsilon_in_words(privacy.guarantees)
     first = lines.asked_first(told, lines.asked_for(config.model_dump()))
-    return Answer(
-        words.document(privacy), lambda console: text.print_statement(console, first, setting)
-    )
+    return Answer(words.document(privacy), lambda console: console.print_statement(first, setting))

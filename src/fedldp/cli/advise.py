@@ -12,12 +12,11 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import OF_STUDY, OTHER_FLEET
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fedldp.core.facts import Fact
     from fedldp.experiments.advising import Advice
     from fedldp.experiments.advising.running import AdviseExperiment
     from fedldp.experiments.kept import Means
+    from fedldp.reporting.text import Terminal
 
 
 def advise(
@@ -87,16 +86,15 @@ def advise(
 def _draft(table: str, place: Path, **roles: Any) -> options.Answer:
     """Write a table's questions, and show its owner what the rows hold."""
     from fedldp.experiments.advising import draft as ask
-    from fedldp.reporting.text import print_table, say
 
     found = ask(table, place, **roles)
 
-    def show(console: Console) -> None:
-        print_table(console, *found.shown())
+    def show(console: Terminal) -> None:
+        console.print_table(*found.shown())
         rows = "this table is read from the rows, for your eyes: nothing of it is in the file"
-        say(console, "note", rows)
-        say(console, "file", f"{place}: answer its questions from public knowledge")
-        say(console, "next", f"fedldp advise {place}")
+        console.say("note", rows)
+        console.say("file", f"{place}: answer its questions from public knowledge")
+        console.say("next", f"fedldp advise {place}")
 
     document = {"file": str(place), "columns": [each.name for each in found.columns]}
     return options.Answer(document, show)
@@ -107,11 +105,10 @@ def _of_fleet(text: str) -> options.Answer:
     from fedldp.algorithms.fleet import fleet_of, nearest
     from fedldp.algorithms.settings_docs import value_text
     from fedldp.reporting import words
-    from fedldp.reporting.text import print_table, say
 
     found = nearest(*fleet_of(text))
 
-    def show(console: Console) -> None:
+    def show(console: Terminal) -> None:
         head = ["epsilon holds", "epsilon", "accuracy", "measured on", "settings"]
         rows = [
             [
@@ -123,7 +120,7 @@ def _of_fleet(text: str) -> options.Answer:
             ]
             for each in sorted(found, key=lambda one: (one.adversary, one.epsilon, one.accuracy))
         ]
-        print_table(console, head, rows)
+        console.print_table(head, rows)
         conditions: dict[str, list[Fact]] = {}
         for each in found:
             name = f"a {each.adversary} at epsilon {each.epsilon:g}"
@@ -136,7 +133,7 @@ def _of_fleet(text: str) -> options.Answer:
             "to run one, write its settings into a .toml file with dataset, num_clients and "
             'target, such as target = {unit = "client-run", adversary = "server", epsilon = 4.0}',
         ):
-            say(console, "note", note)
+            console.say("note", note)
 
     more = {"unit": "client-run", "delta": found[0].proven.delta}
     return options.Answer(
@@ -144,18 +141,17 @@ def _of_fleet(text: str) -> options.Answer:
     )
 
 
-def _show(result: Advice, console: Console) -> None:
-    from fedldp.reporting.text import print_table, say
+def _show(result: Advice, console: Terminal) -> None:
 
     for title, rows in result.groups():
         first = "epsilon" if rows[0][-1] else "trained"
-        print_table(console, (first, *result.heads, ""), rows, title)
+        console.print_table((first, *result.heads, ""), rows, title)
     for text in result.advice:
-        say(console, "advice", text)
+        console.say("advice", text)
     for text in result.warnings:
-        say(console, "warning", text)
+        console.say("warning", text)
     place = result.out
     assert place is not None
-    say(console, "page", str(place / "advice.html"))
+    console.say("page", str(place / "advice.html"))
     file = place / "next.toml"
-    say(console, "next", result.told("next", file if file.exists() else None))
+    console.say("next", result.told("next", file if file.exists() else None))

@@ -10,7 +10,7 @@ from fedldp.cli.options import Answer, DataDir, Settings
 from fedldp.core.kinds import ASKED_ALONE
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from fedldp.reporting.text import Terminal
 
 
 def ask(
@@ -30,7 +30,7 @@ def ask(
         model (RUN_DIR): the run whose model an evaluation is about
         account: say how wide the intervals will be, and ask nobody
     """
-    from fedldp.reporting import text, words
+    from fedldp.reporting import words
     from fedldp.reporting.scores import answers_of
     from fedldp.simulation.asking import config_to_ask, settings_from
     from fedldp.simulation.engine import simulate
@@ -45,14 +45,14 @@ def ask(
         result = simulate(config, data_dir=data_dir)
         privacy, metrics, classes = result.privacy, result.metrics, result.schema.class_names
 
-    def show(console: Console) -> None:
+    def show(console: Terminal) -> None:
         unit = words.unit_asked(config.model_dump())
-        text.say_answers(console, words.asked(metrics, classes), unit)
+        console.say_answers(words.asked(metrics, classes), unit)
         say_settings(console, config, metrics)
         price = config.epsilon_in_words(privacy.guarantees)
-        text.say(console, "price", price or words.lead(config.model_dump(), privacy))
-        text.print_statement(console, privacy)
-        text.say(console, "note", words.line(ASKED_ALONE))
+        console.say("price", price or words.lead(config.model_dump(), privacy))
+        console.print_statement(privacy)
+        console.say("note", words.line(ASKED_ALONE))
 
     document = {
         "answers": answers_of(metrics),

@@ -20,12 +20,11 @@ from fedldp.core.kinds import NOT_PROVEN_HERE
 from fedldp.core.locks import alone
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fedldp.algorithms.config import RunConfig
     from fedldp.audit.efforts import Effort
     from fedldp.audit.game import Planned
     from fedldp.audit.results import AttackResult, Audit, GameResult
+    from fedldp.reporting.text import Terminal
 
 _QUICK_SECONDS = 120.0
 """After so many CPU seconds, the quick mode starts no more games of a subject."""
@@ -117,8 +116,6 @@ def audit(
         page (FILE): the HTML page to write; for a single system, it also shows attacks that give no
             bound
     """
-    from rich.console import Console
-
     from fedldp.audit.efforts import BRIEF, FULL, QUICK
     from fedldp.audit.page import extra_attacks
     from fedldp.audit.page import page as page_of
@@ -153,7 +150,7 @@ def audit(
             confidence=confidence,
             trials=trials,
             seed=seed,
-            workers=at_most_cores(workers, Console(stderr=True)) or cores(),
+            workers=at_most_cores(workers) or cores(),
             futile=not quick,
             seconds=_QUICK_SECONDS if quick else math.inf,
             tell=tell,
@@ -205,20 +202,18 @@ def _configs_of(recipe: str) -> list[RunConfig]:
         ) from None
 
 
-def _show(found: Audit[GameResult], console: Console) -> None:
+def _show(found: Audit[GameResult], console: Terminal) -> None:
     from fedldp.accounting.guarantees import HOUSE
     from fedldp.audit.results import unplayed
     from fedldp.reporting import words
-    from fedldp.reporting.text import put
 
     for title, rows in groupby(found.rows, key=attrgetter("title")):
         _show_rows(console, title, list(rows))
     own = dict.fromkeys(row.stated_by for row in found.rows if row.stated_by != HOUSE)
     if own:
-        put(console, words.line(NOT_PROVEN_HERE(of=tuple(own))))
+        console.put(words.line(NOT_PROVEN_HERE(of=tuple(own))))
     how = "stated" if own else "proven"
-    put(
-        console,
+    console.put(
         f"{found.subject}: {found.verdict}.{unplayed(found.rows)} With probability at least "
         f"{found.confidence:g}, every epsilon is at least the bound in its row (seed "
         f"{found.seed}). The closer a bound is to the {how} epsilon, the stronger the attack; a "
@@ -227,15 +222,13 @@ def _show(found: Audit[GameResult], console: Console) -> None:
         "found; a dash means none, or not known.",
     )
     for each in own:
-        put(
-            console,
+        console.put(
             f"An audit does not test whether estimates are right: fedldp check {each} does.",
         )
 
 
-def _show_rows(console: Console, title: str, rows: list[GameResult]) -> None:
+def _show_rows(console: Terminal, title: str, rows: list[GameResult]) -> None:
     from fedldp.accounting.guarantees import HOUSE
-    from fedldp.reporting.text import print_table, put
 
     of_system = rows[0].of_system
     how = "proven" if all(row.stated_by == HOUSE for row in rows) else "stated"
@@ -257,9 +250,9 @@ def _show_rows(console: Console, title: str, rows: list[GameResult]) -> None:
             "verdict": row.verdict or "-",
         }
 
-    print_table(console, list(cells(rows[0])), [[*cells(row).values()] for row in rows], title)
+    console.print_table(list(cells(rows[0])), [[*cells(row).values()] for row in rows], title)
     if any(row.verdict != "bug" for row in rows):
-        put(console, f"would show a bug from: {', '.join(map(_finds, rows))}")
+        console.put(f"would show a bug from: {', '.join(map(_finds, rows))}")
     for row in rows:
         if row.verdict != "ok" and not row.is_unplayed:
             console.print(_told(row), style="red", markup=False, soft_wrap=True)

@@ -10,10 +10,9 @@ from fedldp.cli._common import carry_out, draw_charts, print_rows, say_missing
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fedldp.experiments.comparing.running import CompareExperiment
     from fedldp.experiments.kept import Means
+    from fedldp.reporting.text import Terminal
 
 
 def compare(
@@ -56,7 +55,6 @@ def compare(
     """
     from fedldp.experiments.comparing.design import design_of
     from fedldp.experiments.comparing.running import CompareExperiment, comparison_in
-    from fedldp.reporting.text import say
     from fedldp.simulation.settings import assignment
 
     chosen = {
@@ -93,9 +91,9 @@ def compare(
         draw_charts(result, ("pdf", "svg"), result.plot_rounds if result.has_rounds else None)
     say_missing(result.missing, result.out)
 
-    def show(console: Console) -> None:
+    def show(console: Terminal) -> None:
         print_rows(result, console)
-        say(console, "folder", str(result.out))
+        console.say("folder", str(result.out))
 
     return options.Answer(result.summary(), show, 2 if result.refused else 0)
 
@@ -109,11 +107,9 @@ def _estimate(
     seeds: str | None,
 ) -> options.Answer:
     """Estimate a mean or frequencies by mechanisms, and return the errors."""
-    from rich.console import Console
-
     from fedldp.experiments.comparing.means import Estimation, compare_means
     from fedldp.experiments.seeds import read_seeds
-    from fedldp.reporting.text import put
+    from fedldp.reporting.text import Terminal
 
     if epsilon is None:
         raise ConfigError("epsilon: give one or more values, such as 1,4")
@@ -123,7 +119,7 @@ def _estimate(
         contestants=names,
         delta=1e-5 if delta is None else delta,
         seeds=read_seeds("0-2" if seeds is None else seeds),
-        say=partial(put, Console(stderr=True)),
+        say=Terminal(stderr=True).put,
     )
     return options.Answer(found.document(), partial(print_rows, found))
 

@@ -16,13 +16,11 @@ data_app = Group(help="The data folder.")
 @data_app.command()
 def list_(*, data_dir: DataDir = None) -> Answer:
     """Show the data sets, their sources, and which have been fetched."""
-    from fedldp.reporting.text import print_table
-
     rows = dataset_rows(data_dir)
     keys = ("name", "examples", "input_shape", "classes", "present", "license", "source")
     cells = [[_cell(row[key]) for key in keys] for row in rows]
     heads = ["name", "examples", "shape", "classes", "here", "licence", "source"]
-    return Answer(rows, lambda console: print_table(console, heads, cells))
+    return Answer(rows, lambda console: console.print_table(heads, cells))
 
 
 @data_app.command()

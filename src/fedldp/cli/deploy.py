@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from fedldp.cli._common import confirmed, one_place, say_settings
-from fedldp.cli.options import Answer, DataDir, Group, Json, Settings, Yes, table_console
+from fedldp.cli.options import Answer, DataDir, Group, Json, Settings, Yes
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
+from fedldp.core.kinds import PUBLIC_BEGINNING
 from fedldp.core.locks import alone, is_held
 from fedldp.deployment.words import WORDS, unknown_words, words_of
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fedldp.algorithms.config import RunConfig
     from fedldp.algorithms.problem import Problem
     from fedldp.deployment.acceptance import Payable
     from fedldp.deployment.agreement import Agreement
     from fedldp.deployment.joining import Invite
     from fedldp.deployment.policy import SitePolicy
+    from fedldp.reporting.text import Terminal
 
 deploy_app = Group(
     help="Train across real sites, with a server that is not trusted.",
@@ -175,8 +175,8 @@ def invite(
     if initial is not None:
         write_initial(initial, out)
     new_file(out, found.vouched(folder / "ca.pem").to_bytes(), 0o644)
-    _show(table_console(), expected, found)
-    typer.echo(f"wrote      {out}; send it to each site, which answers with: fedldp deploy join")
+    told = f"{out}; send it to each site, which answers with: fedldp deploy join"
+    _show(expected, found).say("wrote", told)
 
 
 def _public_facts(
@@ -268,35 +268,36 @@ def join(
     terms = Terms(data, budget, label_column, person_column, epsilon)
     invited = invite_for(terms, invite, place)
     joined = join_run(invited, site, terms, place, second_ledger=second_ledger, confirm=confirm)
-    console = table_console()
-    _show(console, joined.expected, invited)
+    console = _show(joined.expected, invited)
     can_pay = payable(joined.policy, joined.expected)
     _show_cost(console, joined.expected, joined.policy, can_pay, can_pay.of)
     if can_pay.paid < can_pay.of:
-        typer.echo(
-            f"warning    what is left pays for only {can_pay.paid} of the {can_pay.of} rounds that "
+        console.say(
+            "warning",
+            f"what is left pays for only {can_pay.paid} of the {can_pay.of} rounds that "
             "this site takes part in; ask for a run that costs less, or change the limit in "
-            f"{place / POLICY} before any agreement has been accepted"
+            f"{place / POLICY} before any agreement has been accepted",
         )
     if joined.policy.own is not None:
         told = "all sites will be told" if joined.joining.own else "nobody else is told"
-        typer.echo(f"own        {joined.policy.own}, which {told}")
+        console.say("own", f"{joined.policy.own}, which {told}")
     (server,) = joined.policy.server
     if joined.authorities == "taken":
-        typer.echo(f"wrote      {server.ca}, with which the site recognises the server")
+        console.say("wrote", f"{server.ca}, with which the site recognises the server")
     elif joined.authorities == "kept":
-        typer.echo(
-            f"ca         {server.ca} is unchanged, because an accepted agreement does not name "
+        console.say(
+            "ca",
+            f"{server.ca} is unchanged, because an accepted agreement does not name "
             "all authorities in this invite: once that agreement's run is over, retire the "
-            "agreement, and join again"
+            "agreement, and join again",
         )
     if not joined.noted:
-        typer.echo(
-            "ledger     nothing can be written beside the data, so no other folder notices it"
+        console.say(
+            "ledger", "nothing can be written beside the data, so no other folder notices it"
         )
-    typer.echo(f"policy     {place / POLICY}: it says what may be done with the data; read it")
-    typer.echo(f"words      {words_of(joined.joining.digest)}")
-    typer.echo(f"wrote      {joined.file}; send it to the server's operator, and compare the words")
+    console.say("policy", f"{place / POLICY}: it says what may be done with the data; read it")
+    console.say("words", f"{words_of(joined.joining.digest)}")
+    console.say("wrote", f"{joined.file}; send it to the server's operator, and compare the words")
 
 
 @deploy_app.command()
@@ -353,10 +354,10 @@ def admit(
     if agreement.initial is not None:
         agreed_initial(agreement, beside(out))
     new_file(out, agreement.to_bytes(), 0o644)
-    _show(table_console(), agreement)
-    typer.echo(
-        f"wrote      {out}; start `fedldp deploy server` and read the words to each site, which "
-        f"accepts the agreement with: fedldp deploy accept {words_of(agreement.digest)}"
+    _show(agreement).say(
+        "wrote",
+        f"{out}; start `fedldp deploy server` and read the words to each site, which accepts the "
+        f"agreement with: fedldp deploy accept {words_of(agreement.digest)}",
     )
 
 
@@ -441,34 +442,35 @@ def accept(
     changed = check_replaced(terms, found, data)
     can_pay = acceptance.payable(terms, found)
     enough = can_pay.check(rounds)
-    console = table_console()
-    _show(console, found)
+    console = _show(found)
     if found.budgets or stay_at_sites(found.config):
         _show_own(console, found, terms, place)
-    typer.echo(f"beside     {'; '.join(can_pay.others) or 'no other run that is accepted here'}")
+    console.say("beside", f"{'; '.join(can_pay.others) or 'no other run that is accepted here'}")
     _show_cost(console, found, terms, can_pay, enough)
     if left_out:
-        typer.echo(f"left out   {left_out}; nobody else is told")
+        console.say("left out", f"{left_out}; nobody else is told")
     if changed:
-        typer.echo(
-            "data       they differ from those with which this agreement was accepted: the rounds "
-            "that are left use these, and what was released before stays; restart the agent"
+        console.say(
+            "data",
+            "they differ from those with which this agreement was accepted: the rounds "
+            "that are left use these, and what was released before stays; restart the agent",
         )
-    typer.echo(
-        f"last here  {acceptance.last_release(terms)}; compare it with the release that you noted"
+    console.say(
+        "last here", f"{acceptance.last_release(terms)}; compare it with the release that you noted"
     )
-    typer.echo(f"this site  {found.sites[place].name}, number {place} of {len(found.sites)}")
+    console.say("this site", f"{found.sites[place].name}, number {place} of {len(found.sites)}")
     person = terms.person_column or found.config.person_column
     people = "" if person is None else f", people in column {person}"
-    typer.echo(
-        f"server     {terms.server[0].url}; labels are in column {terms.label_column}{people}"
+    console.say(
+        "server", f"{terms.server[0].url}; labels are in column {terms.label_column}{people}"
     )
     for other in other_ledgers(terms.data, keys_of(terms)):
-        typer.echo(f"beside     another ledger counts these data too: {other}")
-    typer.echo(
-        "compare    the words or the digest, and each site's key, with every site named above, "
+        console.say("beside", f"another ledger counts these data too: {other}")
+    console.say(
+        "compare",
+        "the words or the digest, and each site's key, with every site named above, "
         "over another channel than the one that delivered this file: an unknown site may be one "
-        "that the server made up"
+        "that the server made up",
     )
     confirmed(yes, "Accept this agreement?")
     acceptance.accept(terms, found, data, rounds)  # this fixes the limits, so not before the answer
@@ -723,22 +725,20 @@ def server(
             certificate, key = beside
         _report(check_server(folder, agreement, certificate, key))
         return None
-    from rich.console import Console
-
     from fedldp.deployment.running import OverHttps, run_server
     from fedldp.protocol.server_loop import asked_of
-    from fedldp.reporting import text
+    from fedldp.reporting.text import Terminal
 
     reached = OverHttps(listen, *_tls_files(agreement, certificate, key))
-    stderr = Console(stderr=True)
+    stderr = Terminal(stderr=True)
     served = run_server(folder, agreement, reached, test, data_dir, stderr, tries, metrics)
     summary, config, told = served.summary(), served.agreement.config, asked_of(served.rounds)
     stated = one_place() and served.released == served.agreement.planned
 
-    def show(console: Console) -> None:
+    def show(console: Terminal) -> None:
         classes = config.columns.classes or ()
         tested_on = "the server's test set"
-        text.print_result(console, summary, tested_on, told, None, classes=classes, stated=stated)
+        console.print_result(summary, tested_on, told, None, classes=classes, stated=stated)
         say_settings(console, config, told)
 
     return Answer(summary, show)
@@ -799,7 +799,7 @@ def demo(
         kill: kill processes during the run
     """
     from fedldp.deployment.demo import ROUNDING, run_demo
-    from fedldp.reporting.text import print_statement, say, score_lines
+    from fedldp.reporting.text import score_lines
 
     more = [f"num_clients={sites}", f"rounds={rounds}"]
     found = run_demo(
@@ -811,18 +811,18 @@ def demo(
     )
     apart = found.largest_difference
 
-    def show(console: Console) -> None:
-        print_statement(console, found.privacy)
+    def show(console: Terminal) -> None:
+        console.print_statement(found.privacy)
         for name, entries, spent, budget in found.ledgers:
             of = f"{budget.kind}{budget.of_one}"
             typer.echo(f"{name}: {entries} releases, {number(spent)} ({of})")
         for label, text in score_lines(found.final, "the test set", f"after {found.rounds} rounds"):
-            say(console, label, text)
+            console.say(label, text)
         if found.answers:
             same = "identical, bit for bit, to" if found.equal_to_simulation else "not all equal to"
-            say(console, "asked", f"{len(found.answers)} figures, {same} the simulation's")
+            console.say("asked", f"{len(found.answers)} figures, {same} the simulation's")
         same = f"at most {apart:.2g} away from" if apart else "identical, bit for bit, to"
-        say(console, "weights", f"{same} the simulation's weights with this seed")
+        console.say("weights", f"{same} the simulation's weights with this seed")
 
     differs = apart > ROUNDING or (apart == 0.0 and not found.equal_to_simulation)
     return Answer(found.document(), show, int(differs))
@@ -922,13 +922,13 @@ def _hosts(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*names, "localhost", "127.0.0.1"]))
 
 
-def _show(console: Console, agreement: Agreement, invite: Invite | None = None) -> None:
-    """Print an agreement, or the one that is expected of an invite."""
-    from fedldp.core.kinds import PUBLIC_BEGINNING
+def _show(agreement: Agreement, invite: Invite | None = None) -> Terminal:
+    """Print an agreement, or the one that is expected of an invite; return where it is printed."""
     from fedldp.reporting import words
-    from fedldp.reporting.text import print_statement, say
+    from fedldp.reporting.text import Terminal
 
-    config, tell = agreement.config, partial(say, console)
+    config, console = agreement.config, Terminal()
+    tell = console.say
     what = f"{config.name()}, model {config.model}, {config.rounds} rounds"
     if invite is not None:
         tell("server", invite.url)
@@ -951,31 +951,28 @@ def _show(console: Console, agreement: Agreement, invite: Invite | None = None) 
     if invite is None:
         tell("digest", agreement.digest.hex())
         tell("words", words_of(agreement.digest))
-    print_statement(console, agreement.planned, agreement.epsilon_in_words())
+    console.print_statement(agreement.planned, agreement.epsilon_in_words())
+    return console
 
 
-def _show_own(console: Console, agreement: Agreement, policy: SitePolicy, place: int) -> None:
+def _show_own(console: Terminal, agreement: Agreement, policy: SitePolicy, place: int) -> None:
     """Show the statement for one site that has its own budget."""
-    from fedldp.reporting.text import print_statement, say
-
     told = "which all sites are told" if agreement.budgets else "which nobody else is told"
 
     most = f"for this site only, in at most {agreement.rounds_of(place)} rounds:"
-    say(console, "own budget", f"{policy.own}, {told}; {most}")
-    print_statement(console, policy.as_here(agreement).statement_of(place))
+    console.say("own budget", f"{policy.own}, {told}; {most}")
+    console.print_statement(policy.as_here(agreement).statement_of(place))
 
 
 def _show_cost(
-    console: Console, agreement: Agreement, policy: SitePolicy, can_pay: Payable, rounds: int
+    console: Terminal, agreement: Agreement, policy: SitePolicy, can_pay: Payable, rounds: int
 ) -> None:
     """Show what so many rounds of a run cost a site under each of its budgets."""
-    from fedldp.reporting.text import say
-
     what = "the run" if rounds == can_pay.of else f"{rounds} of its {can_pay.of} rounds"
     for budget, left, run in zip(policy.budgets, can_pay.left, can_pay.cost(rounds), strict=True):
         release, _ = policy.costs(agreement, budget)
         costs = f"{budget.amount(release)} per round, at most {number(run)} for {what}"
-        say(console, "cost here", f"{costs}; {number(left, up=False)} is left")
+        console.say("cost here", f"{costs}; {number(left, up=False)} is left")
 
 
 def _report(found: list[Any]) -> None:

@@ -13,7 +13,7 @@ import typer
 from fedldp.cli.options import Answer, DataDir
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from fedldp.reporting.text import Terminal
 
 Threshold = Annotated[
     float | None,
@@ -46,28 +46,28 @@ def evaluate(
     return Answer(found, partial(_show, found))
 
 
-def _show(found: dict[str, Any], console: Console) -> None:
+def _show(found: dict[str, Any], console: Terminal) -> None:
     from fedldp.algorithms.answers import TWO_SIDED
     from fedldp.core.formatting import with_class_name
-    from fedldp.reporting.text import print_table, say, say_answers, score_lines
+    from fedldp.reporting.text import score_lines
     from fedldp.reporting.words import answer, area, examples
 
-    say(console, "tested on", f"{found['data']}, {examples(found)}")
+    console.say("tested on", f"{found['data']}, {examples(found)}")
     if found.get("threshold") is not None:
         least = f"its probability is at least {found['threshold']}"
-        say(console, "threshold", f"{found['classes'][1]['class']} is predicted if {least}")
+        console.say("threshold", f"{found['classes'][1]['class']} is predicted if {least}")
     if found.get("shift") is not None:
-        say(console, "shift", f"{found['shift']:g} is added to the log odds")
+        console.say("shift", f"{found['shift']:g} is added to the log odds")
     for label, text in score_lines(found, found["data"]):
-        say(console, label, text)
+        console.say(label, text)
     if "classes" in found:
-        say(console, "F1", f"{found['f1_macro']:.4f}, the mean over the classes")
+        console.say("F1", f"{found['f1_macro']:.4f}, the mean over the classes")
         figures = ("precision", "recall", "f1", "auc")
         rows = [
             [each["class"], f"{each['examples']:,}", *(area(each[name]) for name in figures)]
             for each in found["classes"]
         ]
-        print_table(console, ["class", "examples", "precision", "recall", "F1", "AUC"], rows)
+        console.print_table(["class", "examples", "precision", "recall", "F1", "AUC"], rows)
     names = [each["class"] for each in found.get("classes", ())]
     last = {with_class_name(each["question"], names): each for each in found["answers"] or ()}
     told = (
@@ -75,9 +75,9 @@ def _show(found: dict[str, Any], console: Console) -> None:
         for q, each in last.items()
     )
     doubts = (doubt["text"] for doubt in found["doubts_of_answers"])
-    say_answers(console, told, found["answered_by"], doubts)
+    console.say_answers(told, found["answered_by"], doubts)
     for warning in found["warnings"]:
-        say(console, "warning", warning["text"])
+        console.say("warning", warning["text"])
 
 
 def predict(

@@ -16,10 +16,9 @@ from fedldp.core.errors import ConfigError, LedgerUnusable
 from fedldp.core.formatting import number
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fedldp.ledgers.budget import Budget
     from fedldp.ledgers.sqlite import Release, SqliteLedger
+    from fedldp.reporting.text import Terminal
 
 ledger_app = Group(help="Show, check or renew a client's privacy ledger.")
 
@@ -33,7 +32,6 @@ def show(path: Path) -> Answer:
     """
     from fedldp.accounting.accountants import UNITS
     from fedldp.ledgers.sqlite import SqliteLedger, renewals
-    from fedldp.reporting.text import print_table, say
 
     ledger = SqliteLedger(path)
     entries = ledger.releases()
@@ -50,14 +48,14 @@ def show(path: Path) -> Answer:
         for each in entries
     ]
 
-    def tell(console: Console) -> None:
+    def tell(console: Terminal) -> None:
         for budget, spent, recent, left in ledger.accounts(entries):
-            say(console, "budget", str(budget))
-            say(console, "spent", _spent(budget, spent, recent, renewals(entries)))
-            say(console, "remaining", budget.amount(left, up=False))
-        say(console, "last hash", summary["last_hash"] or "none: nothing was released")
+            console.say("budget", str(budget))
+            console.say("spent", _spent(budget, spent, recent, renewals(entries)))
+            console.say("remaining", budget.amount(left, up=False))
+        console.say("last hash", summary["last_hash"] or "none: nothing was released")
         if entries:
-            print_table(console, ["release", "run", "round", "phase", "event", *heads], rows)
+            console.print_table(["release", "run", "round", "phase", "event", *heads], rows)
 
     return Answer({**summary, "releases": list(map(_row, entries))}, tell)
 

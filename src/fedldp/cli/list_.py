@@ -18,7 +18,7 @@ from fedldp.cli.options import Answer, DataDir, Json
 from fedldp.core.errors import ConfigError, first_line
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from fedldp.reporting.text import Terminal
 
 Rows = list[dict[str, Any]]
 
@@ -177,19 +177,17 @@ def _has(row: dict[str, Any], words: list[str]) -> bool:
     return all(word.lower() in text for word in words)
 
 
-def _show_summary(found: dict[str, Rows], console: Console) -> None:
+def _show_summary(found: dict[str, Rows], console: Terminal) -> None:
     """Print how many entries each kind has, their names, and the recipes by system."""
-    from fedldp.reporting.text import print_table, say
-
     for name, rows in found.items():
-        say(console, name, f"{len(rows)}: fedldp list {name} [WORD ...] lists them")
+        console.say(name, f"{len(rows)}: fedldp list {name} [WORD ...] lists them")
         if name != "recipes":
-            say(console, "", ", ".join(row["name"] for row in rows))
+            console.say("", ", ".join(row["name"] for row in rows))
             continue
         grouped = groupby(rows, key=lambda row: row["system"])
         of_systems = [(system, [row["name"] for row in members]) for system, members in grouped]
         cells = [[system, str(len(names)), names[0]] for system, names in of_systems]
-        print_table(console, ["system", "recipes", "the first"], cells)
+        console.print_table(["system", "recipes", "the first"], cells)
 
 
 def list_(
@@ -205,8 +203,6 @@ def list_(
         kind: one of: recipes, systems, mechanisms, datasets, models
         words: list only entries that have all of these words in their name, system or description
     """
-    from fedldp.reporting.text import print_table
-
     if kind is not None and kind not in _KINDS:
         raise ConfigError(f"list {kind}: choose {', '.join(_KINDS)}")
     left_out: list[str] = []
@@ -227,4 +223,4 @@ def list_(
     rows = found[kind]
     heads = [head for head in ("name", "system", "description") if head in rows[0]]
     cells = [[str(row.get(head, "")) for head in heads] for row in rows]
-    return Answer(rows, lambda console: print_table(console, heads, cells))
+    return Answer(rows, lambda console: console.print_table(heads, cells))

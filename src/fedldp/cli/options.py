@@ -17,18 +17,7 @@ import typer.core
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-_UNBROKEN = 10_000
-"""More characters than any row of a table has."""
-
-
-def table_console(*, stderr: bool = False) -> Console:
-    """Return a console on stdout, or stderr; into a file or pipe no row or sentence is broken."""
-    from rich.console import Console
-
-    console = Console(stderr=stderr)
-    return console if console.is_terminal else Console(stderr=stderr, width=_UNBROKEN)
+    from fedldp.reporting.text import Terminal
 
 
 @dataclass(frozen=True)
@@ -42,7 +31,7 @@ class Answer:
     """
 
     document: Any
-    show: Callable[[Console], None] | None = None
+    show: Callable[[Terminal], None] | None = None
     status: int = 0
 
     def tell(self, as_json: bool) -> None:
@@ -50,7 +39,9 @@ class Answer:
         if as_json or self.show is None:
             typer.echo(json.dumps(self.document, indent=2, allow_nan=False))
         else:
-            self.show(table_console())
+            from fedldp.reporting.text import Terminal
+
+            self.show(Terminal())
 
 
 _OPTION = inspect.Parameter.KEYWORD_ONLY

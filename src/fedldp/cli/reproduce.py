@@ -13,12 +13,11 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import SHOWN_WITHOUT_SHUFFLER
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fedldp.algorithms.recipes import Recipe
     from fedldp.experiments.reproduction.comparison import Row
     from fedldp.experiments.reproduction.results import Measurements
     from fedldp.experiments.reproduction.targets import PaperTarget
+    from fedldp.reporting.text import Terminal
 
 _DAYS = 2 * 86400
 """Seconds of work above which a reproduction does not start without an explicit limit."""
@@ -82,8 +81,6 @@ def _run(
     measurements: Measurements,
     workers: int | None,
 ) -> None:
-    from rich.console import Console
-
     from fedldp.experiments.reproduction.runner import missing
     from fedldp.experiments.scheduling import end_of, read_time
 
@@ -100,7 +97,7 @@ def _run(
             f"--run: this would take about {todo.seconds / 86400:.0f} days; give a TARGET, a "
             "recipe, or --budget TIME, after which the command stops and can be continued"
         )
-    with shown_progress(Console(stderr=True), workers, end=end_of(limit)) as means:
+    with shown_progress(workers, end=end_of(limit)) as means:
         todo.make(means)
 
 
@@ -110,7 +107,6 @@ def _of_all(
     """Return how much of each target is measured, and the verdicts by paper."""
     from fedldp.experiments.reproduction.pages import totals
     from fedldp.experiments.reproduction.runner import missing
-    from fedldp.reporting.text import print_table, put
 
     documents = []
     for target in chosen:
@@ -133,25 +129,24 @@ def _of_all(
         of_papers.setdefault(target.paper, []).extend(rows[target.name])
     counted = totals(of_papers)
 
-    def show(console: Console) -> None:
+    def show(console: Terminal) -> None:
         head = ["target", "paper", "cells", "measured", "minutes for the rest, one seed each"]
-        print_table(console, head, [list(map(str, row.values())) for row in documents])
+        console.print_table(head, [list(map(str, row.values())) for row in documents])
         if counted:
-            put(console, "claims and cells with each verdict")
-            print_table(console, list(counted[0]), [[*map(str, row.values())] for row in counted])
+            console.put("claims and cells with each verdict")
+            console.print_table(list(counted[0]), [[*map(str, row.values())] for row in counted])
 
     return Answer({"targets": documents, "totals": counted}, show, status)
 
 
-def _show(source: str, rows: list[Row], console: Console) -> None:
+def _show(source: str, rows: list[Row], console: Terminal) -> None:
     from fedldp.experiments.reproduction.pages import table
     from fedldp.reporting import words
-    from fedldp.reporting.text import print_table, put
 
-    put(console, source)
+    console.put(source)
     head, cells = table(rows)
-    print_table(console, head, [[cell.replace("`", "") for cell in row] for row in cells])
-    put(console, words.line(SHOWN_WITHOUT_SHUFFLER))
+    console.print_table(head, [[cell.replace("`", "") for cell in row] for row in cells])
+    console.put(words.line(SHOWN_WITHOUT_SHUFFLER))
     for row in rows:
         if row.why:
-            put(console, f"why {row.row} differs: {row.why}")
+            console.put(f"why {row.row} differs: {row.why}")

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedldp.cli._common import at_most_cores, one_place, results_folder
-from fedldp.cli.options import Answer, DataDir, Json, Settings, recipe_names, table_console
+from fedldp.cli.options import Answer, DataDir, Json, Settings, recipe_names
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fedldp.accounting.statement import Statement
     from fedldp.algorithms.config import RunConfig
     from fedldp.core.locks import OwnedFolder
     from fedldp.reporting.record import RunFolder
+    from fedldp.reporting.text import Terminal
     from fedldp.simulation.engine import Result
     from fedldp.simulation.plan import Plan
 
@@ -77,7 +76,7 @@ def run(
         resume (FOLDER): continue the run in this folder
         print_config: print the configuration as TOML, and stop
     """
-    from fedldp.reporting import text, words
+    from fedldp.reporting import words
     from fedldp.simulation.settings import to_toml
 
     if resume is not None and (
@@ -102,9 +101,8 @@ def run(
         typer.echo(f"warning    {words.line(doubt)}", err=True)
     summary, config = result.summary(), result.config
 
-    def show(console: Console) -> None:
-        text.print_result(
-            console,
+    def show(console: Terminal) -> None:
+        console.print_result(
             summary,
             config.composition.local.tested_on,
             result.metrics,
@@ -113,7 +111,7 @@ def run(
             stated=bool(shown) and shown[-1] == result.privacy and one_place(),
             told=begun is None and one_place() and not sys.stdout.isatty(),
         )
-        text.print_signal(console, result.rounds)
+        console.print_signal(result.rounds)
 
     return Answer(summary, show)
 
@@ -160,17 +158,18 @@ def _simulate(
     """
     from fedldp.reporting import lines, text
     from fedldp.reporting.progress import RunProgress
+    from fedldp.reporting.text import Terminal
     from fedldp.simulation.plan import cores
 
-    stderr = table_console(stderr=True)
-    workers = at_most_cores(how.workers, stderr)
+    stderr = Terminal(stderr=True)
+    workers = at_most_cores(how.workers)
     several = cores() if how.cluster is None else 1
 
     def show(plan: Plan) -> None:
         what = text.run_text(name or "a run from Python", plan.config)
-        text.say(stderr, "run", what)
+        stderr.say("run", what)
         asked = lines.asked_for(plan.config.model_dump())
-        text.print_statement(stderr, lines.asked_first(plan.privacy, asked))
+        stderr.print_statement(lines.asked_first(plan.privacy, asked))
         shown.append(plan.privacy)
 
     try:
@@ -200,8 +199,7 @@ def _simulate(
     except KeyboardInterrupt:
         place = folder.path if folder else out.path if out else None
         kept = place is not None and (place / "checkpoint").exists()
-        text.put(
-            stderr,
+        stderr.put(
             f"interrupted; continue with: fedldp run --resume {place}"
             if kept
             else "interrupted before the first round was complete; nothing was saved",

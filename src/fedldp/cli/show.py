@@ -12,10 +12,9 @@ from fedldp.cli.options import Answer, described
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fedldp.algorithms.config import RunConfig
     from fedldp.mechanisms import Mechanism
+    from fedldp.reporting.text import Terminal
 
 _SHAPES = {"digits": (1, 8, 8), "MNIST": (1, 28, 28), "CIFAR-10": (3, 32, 32)}
 
@@ -152,13 +151,12 @@ def _of_model(name: str) -> dict[str, Any]:
     }
 
 
-def _show(found: dict[str, Any], console: Console) -> None:
+def _show(found: dict[str, Any], console: Terminal) -> None:
     from fedldp.algorithms.settings_docs import value_text
-    from fedldp.reporting.text import print_table, put
 
     def line(label: str, text: object) -> None:
         if text is not None:
-            put(console, f"{label:13} {text}")
+            console.put(f"{label:13} {text}")
 
     line(found["kind"], found["name"])
     line("", found["description"] or None)
@@ -186,4 +184,4 @@ def _show(found: dict[str, Any], console: Console) -> None:
         cells = [each["name"], *([value_text(each["value"])] if valued else []), each["default"]]
         what = f"{each['meaning']} ({details})" if each["meaning"] else details
         rows.append([*cells, what])
-    print_table(console, ["setting", *(["value"] if valued else []), "default", "what it is"], rows)
+    console.print_table(["setting", *(["value"] if valued else []), "default", "what it is"], rows)

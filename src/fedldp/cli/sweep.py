@@ -10,10 +10,9 @@ from fedldp.cli._common import carry_out, draw_charts, print_rows
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from fedldp.experiments.kept import Means
     from fedldp.experiments.sweeping.sweeps import SweepExperiment
+    from fedldp.reporting.text import Terminal
 
 
 def sweep(
@@ -47,12 +46,10 @@ def sweep(
             balanced_accuracy, brier, f1_macro, client_accuracy or worst_tenth_accuracy; r2 or loss
             for numbers [default: the one that fits the labels]
     """
-    from rich.console import Console
-
     from fedldp.experiments.seeds import read_seeds
     from fedldp.experiments.sweeping.grid import read_grid
     from fedldp.experiments.sweeping.sweeps import SweepExperiment, View, design_of, sweep_in
-    from fedldp.reporting.text import say
+    from fedldp.reporting.text import Terminal
     from fedldp.simulation.settings import assignment
 
     varied = read_grid(grid or [])
@@ -61,14 +58,14 @@ def sweep(
             "grid recipe: recipes are also given as arguments; use only one of the two ways"
         )
     names = recipes or [str(name) for name in varied.pop("recipe", ["quickstart"])]
-    shown, stderr = View.of(guarantee, metric), Console(stderr=True)
+    shown, stderr = View.of(guarantee, metric), Terminal(stderr=True)
 
     def made(means: Means) -> SweepExperiment:
         settings = dict(map(assignment, set_ or []))
         settings |= {} if rounds is None else {"rounds": rounds}
         own = None if seeds is None else read_seeds(seeds)
         if own and len(own) == 1 and own[0] > 1:
-            say(stderr, "seeds", f"one seed, {own[0]}; for {own[0]} seeds write 0-{own[0] - 1}")
+            stderr.say("seeds", f"one seed, {own[0]}; for {own[0]} seeds write 0-{own[0] - 1}")
         design = design_of(names, settings, varied, own, device or "cpu")
         return SweepExperiment(design, None, means.data_dir, shown)
 
@@ -86,10 +83,10 @@ def sweep(
     if result.runs:
         draw_charts(result, ("svg", "png"))
     if result.failed:
-        say(stderr, "failed", f"{len(result.failed)} of {len(result.failed) + len(result.runs)}")
+        stderr.say("failed", f"{len(result.failed)} of {len(result.failed) + len(result.runs)}")
 
-    def show(console: Console) -> None:
+    def show(console: Terminal) -> None:
         print_rows(result, console)
-        say(console, "sweep", str(result.out))
+        console.say("sweep", str(result.out))
 
     return options.Answer(result.summary(), show, 2 if result.failed else 0)

@@ -17,8 +17,6 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
-from rich.console import Console
-
 from fedldp.core.errors import ConfigError, EndedForGood, FedldpError, LedgerLost
 from fedldp.core.locks import alone
 from fedldp.core.registry import check_extra
@@ -34,8 +32,8 @@ from fedldp.deployment.site import Agent, largest_message
 from fedldp.deployment.sites import Stopped
 from fedldp.deployment.watch import SiteWatch, beating
 from fedldp.protocol.server_loop import Round
-from fedldp.reporting import text
 from fedldp.reporting.progress import RunProgress
+from fedldp.reporting.text import Terminal
 
 if TYPE_CHECKING:
     from fedldp.deployment.https.pipe import RunPipe
@@ -196,7 +194,7 @@ def run_server(
     reached: OverHttps,
     test: str | None,
     data_dir: Path | None,
-    console: Console,
+    console: Terminal,
     tries: int | None = None,
     metrics: str | None = None,
 ) -> Server:
@@ -211,7 +209,7 @@ def run_server(
         server = _server(folder, agreement, test, data_dir, listener)
         # Of the whole run, also after a restart: what was released so far has smaller figures.
         whole = server.agreement.planned
-        text.print_statement(console, whole, found.epsilon_in_words())
+        console.print_statement(whole, found.epsilon_in_words())
         progress = RunProgress(found.config.rounds, console)
         with (
             _until_told() as stop,

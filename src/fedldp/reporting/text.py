@@ -23,96 +23,6 @@ from fedldp.reporting.scores import is_imbalanced
 from fedldp.reporting.words import area, percent
 
 
-def put(console: Console, line: str) -> None:
-    """Print a line that is not broken, and has no markup."""
-    console.print(line, highlight=False, soft_wrap=True, markup=False)
-
-
-def say(console: Console, label: str, text: str) -> None:
-    """Print a line that begins with a label; see ``put``."""
-    put(console, f"{label:10} {text}")
-
-
-def say_answers(
-    console: Console, answers: Iterable[str], unit: str, doubts: Iterable[str] = ()
-) -> None:
-    """Print what people answered, whom the statement's line covers, and what is doubtful.
-
-    Args:
-        console: where to print.
-        answers: the figures with their intervals; if there are none, nothing is printed.
-        unit: whose line covers them, such as "person".
-        doubts: what makes them doubtful.
-    """
-    told = list(answers)
-    for place, answer in enumerate(told):
-        say(console, "" if place else "asked", answer)
-    if told:
-        say(console, "", f"Asked privately, ± 95 % intervals; a {unit}'s line covers them.")
-        for doubt in doubts:
-            say(console, "", f"These are {doubt}.")
-
-
-def print_statement(console: Console, privacy: Statement, setting: str | None = None) -> None:
-    """Print a privacy statement: the claim, the table of guarantees, what they mean, warnings.
-
-    Args:
-        console: where to print.
-        privacy: the statement.
-        setting: the budget that was set and what it covers, if there is one.
-    """
-    if setting is not None:
-        say(console, "setting", setting)
-    say(console, "claim", words.claim_text(privacy.claim))
-    print_table(console, *words.rows(privacy))
-    console.print(words.explain(privacy), highlight=False, markup=False)
-    for warning in privacy.warnings:
-        say(console, "warning", words.line(warning))
-
-
-_LONGEST = 24
-"""Longer words, such as addresses of own code, may be broken; units and numbers are shorter."""
-
-
-def print_table(
-    console: Console,
-    head: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    title: str | None = None,
-) -> None:
-    """Print a table in which no word is cut, without its lines if the terminal is narrow.
-
-    In a terminal that is narrower still, print each row as a list.
-    """
-    columns = list(zip(head, *rows, strict=True))
-    most = [max(map(cell_len, column)) for column in columns]
-    least = [
-        min(_LONGEST, max((cell_len(word) for cell in column for word in cell.split()), default=0))
-        for column in columns
-    ]
-    lined, plain = 3 * len(columns) + 1, 2 * (len(columns) - 1)
-    between = lined if sum(least) + lined <= console.width else plain
-    left = console.width - between - sum(least)
-    if left < 0:
-        if title is not None:
-            console.print(title, highlight=False, markup=False, overflow="fold")
-        for row in rows:
-            named = zip(head, row, strict=True)
-            parts = (f"{name}: {cell}" if name else cell for name, cell in named if cell)
-            console.print("; ".join(parts), highlight=False, markup=False, overflow="fold")
-        return
-    widths = list(least)
-    for each in sorted(range(len(columns)), key=lambda each: most[each] - least[each]):
-        widths[each] += min(left, most[each] - least[each])
-        left -= widths[each] - least[each]
-    cells = (Column(escape(n), width=w, overflow="fold") for n, w in zip(head, widths, strict=True))
-    look = {} if between == lined else {"box": None, "padding": (0, 2, 0, 0), "pad_edge": False}
-    table = Table(*cells, title=title, title_justify="left", **look)  # type: ignore[arg-type]
-    for row in rows:
-        table.add_row(*map(escape, row))
-    console.print(table)
-
-
 def run_title(recipe: str | None, config: Mapping[str, Any]) -> str:
     """Return the title of a run; it names the data, because the recipe's name may not do so."""
     return f"{recipe or config['system']} on {config['dataset']}"
@@ -207,57 +117,11 @@ def round_rows(
     ]
 
 
-def print_result(
-    console: Console,
-    summary: dict[str, Any],
-    tested_on: str,
-    metrics: dict[str, float],
-    setting: str | None,
-    *,
-    classes: Sequence[str] = (),
-    stated: bool = False,
-    told: bool = False,
-) -> None:
-    """Print a run's final table, its statement, and the path of its folder.
+_UNBROKEN = 10_000
+"""More characters than any row of a table has."""
 
-    Args:
-        console: where to print.
-        summary: the run's document.
-        tested_on: the data on which the run's accuracy was measured.
-        metrics: the system's own metrics.
-        setting: the budget that was set and what it covers, if there is one.
-        classes: the names of the classes, if they have names.
-        stated: whether the reader has already seen this statement, before the run.
-        told: whether the reader has already seen a line about each round, and needs no table.
-    """
-    final, asked = summary["final"], asked_for(summary["config"])
-    leads = final["brier"] is not None and is_imbalanced(final["most_frequent"])
-    if not told:
-        print_table(console, *round_rows(summary["rounds"], figures=leads))
-    for label, text in score_lines(final, tested_on, f"in {summary['seconds']:.1f} s"):
-        say(console, label, text)
-    if own := words.own_metrics(metrics):
-        say(console, "metrics", f"means over rounds: {', '.join(own)}")
-    doubts = words.doubts_of_asked(summary["figures"])
-    say_answers(console, words.asked(metrics, classes), words.unit_asked(summary["config"]), doubts)
-    privacy = asked_first(Statement.from_json(summary["privacy"]), asked)
-    if stated:
-        say(console, "privacy", "as stated above")
-        if HELD_OUT in privacy.warnings:  # which belongs beside the scores
-            say(console, "warning", words.line(HELD_OUT))
-    else:
-        print_statement(console, privacy)
-    say(console, "in short", words.lead(summary["config"], privacy))
-    # Say what the budget covers: a budget for one weight could be mistaken for the run's.
-    if setting is not None:
-        say(console, "setting", setting)
-    if summary["noise"] is not None:
-        say(console, "noise", words.line(Note.from_json(summary["noise"])))
-    for doubt in summary["doubts"]:
-        say(console, "warning", words.line(Doubt.from_json(doubt)))
-    if summary["run_dir"] is not None:
-        say(console, "run folder", summary["run_dir"])
-
+_LONGEST = 24
+"""Longer words, such as addresses of own code, may be broken; units and numbers are shorter."""
 
 _SIGNAL = {
     "update_norm": "norm",
@@ -270,22 +134,166 @@ _SIGNAL = {
 """The figures of signal and noise, and what the terminal calls them."""
 
 
-def print_signal(console: Console, rounds: Sequence[Round]) -> None:
-    """Print the figures of signal and noise of each round, if a simulation was asked for them."""
-    found = [{each["metric"]: each["value"] for each in record.signal} for record in rounds]
-    if not any(found):
-        return
+class Terminal(Console):
+    """Prints on stdout, or stderr; into a file or pipe, it breaks no row or sentence.
 
-    def cell(name: str, value: float | None) -> str:
-        return words.value_of(name, value) if value is not None else "-"
+    Args:
+        given: arguments of rich's ``Console``.
+    """
 
-    names = [name for name in _SIGNAL if any(name in each for each in found)]
-    rows = [
-        [str(record.round), *(cell(name, each.get(name)) for name in names)]
-        for record, each in zip(rounds, found, strict=True)
-    ]
-    print_table(console, ["round", *(_SIGNAL[name] for name in names)], rows)
-    say(console, "signal", words.UNCOVERED_SIGNAL)
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        if "width" not in given and not self.is_terminal:
+            self.width = _UNBROKEN
+
+    def put(self, line: str) -> None:
+        """Print a line that is not broken, and has no markup."""
+        self.print(line, highlight=False, soft_wrap=True, markup=False)
+
+    def say(self, label: str, text: str) -> None:
+        """Print a line that begins with a label; see ``put``."""
+        self.put(f"{label:10} {text}")
+
+    def say_answers(self, answers: Iterable[str], unit: str, doubts: Iterable[str] = ()) -> None:
+        """Print what people answered, whom the statement's line covers, and what is doubtful.
+
+        Args:
+            answers: the figures with their intervals; if there are none, nothing is printed.
+            unit: whose line covers them, such as "person".
+            doubts: what makes them doubtful.
+        """
+        told = list(answers)
+        for place, answer in enumerate(told):
+            self.say("" if place else "asked", answer)
+        if told:
+            self.say("", f"Asked privately, ± 95 % intervals; a {unit}'s line covers them.")
+            for doubt in doubts:
+                self.say("", f"These are {doubt}.")
+
+    def print_statement(self, privacy: Statement, setting: str | None = None) -> None:
+        """Print a privacy statement: the claim, the table of guarantees, what they mean, warnings.
+
+        Args:
+            privacy: the statement.
+            setting: the budget that was set and what it covers, if there is one.
+        """
+        if setting is not None:
+            self.say("setting", setting)
+        self.say("claim", words.claim_text(privacy.claim))
+        self.print_table(*words.rows(privacy))
+        self.print(words.explain(privacy), highlight=False, markup=False)
+        for warning in privacy.warnings:
+            self.say("warning", words.line(warning))
+
+    def print_table(
+        self,
+        head: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        title: str | None = None,
+    ) -> None:
+        """Print a table in which no word is cut, without its lines if the terminal is narrow.
+
+        In a terminal that is narrower still, print each row as a list.
+        """
+        columns = list(zip(head, *rows, strict=True))
+        most = [max(map(cell_len, column)) for column in columns]
+        least = [
+            min(
+                _LONGEST,
+                max((cell_len(word) for cell in column for word in cell.split()), default=0),
+            )
+            for column in columns
+        ]
+        lined, plain = 3 * len(columns) + 1, 2 * (len(columns) - 1)
+        between = lined if sum(least) + lined <= self.width else plain
+        left = self.width - between - sum(least)
+        if left < 0:
+            if title is not None:
+                self.print(title, highlight=False, markup=False, overflow="fold")
+            for row in rows:
+                named = zip(head, row, strict=True)
+                parts = (f"{name}: {cell}" if name else cell for name, cell in named if cell)
+                self.print("; ".join(parts), highlight=False, markup=False, overflow="fold")
+            return
+        widths = list(least)
+        for each in sorted(range(len(columns)), key=lambda each: most[each] - least[each]):
+            widths[each] += min(left, most[each] - least[each])
+            left -= widths[each] - least[each]
+        cells = (
+            Column(escape(n), width=w, overflow="fold") for n, w in zip(head, widths, strict=True)
+        )
+        look = {} if between == lined else {"box": None, "padding": (0, 2, 0, 0), "pad_edge": False}
+        table = Table(*cells, title=title, title_justify="left", **look)  # type: ignore[arg-type]
+        for row in rows:
+            table.add_row(*map(escape, row))
+        self.print(table)
+
+    def print_result(
+        self,
+        summary: dict[str, Any],
+        tested_on: str,
+        metrics: dict[str, float],
+        setting: str | None,
+        *,
+        classes: Sequence[str] = (),
+        stated: bool = False,
+        told: bool = False,
+    ) -> None:
+        """Print a run's final table, its statement, and the path of its folder.
+
+        Args:
+            summary: the run's document.
+            tested_on: the data on which the run's accuracy was measured.
+            metrics: the system's own metrics.
+            setting: the budget that was set and what it covers, if there is one.
+            classes: the names of the classes, if they have names.
+            stated: whether the reader has already seen this statement, before the run.
+            told: whether the reader has already seen a line about each round, and needs no table.
+        """
+        final, asked = summary["final"], asked_for(summary["config"])
+        leads = final["brier"] is not None and is_imbalanced(final["most_frequent"])
+        if not told:
+            self.print_table(*round_rows(summary["rounds"], figures=leads))
+        for label, text in score_lines(final, tested_on, f"in {summary['seconds']:.1f} s"):
+            self.say(label, text)
+        if own := words.own_metrics(metrics):
+            self.say("metrics", f"means over rounds: {', '.join(own)}")
+        doubts = words.doubts_of_asked(summary["figures"])
+        self.say_answers(words.asked(metrics, classes), words.unit_asked(summary["config"]), doubts)
+        privacy = asked_first(Statement.from_json(summary["privacy"]), asked)
+        if stated:
+            self.say("privacy", "as stated above")
+            if HELD_OUT in privacy.warnings:  # which belongs beside the scores
+                self.say("warning", words.line(HELD_OUT))
+        else:
+            self.print_statement(privacy)
+        self.say("in short", words.lead(summary["config"], privacy))
+        # Say what the budget covers: a budget for one weight could be mistaken for the run's.
+        if setting is not None:
+            self.say("setting", setting)
+        if summary["noise"] is not None:
+            self.say("noise", words.line(Note.from_json(summary["noise"])))
+        for doubt in summary["doubts"]:
+            self.say("warning", words.line(Doubt.from_json(doubt)))
+        if summary["run_dir"] is not None:
+            self.say("run folder", summary["run_dir"])
+
+    def print_signal(self, rounds: Sequence[Round]) -> None:
+        """Print each round's figures of signal and noise, if a simulation was asked for them."""
+        found = [{each["metric"]: each["value"] for each in record.signal} for record in rounds]
+        if not any(found):
+            return
+
+        def cell(name: str, value: float | None) -> str:
+            return words.value_of(name, value) if value is not None else "-"
+
+        names = [name for name in _SIGNAL if any(name in each for each in found)]
+        rows = [
+            [str(record.round), *(cell(name, each.get(name)) for name in names)]
+            for record, each in zip(rounds, found, strict=True)
+        ]
+        self.print_table(["round", *(_SIGNAL[name] for name in names)], rows)
+        self.say("signal", words.UNCOVERED_SIGNAL)
 
 
 class Displayed(Statement):
@@ -299,7 +307,8 @@ class Displayed(Statement):
     def __repr__(self) -> str:
         text = io.StringIO()
         # Otherwise, in Jupyter, rich would show the lines at once and leave the string empty.
-        print_statement(Console(file=text, width=100, color_system=None, force_jupyter=False), self)
+        told = Terminal(file=text, width=100, color_system=None, force_jupyter=False)
+        told.print_statement(self)
         return text.getvalue().rstrip()
 
     def _repr_html_(self) -> str:
