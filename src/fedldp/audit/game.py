@@ -25,7 +25,7 @@ from fedldp.audit.observations import AuditKeys
 from fedldp.audit.results import GameResult, Line
 from fedldp.audit.scores import Distinguisher, Score, best
 
-_LEFT, _AGAIN = 3, 2
+_LEFT, _AGAIN = 2, 2
 """How many pairs are explored again, and the factor by which their trials increase."""
 
 
