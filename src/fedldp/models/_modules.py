@@ -109,9 +109,10 @@ def fill(model: nn.Module, values: Mapping[str, NDArray[Any]], what: str) -> Non
         what: the setting and its value, for the error message.
 
     Raises:
-        ConfigError: the model has no array with that name, or an array of another shape or type.
+        ConfigError: the model has no array with that name, or an array of another shape or type; or
+            a weight is NaN or infinite.
     """
-    state = model.state_dict()
+    state, weights = model.state_dict(), dict(model.named_parameters())
     for name, value in values.items():
         if name not in state:
             raise ConfigError(f"{what}: the model has no {name!a:.80}; give weights for this model")
@@ -122,6 +123,8 @@ def fill(model: nn.Module, values: Mapping[str, NDArray[Any]], what: str) -> Non
                 f"{what}: {name} is {_described(given)}, but the model has {_described(own)}; give "
                 "weights for this model"
             )
+        if name in weights and not given.isfinite().all():
+            raise ConfigError(f"{what}: {name} holds NaN or infinity; give finite weights")
         own.copy_(given)
 
 
