@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
 import fedldp
@@ -23,12 +25,13 @@ from fedldp.core.kinds import (
     CLASSES_FROM_ROWS,
     COUNT_NOISE,
     DECLARED_PUBLIC,
+    FORESEEN,
     GIVEN_MODEL,
 )
 from fedldp.data.examples import Examples
 from fedldp.reporting.card import model_card, schema, write_card
 from fedldp.reporting.scores import answers_of
-from fedldp.simulation.asking import config_to_ask, lines_of, settings_from
+from fedldp.simulation.asking import config_to_ask, lines_of, problem_to_ask, settings_from
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.recorded import read_run
@@ -152,6 +155,19 @@ def test_one_value_of_a_table_of_settings_keeps_the_others(tmp_path: Path, table
     assert config.categories == {"sex": ["f", "m", "other"], "ward": ["a"]}
 
 
+def test_a_table_beside_the_file_of_questions_is_meant(
+    tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with ``fedldp run``; once a table of that name in the current folder was asked about."""
+    (tmp_path / "of").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for folder in (tmp_path, tmp_path / "of"):
+        (folder / "visits.csv").write_bytes(table.read_bytes())
+    path = written(tmp_path / "of", FILE + 'dataset = "visits.csv"\n')
+    assert config_to_ask(path, None, None, []).dataset == str(Path("of", "visits.csv"))
+    assert config_to_ask(path, Path("visits.csv"), None, []).dataset == "visits.csv"
+
+
 @pytest.mark.parametrize("label", ["label", "site", "days"])
 def test_columns_are_asked_for_without_any_label(tmp_path: Path, table: Path, label: str) -> None:
     """Whether the table has no such column, or one that holds no classes."""
@@ -233,14 +249,18 @@ def test_an_answer_that_was_not_seen_becomes_no_setting(tmp_path: Path, table: P
     assert settings_from(without, seen)["categories"] == {"sex": ["f", "m", "other"]}
 
 
-def test_half_widths_are_told_before_anybody_is_asked(tmp_path: Path, table: Path) -> None:
-    found = CliRunner().invoke(app, ["ask", str(written(tmp_path)), str(table), "--account"])
+def test_half_widths_are_told_before_any_row_is_read(tmp_path: Path, table: Path) -> None:
+    """The table need not exist yet, and what is told is what the table's statement will say."""
+    there, later = str(written(tmp_path)), str(tmp_path / "later.csv")
+    declared = ["--people", "4000", "--set", 'classes=["0", "1"]']
+    found = CliRunner().invoke(app, ["ask", there, later, "--account", *declared])
     assert found.exit_code == 0, found.output
     assert "the number of people in a cell is known to within" in found.output
     assert "asked" not in found.output
     halves = []
     for epsilon in (0.5, 2.0):
-        config = config_to_ask(written(tmp_path, epsilon=epsilon), table, None, [])
+        path, listed = written(tmp_path, epsilon=epsilon), ['classes=["0", "1"]']
+        config = config_to_ask(path, table, None, listed)
         privacy = plan(config, problem_of(config, None)).privacy
         halves.append(COUNT_NOISE.among(privacy.warnings)[0].values["half_width"])
         (line,) = [
@@ -249,9 +269,45 @@ def test_half_widths_are_told_before_anybody_is_asked(tmp_path: Path, table: Pat
         ]  # fmt: skip
         assert line.epsilon is not None
         assert 0.99 * epsilon < line.epsilon <= epsilon
-        (declared,) = DECLARED_PUBLIC.among(line.assumptions)
-        assert "edges" in declared.values["of"], "edges that follow private rows are a release"
+        (declared_public,) = DECLARED_PUBLIC.among(line.assumptions)
+        assert "edges" in declared_public.values["of"], "edges that follow rows are a release"
+        unread = config_to_ask(path, Path(later), None, listed, read=False)
+        assert plan(unread, problem_to_ask(unread, NUMBER, None, None)).privacy == privacy
     assert halves[0] > 3 * halves[1]
+
+
+@pytest.mark.parametrize(
+    ("people", "lacks", "said"),
+    [
+        (None, 'classes=["0", "1"]', "approximate if need be: --people NUMBER$"),
+        (4000, "epsilon=1.0", r"need be: classes = \[...\]$"),
+        (None, "epsilon=1.0", r"need be: --people NUMBER and classes = \[...\]$"),
+    ],
+)
+def test_what_only_rows_would_tell_must_be_declared(
+    tmp_path: Path, people: int | None, lacks: str, said: str
+) -> None:
+    config = config_to_ask(written(tmp_path), tmp_path / "later.csv", None, [lacks], read=False)
+    with pytest.raises(ConfigError, match=said):
+        problem_to_ask(config, people, None, None)
+
+
+def test_clients_that_nobody_counts_must_be_declared(tmp_path: Path) -> None:
+    path = written(tmp_path, FILE.replace("num_clients = 3\n", ""))
+    with pytest.raises(ConfigError, match="need be: num_clients = NUMBER"):
+        config_to_ask(path, tmp_path / "later.csv", None, [], read=False)
+
+
+def test_columns_alone_need_no_classes_and_a_built_in_data_set_nothing(tmp_path: Path) -> None:
+    path, later = written(tmp_path), tmp_path / "later.csv"
+    config = config_to_ask(path, later, None, ['ask=["age", "sex"]'], read=False)
+    privacy = plan(config, problem_to_ask(config, 500, None, None)).privacy
+    assert [each.values["of"] for each in COUNT_NOISE.among(privacy.warnings)] == [500]
+    text = 'ask = ["shares"]\nchannel = "named"\nepsilon = 1.0\ndataset = "digits"\n'
+    known = config_to_ask(written(tmp_path, text), None, None, [], read=False)
+    assert problem_to_ask(known, None, None, None) == problem_of(known, None)
+    refused = CliRunner().invoke(app, ["ask", str(path), str(later), "--people", "500"])
+    assert isinstance(refused.exception, ConfigError)
 
 
 def test_a_given_model_may_have_been_trained_on_the_people_who_are_asked(
@@ -286,7 +342,16 @@ def test_columns_mean_for_an_evaluation_what_they_meant_for_the_model(tmp_path: 
     text = 'ask = ["evaluation"]\nchannel = "sum"\nepsilon = 4.0\n'
     found = config_to_ask(written(tmp_path, text), table, tmp_path / "run", [])
     assert found.columns == config.columns
+    broken = {n: np.full_like(w, np.nan) for n, w in load_file(str(found.initial)).items()}
+    save_file(broken, tmp_path / "nan.safetensors")
+    with pytest.raises(ConfigError, match=r"nan.safetensors: .* holds NaN or infinity; give fin"):
+        simulate(found.changed(initial=str(tmp_path / "nan.safetensors")))
     assert all(value or name in ("classes", "only") for name, value in vars(found.columns).items())
+    with_rows = plan(found, replace(problem_of(found, None), counted_in_private=False)).privacy
+    told = [each.values for each in FORESEEN.among(with_rows.warnings)]
+    table.unlink()
+    unread = plan(found, problem_to_ask(found, 30, tmp_path / "run", None)).privacy
+    assert [each.values for each in FORESEEN.among(unread.warnings)] == told
 
 
 @pytest.mark.slow

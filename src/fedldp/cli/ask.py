@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedldp.cli._common import say_settings
-from fedldp.cli.options import Answer, DataDir, Settings
+from fedldp.cli.options import Answer, DataDir, Positive, Settings
+from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import ASKED_ALONE
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def ask(
     model: Path | None = None,
     set_: Settings = None,
     account: bool = False,
+    people: Positive = None,
     data_dir: DataDir = None,
 ) -> Answer:
     """Ask the people of a table privately: class shares, columns, or how good a model is.
@@ -28,19 +30,22 @@ def ask(
         questions (FILE.toml): the questions, as settings
         table (TABLE): the table [default: dataset in FILE]
         model (RUN_DIR): the run whose model an evaluation is about
-        account: say how wide the intervals will be, and ask nobody
+        account: say how wide the intervals will be, without reading any row
+        people: for --account: about how many people the table has; public
     """
     from fedldp.reporting import words
     from fedldp.reporting.scores import answers_of
-    from fedldp.simulation.asking import config_to_ask, settings_from
+    from fedldp.simulation.asking import config_to_ask, problem_to_ask, settings_from
     from fedldp.simulation.engine import simulate
-    from fedldp.simulation.plan import plan, problem_of
+    from fedldp.simulation.plan import plan
 
-    config = config_to_ask(questions, table, model, set_ or [])
+    if people is not None and not account:
+        raise ConfigError(f"people = {people}: this is for --account; add it, or leave people out")
+    config = config_to_ask(questions, table, model, set_ or [], read=not account)
     metrics: dict[str, float] = {}
     classes: list[str] = []
     if account:
-        privacy = plan(config, problem_of(config, data_dir)).privacy
+        privacy = plan(config, problem_to_ask(config, people, model, data_dir)).privacy
     else:
         result = simulate(config, data_dir=data_dir)
         privacy, metrics, classes = result.privacy, result.metrics, result.schema.class_names

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from fedldp.cli._common import confirmed, one_place, say_settings
-from fedldp.cli.options import Answer, DataDir, Group, Json, Settings, Yes
+from fedldp.cli.options import Answer, DataDir, Group, Json, Positive, Settings, Yes
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.core.kinds import PUBLIC_BEGINNING
@@ -37,7 +37,6 @@ deploy_app = Group(
 _DAYS = 365
 
 Channel = Literal["named", "sum"]
-Positive = Annotated[int | None, typer.Option(min=1)]
 
 Check = Annotated[
     bool, typer.Option("--check", help="check that everything is in order, report, and stop")

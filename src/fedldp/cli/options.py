@@ -186,6 +186,7 @@ DataDir = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document on stdout")]
+Positive = Annotated[int | None, typer.Option(min=1)]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")]
 Settings = Annotated[
     list[str] | None,

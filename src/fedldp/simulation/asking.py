@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fedldp.algorithms.asking import QUANTILES, SHARE_OF_CLASS, SHARES_OF_CLASSES, rounds_to_ask
 from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings_docs import key_text, value_text
 from fedldp.core.errors import ConfigError
-from fedldp.reporting.record import RunFolder
+from fedldp.data import is_own_file
+from fedldp.reporting.record import RunFolder, read_schema
 from fedldp.reporting.scores import answers_of
+from fedldp.simulation.plan import divided, problem_of
 from fedldp.simulation.settings import (
     assignment,
+    beside,
     from_mapping,
     nested,
     settings_in,
@@ -31,12 +36,19 @@ _OF_MODEL = (
 _UNUSED = {"system": "person_dp_sgd", "model": "linear", "learning_rate": 1.0}
 """What a file of questions may leave out, because nothing is trained."""
 
+_NO_ROW = "no row is read; give, from public knowledge and approximate if need be"
+
 _QUARTILES_APART = 1.349
 """The distance between the quartiles of a normal distribution, in standard deviations."""
 
 
 def config_to_ask(
-    questions: Path, table: Path | None, model: Path | None, assignments: Sequence[str]
+    questions: Path,
+    table: Path | None,
+    model: Path | None,
+    assignments: Sequence[str],
+    *,
+    read: bool = True,
 ) -> RunConfig:
     """Return the configuration of a run that asks.
 
@@ -45,11 +57,12 @@ def config_to_ask(
         table: the table whose people are asked; None for the file's ``dataset``.
         model: the folder of the run whose model is evaluated; None if ``initial`` names its file.
         assignments: "KEY=VALUE" strings, which change settings.
+        read: whether the table is read, to count its clients if their number is not set.
 
     Raises:
         ConfigError: the file, a setting or the model cannot be used.
     """
-    given = settings_in(questions, "questions")
+    given = beside(questions, settings_in(questions, "questions"))
     found: dict[str, Any] = {**_UNUSED, **({} if model is None else _of_run(model)), **given}
     if table is not None:
         found["dataset"] = str(table)
@@ -60,8 +73,46 @@ def config_to_ask(
             f'ask = {asked!r}: give what people are asked, such as ask = ["shares", "age"]; '
             "shares, evaluation, or names of columns"
         )
-    rounds = sum(rounds_to_ask(asked))
-    return from_mapping({"rounds": rounds, "num_clients": 1, **with_clients(found)})
+    if read:
+        found = with_clients(found)
+    elif found.get("client_column") and "num_clients" not in found:
+        raise ConfigError(f"client_column: {_NO_ROW}: num_clients = NUMBER")
+    return from_mapping({"rounds": sum(rounds_to_ask(asked)), "num_clients": 1, **found})
+
+
+def problem_to_ask(
+    config: RunConfig, people: int | None, model: Path | None, data_dir: Path | None
+) -> Problem:
+    """Return the public facts about people who will be asked, without reading any row.
+
+    Args:
+        config: the configuration of a run that asks.
+        people: about how many people there are; for a built-in data set, None counts its rows.
+        model: the folder of the run whose model is evaluated, if any.
+        data_dir: the data folder.
+
+    Raises:
+        ConfigError: something is not declared that only rows would tell.
+    """
+    if people is None and not is_own_file(config.dataset):
+        return problem_of(config, data_dir)
+    asks: Any = config
+    columns, named = config.columns, dict.fromkeys((*asks.ask, *asks.by_columns))
+    made = [each for name in named if columns.is_feature(name) for each in columns.made(name)]
+    shape: tuple[int, ...] = (len(made),)
+    classes = len(config.classes or ())
+    if model is not None:
+        schema = read_schema(model)
+        shape, classes = schema.input_shape, schema.num_classes
+    classes = classes if columns.label_range is None else 1
+    lacks = ["--people NUMBER"] * (people is None) + ["classes = [...]"] * (classes == 0)
+    if people is None or lacks:
+        raise ConfigError(f"account: {_NO_ROW}: {' and '.join(lacks)}")
+    found = Problem(shape, classes, people, data_dir, config.num_clients)
+    if columns.client is None:
+        found = divided(config, shape, classes, people, data_dir)
+    by_person = None if columns.person is None else people
+    return replace(found, features=tuple(made), people=by_person)
 
 
 def _of_run(folder: Path) -> dict[str, Any]:

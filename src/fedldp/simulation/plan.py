@@ -98,7 +98,7 @@ def plan(config: RunConfig, problem: Problem, *, delta: float | None = None) -> 
             is refused; see ``check_own_code``.
     """
     selftest()
-    check_given(config, config.initial, "initial = RUN/model.safetensors")
+    check_given(config, config.initial, "initial = RUN/model.safetensors, or ask --model RUN")
     if problem.num_clients is None:
         check_partition(problem.num_examples, config.num_clients, config.partition, problem.people)
     elif problem.num_clients != config.num_clients:
@@ -303,7 +303,7 @@ def problem_of(config: RunConfig, data_dir: Path | None) -> Problem:
     source = in_use(find_source(config.dataset), resolve_data_dir(data_dir))
     if config.standardise:
         check_standardise(config.dataset)
-    return _problem(config, source.input_shape, source.num_classes, source.num_train, data_dir)
+    return divided(config, source.input_shape, source.num_classes, source.num_train, data_dir)
 
 
 def dataset_of(config: RunConfig, data_dir: Path | None, started_in: Path | None = None) -> Dataset:
@@ -365,7 +365,7 @@ def problem_with(config: RunConfig, dataset: Dataset, data_dir: Path | None) -> 
         )
     shape, classes, found = dataset.input_shape, dataset.num_classes, len(dataset.train)
     if dataset.clients is None:
-        problem = _problem(config, shape, classes, found, data_dir)
+        problem = divided(config, shape, classes, found, data_dir)
     else:
         problem = Problem(shape, classes, found, data_dir, len(dataset.clients))
     return replace(
@@ -412,9 +412,18 @@ def check_rows_per_person(config: RunConfig, dataset: Dataset | None) -> None:
         )
 
 
-def _problem(
+def divided(
     config: RunConfig, shape: tuple[int, ...], classes: int, found: int, data_dir: Path | None
 ) -> Problem:
+    """Return the shape of data whose rows a run divides among its clients.
+
+    Args:
+        config: the configuration.
+        shape: the shape of an example.
+        classes: the number of classes; 1 for numbers.
+        found: the number of training examples that there are.
+        data_dir: the data folder.
+    """
     taken = check_examples(config, found)
     total = examples_of_all(taken, config.num_clients, config.partition)
     return Problem(shape, classes, total, data_dir)
