@@ -463,6 +463,57 @@ def test_no_figure_is_seen_if_the_number_of_people_is_stated_wrongly(
     assert PRIVATELY + "share of class 1" + HALF_WIDTH in metrics
 
 
+def told_of(counts: np.ndarray, people: int, **settings: Any) -> dict[str, float]:
+    """Return what a first round tells if clients give the same counts, in grid steps each."""
+    clients = settings["num_clients"]
+    algorithm = config_of(channel="named", **settings).algorithm(
+        replace(PROBLEM, num_examples=people, num_clients=clients)
+    )
+    server, release = algorithm.server(), algorithm.release(0)
+    sums = np.zeros(release.coordinates)
+    sums[: counts.size] = np.rint(counts)
+    mechanism, reports = release.at(1).mechanism, []
+    for client in range(clients):
+        stream = Stream.simulation(seed=people, round=1, client=client, purpose="mechanism")
+        payload = mechanism.encode(sums, stream)
+        reports.append(Report(round=1, size=sums.size, chunk=sums.size, payload=payload))
+    draws = draws_of_seed(0)
+    found: dict[str, float] = server.aggregate(server.initial(draws(0)), reports, draws(1))[1]
+    return found
+
+
+@pytest.mark.parametrize("clients", [1, 10])
+@pytest.mark.parametrize("more", [{"ask": ["shares"]}, {"class_count_rounds": 1}], ids=str)
+def test_a_single_table_tells_nothing_if_far_more_people_answer_than_stated(
+    clients: int, more: dict[str, Any]
+) -> None:
+    """Nothing else would show that a sum did not fit: 13 % of class 1 was once told as 96 %."""
+    rounds = 1 if "ask" in more else 2
+    for epsilon, people in ((0.5, 20_000), (1.0, 5_000), (2.0, 12_000), (8.0, 20_000)):
+        for times in (1, 10, 100):
+            counts = np.array([0.87, 0.13]) * people * times / clients * ASKED
+            settings = {"rounds": rounds, "epsilon": epsilon, "num_clients": clients, **more}
+            told = told_of(counts, people, **settings)
+            assert (PRIVATELY + "share of class 1" in told) == (times == 1), (epsilon, people)
+            assert PRIVATELY + "share of class 1" + HALF_WIDTH in told
+
+
+@pytest.mark.parametrize("times", [0.01, 0.6, 1.09, 1.9, 30])
+@pytest.mark.parametrize("more", ["measure_share", "class_count_rounds"])
+def test_shares_are_of_all_who_answered_however_many_were_stated(more: str, times: float) -> None:
+    """A number that was rounded down by 9 % once made 50 % of a class 55 %, +- 3 %."""
+    counting = {"class_count_rounds": 1, "rounds": 2}
+    settings = counting if "count" in more else {more: 0.5, "rounds": 2}
+    scale = ASKED if "count" in more else BLOCK
+    counts = np.array([0.5, 0.5]) * 3_000 * times / 3 * scale
+    told = told_of(counts, 3_000, epsilon=20.0, num_clients=3, **settings)
+    share = told.get(PRIVATELY + "share of class 1")
+    if 0.5 < times < 2:
+        assert share == pytest.approx(0.5, abs=0.01)
+    else:
+        assert share is None
+
+
 @pytest.mark.parametrize("times", [2, 30, 100])
 def test_no_wrong_figure_is_told_however_many_more_people_answer_than_stated(times: int) -> None:
     """Tables count the same people, and no count is below 0, unless a sum did not fit."""

@@ -399,11 +399,12 @@ def test_a_class_that_is_not_seen_sets_no_start_and_no_curvature() -> None:
     columns, declared = [0.0, 0.0, 0.3, 0.3], np.array([0.7, 0.3])
     of_seen, seen = measured(np.array([0.9, 0.1, *columns]), 0.03, 2)
     assert seen.usable(declared) == pytest.approx([0.9, 0.1])
-    half = 1.96 * math.sqrt(0.03**2 + 0.1 * 0.9 / 100)  # of the noise, and of who was asked
+    # Of the noise on both shares, as they are divided by their sum, and of who was asked.
+    half = 1.96 * math.sqrt((0.1**2 + 0.9**2) * 0.03**2 + 0.1 * 0.9 / 100)
     assert seen.metrics(100) == {
-        "private share of class 0": 0.9,
+        "private share of class 0": pytest.approx(0.9),
         f"private share of class 0{HALF_WIDTH}": pytest.approx(half),
-        "private share of class 1": 0.1,
+        "private share of class 1": pytest.approx(0.1),
         f"private share of class 1{HALF_WIDTH}": pytest.approx(half),
     }
     of_hidden, hidden = measured(np.array([0.9, 0.1, *columns]), 0.04, 2)

@@ -191,7 +191,7 @@ class PersonSteps(Local):
         if self.settings.by_columns and not rounds_of(self.settings, "look"):
             raise ConfigError(
                 f"by_columns = {self.settings.by_columns}: nothing is evaluated; set "
-                "evaluation_share, or leave it out"
+                f'evaluation_share, or ask = ["{EVALUATION}"], or leave it out'
             )
         self._check_shares(algorithm)
         given = _first_set(self.settings, (*_OF_TRAINING, *_STARTS))
@@ -483,6 +483,13 @@ def _last_digit(people: int) -> int:
 _CERTAIN = 7
 """Noise is never this many standard deviations large."""
 
+_ROOM = 128
+"""A sum of answers holds at least this many times the people who are stated.
+
+No site takes part with more than twice as many. So far too many people show in a total, which could
+otherwise be any number, modulo the largest sum.
+"""
+
 _MOST_CLIENTS = 50
 """With any server and at most this many clients, figures are told of each.
 
@@ -757,6 +764,9 @@ class MeanOfPeople(Estimate):
         names, folds = self.people.problem.features or (), self.settings.columns.folds
         kept = [place for place, name in enumerate(names) if name in folds]
         columns_seen, shares = measured(told, deviation * unit, classes, kept)
+        counts, noise = mean[:classes] * self.clients / BLOCK, deviation * self.clients / BLOCK
+        if classes > 1 and not self._is_plausible([counts], noise):
+            shares = replace(shares, noise=math.inf)  # so that none is seen
         arrays = {
             SHIFT: columns_seen.shift,
             SCALE: columns_seen.scale,
@@ -1007,11 +1017,13 @@ class PerPersonRun(Calibration):
         shares = settings.fewest_in_sum - settings.untrusted_clients
         shares = shares if self.channel == "sum" else 1
         taken = rate_of(settings)
+        counts = _first_set(settings, ("ask", "class_count_rounds"))
+        room = max(_ROOM, 2 * settings.num_clients) if counts else 1
         least = partial(
             integer_gaussian,
             size,
             shares=shares,
-            vectors=sites * (people + _last_digit(people)),
+            vectors=room * sites * (people + _last_digit(people)),
             largest=largest_number(settings),
             reports=settings.round_size,
         )

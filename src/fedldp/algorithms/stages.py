@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedldp.algorithms.answers import SEEN, Answer, as_metrics
+from fedldp.algorithms.answers import SEEN, Answer, as_metrics, mean_of
 from fedldp.algorithms.asking import SHARE_OF_CLASS, AskSettings, rounds_to_ask
 from fedldp.algorithms.evaluation import LOOK_SHARE
 from fedldp.core.errors import ConfigError, RunError
@@ -251,6 +251,7 @@ class ClassShares:
 
         Intervals cover the noise and the chance of who was asked, as those of questions do: a
         share p of people, or a mean p of numbers from 0 to 1, has the variance p (1 - p) at most.
+        Shares that are seen are told of all who answered, however many people were stated.
 
         Args:
             people: how many people were asked.
@@ -258,6 +259,12 @@ class ClassShares:
         """
         if self.noisy.size > _FEW_CLASSES:
             return {}
+        if within is None and self.seen:
+            counts, noise = self.noisy * people, self.noise * people
+            return as_metrics(
+                Answer.of(f"{SHARE_OF_CLASS}{k}", *mean_of(cell, counts, noise))
+                for k, cell in enumerate(np.eye(counts.size))
+            )
         names, low, high = [f"{SHARE_OF_CLASS}{k}" for k in range(self.noisy.size)], 0.0, 1.0
         if within is not None:
             names, low, high = ["mean of the labels"], within.low, within.high
