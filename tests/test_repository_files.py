@@ -59,12 +59,13 @@ def constraints(file: str) -> dict[str, Version]:
     return {name: Version(version) for name, version in pairs}
 
 
-def test_the_lowest_versions_are_allowed_and_no_newer_than_the_tested_ones() -> None:
+def test_the_lowest_versions_are_the_stated_ones_and_no_newer_than_the_tested_ones() -> None:
     lowest, tested = constraints("constraints-lowest.txt"), constraints("constraints.txt")
     needed = directly_needed(["fedldp[test]", *PROJECT["dependencies"]])
     assert {requirement.name for requirement in needed} == set(lowest)
     for requirement in needed:
-        assert lowest[requirement.name] in requirement.specifier, requirement
+        (floor,) = (each.version for each in requirement.specifier if each.operator == ">=")
+        assert lowest[requirement.name] in SpecifierSet(f"=={floor}.*"), requirement
         assert lowest[requirement.name] <= tested[requirement.name], requirement
         assert tested[requirement.name] in requirement.specifier, requirement
 
