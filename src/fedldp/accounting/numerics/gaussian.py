@@ -233,9 +233,10 @@ _LARGEST_COMPUTED = 700.0
 def pure_squared_mu(epsilon: float) -> Fraction:
     """Return an upper bound on mu^2, for GDP, of any pure ``epsilon`` mechanism.
 
-    No trade-off curve of an epsilon-DP mechanism lies below that of randomised response. The bound
-    is the mu at which the curve of N(0, 1) against N(mu, 1) touches that curve:
-    -2 Phi^-1(1/(1 + e^epsilon)). mu^2 is additive.
+    No trade-off curve of an epsilon-DP mechanism lies below that of randomised response, which has
+    straight lines from (0, 1) over (q, q) to (1, 0), q = 1/(1 + e^epsilon). With mu = -2 Phi^-1(q),
+    the curve of N(0, 1) against N(mu, 1), which is convex, meets it in these three points, as it
+    goes through (Phi(-mu/2), Phi(-mu/2)). So it lies below the chords. mu^2 is additive.
 
     Source: Dong, Roth, Su 2022.
     """
