@@ -180,6 +180,16 @@ FIRST = {
     "a release": "contributing",
     "documentation": "contributing",
     "randomness": "architecture",
+    "categorical": "own_data",
+    "client-run": "tutorials/reading_a_statement",
+    "local or central": "tutorials/choosing_a_system",
+    "datasets": "installing",
+    "cite": "index",
+    "stolen key": "index",
+    "memory and disk": "real_machines",
+    "wire format": "architecture",
+    "new dataset": "contributing",
+    "gate fails": "contributing",
 }
 """What people type, and the page that the site's search must show first."""
 
