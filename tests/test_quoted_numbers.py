@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import cifar_trials, site
+from fedldp.accounting.numerics.gaussian import zcdp_epsilon
 from fedldp.experiments.reproduction.results import published
 
 ROOT = Path(__file__).parents[1]
@@ -51,6 +52,11 @@ SAID: list[tuple[str, str, Callable[[], list[float]]]] = [
         SOUND,
         "with 3,000, one round has {:.0f} %, and five rounds have {:.0f} %",
         lambda: [of("personalized-sound-mnist"), of("personalized-sound-mnist-rounds5")],
+    ),
+    (
+        "docs/agreements.md",
+        "at δ $10^{{-5}}$, rho 0.1, 0.5 and 1 are ε {:.1f}, {:.1f} and {:.1f}",
+        lambda: [zcdp_epsilon(rho, 1e-5) for rho in (0.1, 0.5, 1.0)],
     ),
     (
         PRIORITY,
