@@ -772,7 +772,9 @@ class MeanOfPeople(Estimate):
             SCALE: columns_seen.scale,
             SHARES: shares.usable(self.people.shares),
         }
-        metrics = shares.metrics(people, self.settings.columns.label_range)
+        rounded = self.people.problem.counted_in_private
+        most = people + _last_digit(people) if rounded else people
+        metrics = shares.metrics(people, self.settings.columns.label_range, most)
         if not shares.seen:
             return Estimated(values=None, metrics=metrics, arrays=arrays)
         start = start_at(arrays[SHARES], state.weights)
