@@ -9,7 +9,8 @@ place of the discrete noise, which differs by less than 0.01 %. The figures are 
     lumpy        three groups of people, two of them with nearly the same score
 
 Two more worlds have three classes, of which one is rare, and skewed numbers, such as lengths of
-stay; their people are drawn as rows, and asked by the code that clients run.
+stay; their people are rows, drawn with replacement from a population of which the truth is known
+exactly, and asked by the code that clients run.
 
     python -m benchmarks.evaluation_coverage [DRAWS]
 """
@@ -189,8 +190,8 @@ KINDS: dict[str, OfClasses | OfNumbers] = {
     "numbers": OfNumbers(RANGE),
 }
 
-_POPULATION = 100_000
-"""The people of whom the truth is computed."""
+_POPULATION = 20_000
+"""The people of whom the truth is computed, and from whom those who are asked are drawn."""
 
 
 def rows_of(kind: str, number: int, generator: np.random.Generator) -> Rows:
@@ -205,8 +206,18 @@ def rows_of(kind: str, number: int, generator: np.random.Generator) -> Rows:
         stay = np.exp(1.2 + 0.7 * x[:, 0] + 0.5 * x[:, 1])
         labels = RANGE.steps(stay)
         said = ((2.0 + 0.8 * np.exp(1.2 + 0.7 * x[:, 0])) / RANGE.half - 1)[:, None]
-    examples = Examples(np.zeros((number, 1), np.float32), labels.astype(np.int64), None)
+    return _rows(labels, said)
+
+
+def _rows(labels: NDArray[np.int64], said: Floats) -> Rows:
+    examples = Examples(np.zeros((len(labels), 1), np.float32), labels.astype(np.int64), None)
     return Rows(examples=examples, logits=lambda: said)
+
+
+def some_of(everybody: Rows, number: int, generator: np.random.Generator) -> Rows:
+    """Return the rows of people who are drawn from others, with replacement."""
+    who = generator.integers(len(everybody.examples), size=number)
+    return _rows(everybody.examples.labels[who], everybody.logits()[who])
 
 
 def asked(
@@ -287,7 +298,8 @@ def more_coverage(
     exact = without_bands(everybody) if kind == "three classes" else {}
     noise = noise_of(epsilon, sites)
     for _ in range(draws):
-        answers, edges = asked(KINDS[kind], rows_of(kind, number, generator), noise, generator)
+        people = some_of(everybody, number, generator)
+        answers, edges = asked(KINDS[kind], people, noise, generator)
         true = truths(kind, everybody, edges) | exact
         for each in answers:
             if each.value is not None:
