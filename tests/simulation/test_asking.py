@@ -228,6 +228,7 @@ def test_an_answer_that_was_not_seen_becomes_no_setting(tmp_path: Path, table: P
     config = config_to_ask(written(tmp_path), table, None, [])
     seen = {
         **private("share of class 0", 0.9), **private("share of class 1", 0.1),
+        **private("share of class 0, client 0", 0.8), **private("share of class 1, client 0", 0.2),
         **private("sex=f", 0.6), **private("sex=m", None), **private("sex=other", None),
         **private("first quartile of age", 50.0), **private("median of age", 60.0),
         **private("third quartile of age", 80.0),

@@ -111,8 +111,7 @@ def problem_to_ask(
     found = Problem(shape, classes, people, data_dir, config.num_clients)
     if columns.client is None:
         found = divided(config, shape, classes, people, data_dir)
-    by_person = None if columns.person is None else people
-    return replace(found, features=tuple(made), people=by_person)
+    return replace(found, features=tuple(made), people=people if columns.person else None)
 
 
 def _of_run(folder: Path) -> dict[str, Any]:
@@ -139,8 +138,9 @@ def settings_from(config: RunConfig, metrics: Mapping[str, float]) -> dict[str, 
     for name in dict.fromkeys(getattr(config, "ask", ())):
         quartiles = [f"{level} of {name}" for level in QUANTILES]
         if name == SHARES_OF_CLASSES:
-            asked = (each["question"] for each in answers)
-            shares = [told.get(each, 0.0) for each in asked if each.startswith(SHARE_OF_CLASS)]
+            asked = (each["question"] for each in answers)  # also of single clients
+            of_all = (each for each in asked if each.removeprefix(SHARE_OF_CLASS).isdigit())
+            shares = [told.get(each, 0.0) for each in of_all]
             if shares and all(0 < share < 1 for share in shares):
                 found["class_shares"] = list(map(_short, shares))
         elif declared := config.categories.get(name):
