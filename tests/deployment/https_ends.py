@@ -13,11 +13,12 @@ from typing import Any
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedldp.deployment.certificates import ServerTls, tls_of_server
-from fedldp.deployment.https.hello import SignedHello
+from fedldp.deployment.certificates import ServerTls, fingerprint, tls_of_server
+from fedldp.deployment.https.hello import Hello
 from fedldp.deployment.https.pipe import RunPipe
 from fedldp.deployment.https.server import Listener, listen
 from fedldp.deployment.https.site import HttpsLink, tls_of_site
+from fedldp.deployment.messages import NO_RECEIPT
 
 LARGEST = 1 << 20
 DIGEST = b"agreement".ljust(32)
@@ -88,13 +89,18 @@ class Ends:
         verify = tls_of_site(self.folder / "ca.pem")
         return httpx.Client(base_url=self.url, verify=verify, trust_env=False)
 
-    def hello(self, client: httpx.Client, key: Ed25519PrivateKey, **given: Any) -> SignedHello:
-        terms = {"nonce": client.get("/v1/nonce").content, "certificate": self.certificate}
-        return SignedHello.signed(key, version="0.1.0", **{"digest": DIGEST, **terms, **given})
+    def hello(self, client: httpx.Client, key: Ed25519PrivateKey, **given: Any) -> Hello:
+        terms = {
+            "nonce": client.get("/v1/nonce").content.hex(),
+            "certificate": fingerprint(self.certificate),
+            "agreement": DIGEST.hex(),
+            "receipt": NO_RECEIPT.hex(),
+        }
+        return Hello.signed(key, version="0.1.0", **{**terms, **given})
 
     def token(self, client: httpx.Client, site: int = 0) -> dict[str, str]:
         """Return the headers of a new session."""
-        hello = self.hello(client, self.keys[site]).pack()
+        hello = self.hello(client, self.keys[site]).to_bytes()
         found = client.post("/v1/hello", content=hello)
         assert found.status_code == 200
         return {"authorization": f"Bearer {found.content.hex()}"}

@@ -16,7 +16,7 @@ from typing import Any, Self
 import httpx
 from environments import HOST
 
-from fedldp.deployment.https.hello import SignedHello
+from fedldp.deployment.https.hello import Hello
 from fedldp.deployment.https.site import tls_of_site
 from fedldp.deployment.messages import Answered, read_message
 from fedldp.protocol.wire import Report, read_reply
@@ -134,7 +134,7 @@ class RecordingProxy:
                     return
                 if self.path == "/v1/hello" and found.status_code == httpx.codes.OK:
                     shown = f"Bearer {found.content.hex()}"
-                    proxy._sites[shown] = SignedHello.read(body).public
+                    proxy._sites[shown] = Hello.parse(body).key
                 self.send_response(found.status_code)
                 for name in ("fedldp-question", "connection"):
                     if name in found.headers:

@@ -20,9 +20,10 @@ from real_processes import Party, eventually
 from stages import Stage, lines, playing
 from wrong_keys import offer
 
-from fedldp.deployment.certificates import tls_of_server
-from fedldp.deployment.https.hello import NONCE_BYTES, SignedHello
+from fedldp.deployment.certificates import fingerprint, tls_of_server
+from fedldp.deployment.https.hello import NO_DIGEST, NONCE_BYTES, Hello
 from fedldp.deployment.https.site import tls_of_site
+from fedldp.deployment.messages import NO_RECEIPT
 
 pytestmark = pytest.mark.slow
 
@@ -80,8 +81,14 @@ def wrong_hello(stage: Stage) -> bytes:
         while part := raw.recv(1 << 16):
             found += part
     own = tls_of_server(stage.folder / "tls" / "server.pem", stage.folder / "tls" / "server.key")[1]
-    nonce = bytes(found[-NONCE_BYTES:])
-    hello = SignedHello.signed(Ed25519PrivateKey.generate(), nonce, own, "0.1.0").pack()
+    hello = Hello.signed(
+        Ed25519PrivateKey.generate(),
+        nonce=found[-NONCE_BYTES:].hex(),
+        certificate=fingerprint(own),
+        agreement=NO_DIGEST.hex(),
+        receipt=NO_RECEIPT.hex(),
+        version="0.1.0",
+    ).to_bytes()
     return request("POST /v1/hello HTTP/1.1", f"content-length: {len(hello)}") + hello
 
 

@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from environments import HOST, new_tls, write_tls
 from https_ends import DIGEST, LARGEST, Ends, all_taken, eventually, is_hung_up, taken
 
-from fedldp.deployment.certificates import authorities_of, is_of_server
+from fedldp.deployment.certificates import authorities_of, fingerprint, is_of_server
 from fedldp.deployment.https import pipe as pipe_module
 from fedldp.deployment.https import server as listening
 from fedldp.deployment.https.hello import NO_DIGEST, TAG, Nonces
@@ -186,14 +185,14 @@ def test_a_site_is_accepted_under_its_own_name_only(ends: Ends, pipe: RunPipe) -
     public = far.public_key().public_bytes_raw().hex()
     with ends.client() as client:
         own = ends.hello(client, near)
-        as_far = replace(own, public=public)
-        elsewhere = ends.hello(client, near, certificate=b"of another server")
-        changed = replace(own, version="9.9")
-        made_up = ends.hello(client, near, nonce=bytes(len(own.nonce)))
+        as_far = own.changed(key=public)
+        elsewhere = ends.hello(client, near, certificate=fingerprint(b"of another server"))
+        changed = own.changed(version="9.9")
+        made_up = ends.hello(client, near, nonce="0" * len(own.nonce))
     for hello, status in ((as_far, 403), (elsewhere, 403), (changed, 403), (made_up, 401),
                           (own, 200), (own, 401)):  # fmt: skip
         with ends.client() as client:
-            assert client.post("/v1/hello", content=hello.pack()).status_code == status
+            assert client.post("/v1/hello", content=hello.to_bytes()).status_code == status
 
 
 @slow
@@ -246,8 +245,8 @@ def test_a_session_is_of_a_run_and_other_runs_are_not_named(ends: Ends, pipe: Ru
 
     def said(place: str, key: Ed25519PrivateKey, digest: bytes) -> tuple[int, bytes]:
         with ends.client() as client:
-            hello = ends.hello(client, key, digest=digest)
-            found = client.post(place, content=hello.pack())
+            hello = ends.hello(client, key, agreement=digest.hex())
+            found = client.post(place, content=hello.to_bytes())
             return found.status_code, found.content
 
     with ends.listener.serving(second):
@@ -261,8 +260,8 @@ def test_a_session_is_of_a_run_and_other_runs_are_not_named(ends: Ends, pipe: Ru
         assert [(each.there, each.near) for each in pipe.present()] == [(False, True)] * 2
         assert pipe.absent.startswith("no site that has accepted the agreement is connected; ")
         with ends.client() as client:
-            hello = ends.hello(client, near, digest=other)
-            token = client.post("/v1/hello", content=hello.pack()).content.hex()
+            hello = ends.hello(client, near, agreement=other.hex())
+            token = client.post("/v1/hello", content=hello.to_bytes()).content.hex()
             shown = {"authorization": f"Bearer {token}"}
             assert [each.there for each in second.present()] == [True]
             assert not pipe.present()[0].there
@@ -272,8 +271,10 @@ def test_a_session_is_of_a_run_and_other_runs_are_not_named(ends: Ends, pipe: Ru
             forged = client.post(f"/v1/answer/{tag + 7}", headers=shown, content=b"y")
             assert forged.status_code == 404
         with ends.client() as client:
-            changed = replace(ends.hello(client, near), digest=other)  # signed for another run
-            assert client.post("/v1/hello", content=changed.pack()).status_code == 403
+            changed = ends.hello(client, near).changed(
+                agreement=other.hex()
+            )  # signed for another run
+            assert client.post("/v1/hello", content=changed.to_bytes()).status_code == 403
     with ends.client() as client:  # the other run is over
         assert client.post("/v1/question", headers=shown).status_code == 401
     assert said("/v1/hello", near, other)[0] == 404

@@ -92,9 +92,10 @@ class Document(FrozenConfig):
         try:
             read = json.loads(content)
             canonical(read)  # refuses NaN and infinity, which have no canonical form
+            printable = _printable(read)
         except (ValueError, RecursionError) as error:
             _refuse("", error)
-        if not _printable(read):
+        if not printable:
             raise ConfigError("it contains characters that cannot be printed; refuse it")
         if not isinstance(read, dict) or cls.kind not in read:
             raise ConfigError(f"this is another kind of file: it has no {cls.kind}; check the path")

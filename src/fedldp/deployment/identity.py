@@ -17,8 +17,6 @@ from cryptography.hazmat.primitives.serialization import (
 
 from fedldp.core.errors import ConfigError, PrivacyError
 
-PUBLIC_BYTES = 32
-SIGNATURE_BYTES = 64
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 

@@ -37,10 +37,10 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from fedldp.core.errors import ConfigError, RunError, WireError
+from fedldp.core.errors import ConfigError, RunError
 from fedldp.deployment.agreement import fits_version
-from fedldp.deployment.certificates import ServerTls
-from fedldp.deployment.https.hello import LONGEST, NO_DIGEST, TAG, TOKEN_BYTES, Nonces, SignedHello
+from fedldp.deployment.certificates import ServerTls, fingerprint
+from fedldp.deployment.https.hello import LONGEST, NO_DIGEST, TAG, TOKEN_BYTES, Hello, Nonces
 from fedldp.deployment.https.pipe import RunPipe, SiteSession
 from fedldp.deployment.logs import RateLimitedLog
 from fedldp.deployment.messages import End, pack
@@ -299,12 +299,13 @@ class Listener:
     async def _hello(self, request: Request) -> Response:
         """Begin a session of a site in the run that its hello names, or say that it is over."""
         found = await self._said_who(request)
-        known, key = self._known.get(found.digest), found.public
+        digest, key = bytes.fromhex(found.agreement), found.key
+        known = self._known.get(digest)
         if known is not None and key in known.names:
             run = known.pipe
             rounds = known.rounds if run is None else run.rounds
             if rounds is not None:
-                return self._end(found.digest, rounds, key)
+                return self._end(digest, rounds, key)
             if run is not None:
                 request.state.connection.is_of((run.digest, run.index[key]))
                 return _bytes(self._session(run, run.index[key], found))
@@ -327,49 +328,51 @@ class Listener:
     async def _hand_agreement(self, request: Request) -> Response:
         """Send a site the agreement that it names, or the digests of all that name its key."""
         found = await self._said_who(request)
-        named = [run for run in self._served() if found.public in run.index]
-        if found.digest == NO_DIGEST:
+        digest = bytes.fromhex(found.agreement)
+        named = [run for run in self._served() if found.key in run.index]
+        if digest == NO_DIGEST:
             return _bytes(b"".join(run.digest for run in named))
         for run in named:
-            if run.digest == found.digest:
+            if run.digest == digest:
                 return _bytes(run.agreement)
         raise _refused(404)
 
-    async def _said_who(self, request: Request) -> SignedHello:
+    async def _said_who(self, request: Request) -> Hello:
         """Return the hello in a request; refuse one that no site of a roster signed."""
         length = _length(request)
         if length is None or length > LONGEST:
             raise _refused(413)
         try:
             async with asyncio.timeout(_HELLO_SECONDS):
-                hello = SignedHello.read(await request.body())
-        except (WireError, TimeoutError, ClientDisconnect):
+                hello = Hello.parse(await request.body())
+        except (ConfigError, TimeoutError, ClientDisconnect):
             raise _refused(400) from None
-        name = self._name_of(hello.public)
+        name = self._name_of(hello.key)
         if name is None:
             self._rate_limited("a connection with a key that is not in the roster was refused")
             raise _refused(403)
-        if self._changed_key(hello.public):
+        if self._changed_key(hello.key):
             self._rate_limited(
                 f"site {name}: a connection with its earlier key, which it changed, was refused"
             )
             raise _refused(403)
-        if not self._nonces.is_good(hello.nonce):
+        nonce = bytes.fromhex(hello.nonce)
+        if not self._nonces.is_good(nonce):
             raise _refused(401)
-        if not hello.is_for(self._tls.certificate):
+        if hello.certificate != fingerprint(self._tls.certificate) or not hello.is_signed:
             self._rate_limited(f"a connection claims to be site {name}, but its signature is wrong")
             raise _refused(403)
-        self._nonces.use(hello.nonce)
+        self._nonces.use(nonce)
         return hello
 
-    def _session(self, run: RunPipe, index: int, hello: SignedHello) -> bytes:
+    def _session(self, run: RunPipe, index: int, hello: Hello) -> bytes:
         """Begin a site's session, which ends its previous session; return the token."""
         token, site = os.urandom(TOKEN_BYTES), run.sites[index]
         if site.token is not None:
             self._tokens.pop(site.token, None)
         hashed = hashlib.sha256(token).digest()
         self._tokens[hashed] = run, index
-        site.begin(hashed, hello.version, hello.receipt)
+        site.begin(hashed, hello.version, bytes.fromhex(hello.receipt))
         self._rate_limited(f"site {site.name} is connected", level=logging.INFO)
         if not fits_version(run.version, hello.version):
             self._rate_limited(

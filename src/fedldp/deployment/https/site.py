@@ -21,13 +21,14 @@ import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedldp.core.errors import ConfigError, WireError
+from fedldp.deployment.certificates import fingerprint
 from fedldp.deployment.https.hello import (
     BEAT_SECONDS,
     NO_DIGEST,
     NONCE_BYTES,
     TAG,
     TOKEN_BYTES,
-    SignedHello,
+    Hello,
 )
 from fedldp.deployment.logs import RateLimitedLog
 from fedldp.deployment.messages import DIGEST_BYTES, NO_RECEIPT, End, read_message
@@ -312,8 +313,15 @@ def _said_who(
         NotServed: the server does not run the agreement with this digest.
     """
     nonce, certificate = _nonce(client)
-    hello = SignedHello.signed(key, nonce, certificate, version("fedldp"), digest, receipt)
-    with client.stream("POST", place, content=hello.pack()) as response:
+    hello = Hello.signed(
+        key,
+        nonce=nonce.hex(),
+        certificate=fingerprint(certificate),
+        agreement=digest.hex(),
+        receipt=receipt.hex(),
+        version=version("fedldp"),
+    )
+    with client.stream("POST", place, content=hello.to_bytes()) as response:
         if response.status_code == httpx.codes.NOT_FOUND:
             raise NotServed("it does not run this agreement with this site")
         return _read(response, limit)
