@@ -111,6 +111,21 @@ class Diverged(RunError):
     """A run was cut short because its numbers grew too large to represent or to broadcast."""
 
 
+@contextmanager
+def os_errors(what: str, remedy: str, kind: type[FedldpError] = ConfigError) -> Iterator[None]:
+    """Raise an error of the operating system in a ``with`` block as one of ``kind``.
+
+    Args:
+        what: what failed, such as "policy site.toml".
+        remedy: what the user can do.
+        kind: the error to raise.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror}; {remedy}") from error
+
+
 class Noted:
     """The errors of several checks, of which a user hears all at once."""
 

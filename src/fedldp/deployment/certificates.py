@@ -9,7 +9,7 @@ import datetime
 import hashlib
 import ipaddress
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, os_errors
 from fedldp.core.facts import Status
 from fedldp.core.kinds import EXPIRED, EXPIRES
 from fedldp.deployment.identity import new_file, replace_secret
@@ -197,16 +197,8 @@ def check_host(certificate: Path, host: str) -> None:
     Raises:
         ConfigError: the certificate is for other hosts, or cannot be read.
     """
-    try:
-        found = x509.load_pem_x509_certificate(certificate.read_bytes())
-        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except OSError as error:
-        raise ConfigError(f"certificate {certificate}: {error.strerror}; check the path") from error
-    except (ValueError, x509.ExtensionNotFound) as error:
-        raise ConfigError(
-            f"certificate {certificate}: this is not a server's certificate"
-        ) from error
-    if _host(host) not in names:
+    own, *_ = _certificates("certificate", certificate)
+    if _host(host) not in _alternative_names(own):
         raise ConfigError(
             f"certificate {certificate}: it is not for {host}; make one for this host with "
             "`fedldp deploy keys --server`, in another folder"
@@ -233,13 +225,29 @@ def authorities_of(authorities: Path) -> list[bytes]:
     Raises:
         ConfigError: the file cannot be read, or holds no certificate.
     """
+    return [each.public_bytes(Encoding.DER) for each in _certificates("ca", authorities)]
+
+
+def _certificates(what: str, file: Path) -> list[x509.Certificate]:
+    """Return the certificates in a PEM file, at least one.
+
+    Raises:
+        ConfigError: the file cannot be read, or holds no certificate.
+    """
+    with os_errors(f"{what} {file}", "check the path"):
+        content = file.read_bytes()
     try:
-        found = x509.load_pem_x509_certificates(authorities.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"ca {authorities}: {error.strerror}; check the path") from error
+        return x509.load_pem_x509_certificates(content)
     except ValueError as error:
-        raise ConfigError(f"ca {authorities}: this is not a certificate in PEM") from error
-    return [each.public_bytes(Encoding.DER) for each in found]
+        raise ConfigError(f"{what} {file}: this is not a certificate in PEM") from error
+
+
+def _alternative_names(certificate: x509.Certificate) -> Iterable[x509.GeneralName]:
+    """Return the hosts for which a certificate is."""
+    try:
+        return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, x509.ExtensionNotFound):
+        return ()
 
 
 def tls_of_server(certificate: Path, key: Path) -> tuple[ssl.SSLContext, bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -15,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.errors import ConfigError, PrivacyError, os_errors
 
 _HEX = re.compile(r"[0-9a-f]{64}")
 
@@ -56,9 +57,14 @@ def new_file(path: Path, content: bytes, mode: int) -> None:
     Raises:
         ConfigError: the file exists, or cannot be written.
     """
-    try:
+    with os_errors(f"cannot write {path}", "check the folder"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        except FileExistsError:
+            raise ConfigError(
+                f"{path} exists already; remove it, or choose another folder"
+            ) from None
         try:
             with os.fdopen(handle, "wb") as file:
                 os.fchmod(file.fileno(), mode)
@@ -68,10 +74,6 @@ def new_file(path: Path, content: bytes, mode: int) -> None:
         except OSError:
             path.unlink()  # nobody should mistake a partial file for a complete one
             raise
-    except FileExistsError:
-        raise ConfigError(f"{path} exists already; remove it, or choose another folder") from None
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}; check the folder") from error
 
 
 def replace_secret(path: Path, content: bytes) -> None:
@@ -81,12 +83,10 @@ def replace_secret(path: Path, content: bytes) -> None:
         ConfigError: the file cannot be written.
     """
     new = path.with_name(f"{path.name}.new")
-    try:
+    with os_errors(f"cannot write {path}", "check the folder"):
         new.unlink(missing_ok=True)
         new_file(new, content, 0o600)
         new.replace(path)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}; check the folder") from error
 
 
 def read_private(path: Path) -> Ed25519PrivateKey:
@@ -95,14 +95,13 @@ def read_private(path: Path) -> Ed25519PrivateKey:
     Raises:
         PrivacyError: the file has no such key, or others may read it.
     """
-    try:
+    with os_errors(f"key {path}", "check the path", PrivacyError):
         if path.stat().st_mode & 0o077:
             raise PrivacyError(f"key {path}: others may read it; run chmod 600 on it")
-        key = load_pem_private_key(path.read_bytes(), None)
-    except OSError as error:
-        raise PrivacyError(f"key {path}: {error.strerror}; check the path") from error
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        key = None
+        content = path.read_bytes()
+    key: object = None
+    with suppress(ValueError, TypeError, UnsupportedAlgorithm):
+        key = load_pem_private_key(content, None)
     if not isinstance(key, Ed25519PrivateKey):
         raise PrivacyError(f"key {path}: this key was not written by `fedldp deploy keys`")
     return key

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fedldp.core.bounding import LARGEST_WEIGHT, within_largest_weight
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, os_errors
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.identity import new_file
 from fedldp.protocol.client_runtime import digest_of_weights
@@ -32,10 +32,8 @@ def _content(path: Path) -> bytes:
     """Return the content of a file of weights, or the model of a run folder in the same form."""
     if path.is_dir():
         return save(weights_of(path))
-    try:
+    with os_errors(f"initial {path}", "check the path"):
         return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"initial {path}: {error.strerror}; check the path") from error
 
 
 def read_initial(path: Path, layout: Layout) -> Vector:

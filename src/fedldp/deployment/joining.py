@@ -30,7 +30,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, ValidationError
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.core.errors import ConfigError, Noted
+from fedldp.core.errors import ConfigError, Noted, os_errors
 from fedldp.core.registry import check_extra, is_address
 from fedldp.data import Examples
 from fedldp.deployment.acceptance import Acceptances
@@ -399,7 +399,7 @@ def join(
             )
         expected, authorities = invite.expected(terms.own(invite)), "known"
         text = _policy(invite, expected, name, terms, folder)
-        policy = parse_policy(text, place)
+        policy = parse_policy(text.encode(), place)
         _check_private(terms.data)
         check_data(policy, expected)
         check_only(terms.data, (), second=second_ledger)
@@ -458,7 +458,7 @@ def _joined_again(
         added.append(f"server: {invite.url}, by the authorities of the invite")
     authorities = "known" if new_ca else _authorities_for(policy, server, invite)
     expected = invite.expected(study.own)
-    here = parse_policy(text, place).for_run(server, None if as_others else study)
+    here = parse_policy(text.encode(), place).for_run(server, None if as_others else study)
     fresh = new_ca is not None or authorities == "taken"
     here.check(expected.changed(server_ca=()) if fresh else expected)
     _check_private(policy.data)
@@ -660,11 +660,9 @@ def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any
 
 
 def _make_folder(folder: Path) -> None:
-    try:
+    with os_errors(f"folder {folder}", "choose another --folder"):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.chmod(0o700)
-    except OSError as error:
-        raise ConfigError(f"folder {folder}: {error.strerror}; choose another --folder") from error
 
 
 # The text of a policy: what its owner wrote stays, with the comments

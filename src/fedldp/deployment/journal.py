@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedldp.core.errors import RunError
+from fedldp.core.errors import RunError, os_errors
 from fedldp.deployment.messages import RECEIPT_BYTES
 from fedldp.reporting.record import append_file, replace_file
 
@@ -145,10 +145,8 @@ class Journal:
 
     def _read(self) -> tuple[list[_Record], int]:
         """Return all whole records, and their length in bytes."""
-        try:
+        with os_errors(f"journal {self._path}", "check the folder", RunError):
             content = self._path.read_bytes()
-        except OSError as error:
-            raise RunError(f"journal {self._path}: {error.strerror}; check the folder") from error
         if not content.startswith(_MAGIC):
             raise RunError(f"journal {self._path} is damaged: restore it, or begin another run")
         found, at = list[_Record](), len(_MAGIC)

@@ -19,7 +19,7 @@ from typing import Annotated, Self
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import Field
 
-from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.errors import ConfigError, PrivacyError, os_errors
 from fedldp.deployment.acceptance import Acceptances
 from fedldp.deployment.documents import Document, Hex, Signature, SignedDocument
 from fedldp.deployment.identity import (
@@ -193,7 +193,7 @@ def take_over(folder: Path, changed: ChangedKey) -> None:
             or written.
     """
     place = folder / "receipts"
-    try:
+    with os_errors(str(place), "check the folder"):
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         for change in changed.changes:
             path = changed_file(place, change.old)
@@ -204,8 +204,6 @@ def take_over(folder: Path, changed: ChangedKey) -> None:
                     f"to {change.key[:16]}; somebody else may have the earlier key: call the site"
                 )
             replace_file(path, change.to_bytes())
-    except OSError as error:
-        raise ConfigError(f"{error.filename}: {error.strerror}; check the folder") from error
 
 
 def is_replaced(folder: Path, key: str) -> bool:

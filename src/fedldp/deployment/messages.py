@@ -29,7 +29,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
-from fedldp.core.errors import RunError, WireError
+from fedldp.core.errors import RunError, WireError, os_errors
 from fedldp.deployment.agreement import Site
 from fedldp.deployment.site_ledger import Seen
 from fedldp.ledgers.sqlite import Release
@@ -218,12 +218,8 @@ class KeptReceipts:
 
     def __init__(self, folder: Path, run: str, sites: Sequence[Site]) -> None:
         self._folder, self._run, self._sites = folder.parent / "receipts", run, sites
-        try:
+        with os_errors(str(self._folder), "check its permissions and free space", RunError):
             self._folder.mkdir(mode=0o700, exist_ok=True)
-        except OSError as error:
-            raise RunError(
-                f"{self._folder}: {error.strerror}; check its permissions and free space"
-            ) from error
         self._earlier = dict(map(_changed_to, self._folder.glob(f"*{_CHANGED}")))
         self.all()
 
@@ -269,10 +265,6 @@ class KeptReceipts:
         # Servers of other runs may write a receipt of the same site at the same time.
         own = self._folder / f"{found.key}.{self._run}"
         replace_file(own, json.dumps(document).encode(), synced=False)
-        try:
-            own.replace(self._folder / found.key)
-        except OSError as error:
-            raise RunError(
-                f"cannot write the receipt {self._folder / found.key}: {error.strerror}; check the "
-                "folder"
-            ) from error
+        place = self._folder / found.key
+        with os_errors(f"cannot write the receipt {place}", "check the folder", RunError):
+            own.replace(place)

@@ -58,7 +58,7 @@ from fedldp.algorithms.features import KINDS
 from fedldp.algorithms.settings import WEIGHTS
 from fedldp.algorithms.systems import systems
 from fedldp.algorithms.validation import describe
-from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.errors import ConfigError, PrivacyError, os_errors
 from fedldp.core.facts import Unprotected
 from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.registry import is_address
@@ -420,19 +420,15 @@ def read_policy(path: Path) -> SitePolicy:
     Raises:
         ConfigError: the file cannot be read, or is not a policy.
     """
-    try:
-        return parse_policy(path.read_text(encoding="utf-8"), path)
-    except OSError as error:
-        raise ConfigError(f"policy {path}: {error.strerror}; check the path") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"policy {path}: this is not TOML: {error}") from error
+    with os_errors(f"policy {path}", "check the path"):
+        return parse_policy(path.read_bytes(), path)
 
 
-def parse_policy(text: str, path: Path) -> SitePolicy:
-    """Return the policy in a text that is, or will be, in a file; see ``read_policy``."""
+def parse_policy(content: bytes, path: Path) -> SitePolicy:
+    """Return the policy that a file holds, or will hold; see ``read_policy``."""
     try:
-        found: dict[str, Any] = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        found: dict[str, Any] = tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"policy {path}: this is not TOML: {error}") from error
     tables: dict[str, type[BaseModel]] = {
         "budget": BudgetTable,
@@ -520,7 +516,5 @@ def make_state(policy: SitePolicy) -> None:
     Raises:
         ConfigError: it cannot be created.
     """
-    try:
+    with os_errors(f"state {policy.state}", "check the folder"):
         policy.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise ConfigError(f"state {policy.state}: {error.strerror}; check the folder") from error

@@ -40,7 +40,7 @@ from fedldp.accounting.events import Event
 from fedldp.accounting.statement import Statement, spent_by_unit
 from fedldp.algorithms.noise import noise_of
 from fedldp.algorithms.systems import noted_features
-from fedldp.core.errors import ConfigError, Diverged, EndedForGood, FedldpError, RunError
+from fedldp.core.errors import ConfigError, Diverged, EndedForGood, FedldpError, RunError, os_errors
 from fedldp.core.facts import Doubt
 from fedldp.core.kinds import ANSWER_TIME, COVERS_ALL_ROUNDS, ENDED, ENDED_EARLY, STOPPED
 from fedldp.data import Examples, standardised
@@ -507,15 +507,13 @@ def _begun(path: Path, agreement: Agreement, content: bytes) -> RunFolder:
     document = config_document(
         agreement.config, recipe=None, own_data=None, features=features, frozen=agreement.frozen
     )
-    try:
+    with os_errors(str(path), "check the folder", RunError):
         if partial.exists():
             shutil.rmtree(partial)
         partial.mkdir(parents=True, mode=0o700)
         RunFolder.create(partial, document, words.document(agreement.planned))
         replace_file(partial / "agreement", content)
         partial.replace(path)
-    except OSError as error:
-        raise RunError(f"{path}: {error.strerror}; check the folder") from error
     return RunFolder(path)
 
 

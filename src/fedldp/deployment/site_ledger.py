@@ -27,7 +27,7 @@ from typing import Annotated, NoReturn, Self
 
 from pydantic import ConfigDict, Field
 
-from fedldp.core.errors import LedgerLost, LedgerUnusable
+from fedldp.core.errors import LedgerLost, LedgerUnusable, os_errors
 from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.locks import sync
 from fedldp.deployment.policy import SitePolicy
@@ -330,7 +330,8 @@ def write_mark(path: Path, mark: Mark) -> None:
         LedgerUnusable: it cannot be written.
     """
     partial = path.with_name(f"{path.name}.partial")
-    try:
+    remedy = "the agent's user must be able to write in the folder of the key"
+    with os_errors(f"mark {path}: it cannot be written", remedy, LedgerUnusable):
         with partial.open("wb") as file:
             os.fchmod(file.fileno(), 0o600)
             inode, born = os.fstat(file.fileno()).st_ino, _born(file.fileno())
@@ -340,11 +341,6 @@ def write_mark(path: Path, mark: Mark) -> None:
             os.fsync(file.fileno())
         partial.replace(path)
         sync(path.parent)
-    except OSError as error:
-        raise LedgerUnusable(
-            f"mark {path}: it cannot be written: {error.strerror}; the agent's user must be able "
-            "to write in the folder of the key"
-        ) from error
 
 
 def _machine() -> str | None:
@@ -405,16 +401,12 @@ class Witness:
             LedgerUnusable: the file is missing or cannot be read, or fedldp did not write its last
                 line.
         """
-        try:
-            with self._path.open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - self._TAIL))
-                lines = file.read().split(b"\n")[:-1]
-        except OSError as error:
-            raise LedgerUnusable(
-                f"witness {self._path}: {error.strerror}; check its disk, or, for a new site, "
-                f"create it once: touch {self._path}"
-            ) from error
+        remedy = f"check its disk, or, for a new site, create it once: touch {self._path}"
+        what = f"witness {self._path}"
+        with os_errors(what, remedy, LedgerUnusable), self._path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - self._TAIL))
+            lines = file.read().split(b"\n")[:-1]
         if not lines:
             if size > self._TAIL:
                 raise self._malformed()
@@ -430,7 +422,8 @@ class Witness:
         Raises:
             LedgerUnusable: it cannot be written.
         """
-        try:
+        what = f"witness {self._path}: it cannot be written"
+        with os_errors(what, "check its disk", LedgerUnusable):
             handle = os.open(self._path, os.O_RDWR | os.O_APPEND)
             try:
                 size = os.fstat(handle).st_size
@@ -444,10 +437,6 @@ class Witness:
                 os.fsync(handle)
             finally:
                 os.close(handle)
-        except OSError as error:
-            raise LedgerUnusable(
-                f"witness {self._path}: it cannot be written: {error.strerror}; check its disk"
-            ) from error
 
     def _malformed(self) -> LedgerUnusable:
         return LedgerUnusable(

@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from fedldp.algorithms.problem import Problem
-from fedldp.core.errors import FedldpError, RunError
+from fedldp.core.errors import FedldpError, RunError, os_errors
 from fedldp.core.locks import LOCK, missing_folders, remove_empty, sync
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
@@ -205,12 +205,9 @@ class RunFolder:
         The digest is computed only once, when first needed, so that a change to the file during the
         run is detected when the run is resumed.
         """
-        try:
-            return hashlib.sha256((self.path / "config.json").read_bytes()).hexdigest()
-        except OSError as error:
-            raise RunError(
-                f"{self.path / 'config.json'}: {error.strerror}; check the folder"
-            ) from error
+        path = self.path / "config.json"
+        with os_errors(str(path), "check the folder", RunError):
+            return hashlib.sha256(path.read_bytes()).hexdigest()
 
     def write_metrics(self, rounds: Sequence[Round], *, synced: bool = True) -> None:
         """Append the lines of rounds that are not synced yet.
@@ -282,10 +279,10 @@ class RunFolder:
         from safetensors.numpy import load
 
         path = self.path / MODEL
+        with os_errors(str(path), "check the folder", RunError):
+            content = path.read_bytes()
         try:
-            return load(path.read_bytes())
-        except OSError as error:
-            raise RunError(f"{path}: {error.strerror}; check the folder") from error
+            return load(content)
         except (SafetensorError, ValueError) as error:
             raise RunError(f"{path} is damaged: start the run again") from error
 
@@ -438,7 +435,7 @@ def check_new(path: Path) -> None:
     Raises:
         RunError: something other than an empty folder is there, or the path is not writable.
     """
-    try:
+    with os_errors(f"out = {path}", "choose a writable folder", RunError):
         if path.exists() and (
             not path.is_dir() or any(entry.name != LOCK for entry in path.iterdir())
         ):
@@ -448,8 +445,6 @@ def check_new(path: Path) -> None:
         made = missing_folders(path)
         path.mkdir(parents=True, exist_ok=True)
         remove_empty(made)
-    except OSError as error:
-        raise RunError(f"out = {path}: {error.strerror}; choose a writable folder") from error
 
 
 def how_to_resume(path: Path) -> str:
@@ -468,7 +463,7 @@ def check_replaceable(path: Path, *begins: bytes, option: str = "out") -> None:
     Raises:
         RunError: the path has something other than such a file, or its folder is missing.
     """
-    try:
+    with os_errors(f"cannot write {path}", "check the file", RunError):
         if not path.parent.is_dir():
             raise RunError(f"cannot write {path}: No such file or directory; check the folder")
         if not path.exists():
@@ -477,8 +472,6 @@ def check_replaceable(path: Path, *begins: bytes, option: str = "out") -> None:
             with path.open("rb") as file:
                 if file.read(max(map(len, begins))).startswith(begins):
                     return
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror}; check the file") from error
     raise RunError(f"{option} = {path}: it exists and is another kind of file; choose another file")
 
 
@@ -515,7 +508,7 @@ def append_file(path: Path, size: int, content: bytes, *, synced: bool = True) -
     Raises:
         RunError: the folder is missing, not writable, or full.
     """
-    try:
+    with os_errors(f"cannot write {path}", "check the folder", RunError):
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666), "wb") as file:
             file.seek(size)
             file.write(content)
@@ -525,8 +518,6 @@ def append_file(path: Path, size: int, content: bytes, *, synced: bool = True) -
                 os.fsync(file.fileno())
         if synced and not size:
             sync(path.parent)
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror}; check the folder") from error
 
 
 def environment() -> dict[str, Any]:

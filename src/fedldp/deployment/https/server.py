@@ -37,7 +37,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError, RunError, os_errors
 from fedldp.deployment.agreement import fits_version
 from fedldp.deployment.certificates import ServerTls, fingerprint
 from fedldp.deployment.https.hello import LONGEST, NO_DIGEST, TAG, TOKEN_BYTES, Hello, Nonces
@@ -450,14 +450,10 @@ def listen(
     if not (host and port.isascii() and port.isdigit() and int(port) < 1 << 16):
         raise ConfigError(f"{setting} = {address}: write it as {form}")
     host = host.strip("[]")
-    try:
+    remedy = "stop the program that uses the port, or choose another port"
+    with os_errors(f"{setting} = {address}", remedy):
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, int(port)), family=family, backlog=512)
-    except OSError as error:
-        raise ConfigError(
-            f"{setting} = {address}: {error.strerror}; stop the program that uses the port, or "
-            "choose another port"
-        ) from error
 
 
 async def _body(request: Request, length: int) -> bytes | None:
