@@ -40,7 +40,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -70,18 +69,19 @@ _SENT, _RECEIVED = 120, 128
 def host(folder: Path, sites: Sequence[int], work: float) -> None:
     """Run these sites until standard input is closed, and then print what they saw."""
     requests, answers = list[float](), list[float]()
-    given: defaultdict[tuple[int, bytes], list[bytes]] = defaultdict(list)
+    given: defaultdict[tuple[Path, bytes], list[bytes]] = defaultdict(list)
     """The answers of each site to each request."""
 
-    def answered(site: int, agent: Agent, body: bytes) -> bytes:
-        if not isinstance(read_message(body), Ask):
-            return agent.answer(body)  # the end of the run
-        requests.append(time.monotonic())
-        answer = agent.answer(body)
-        time.sleep(work)
-        answers.append(time.monotonic())
-        given[site, sha256(body).digest()].append(sha256(answer).digest())
-        return answer
+    class Hosted(Agent):
+        def answer(self, body: bytes, digest: bytes | None = None) -> bytes:
+            if not isinstance(read_message(body), Ask):
+                return super().answer(body, digest)  # the end of the run
+            requests.append(time.monotonic())
+            answer = super().answer(body, digest)
+            time.sleep(work)
+            answers.append(time.monotonic())
+            given[self.policy.key, sha256(body).digest()].append(sha256(answer).digest())
+            return answer
 
     # A process computes public features once here, so that its threads need not.
     agreement = Agreement.read(folder / "run.agreement")
@@ -92,17 +92,8 @@ def host(folder: Path, sites: Sequence[int], work: float) -> None:
     for site in sites:
         policy = read_policy(folder / f"site-{site}" / "site.toml")
         (server,) = policy.server
-        agent = Agent(policy, test_keys=True)
-        link = HttpsLink(
-            server.url,
-            server.ca,
-            agent.key,
-            agreement.digest,
-            partial(answered, site, agent),
-            lambda agent=agent: agent.largest_message,  # type: ignore[misc]
-            partial(agent.receipt, agreement.digest),
-        )
-        links.append(link)
+        agent = Hosted(policy, test_keys=True)
+        links.append(HttpsLink(agent, agreement.digest, server))
     print("ready", flush=True)
     sys.stdin.readline()
     for link in links:

@@ -244,7 +244,6 @@ ALLOWED = {
     "ledgers/sqlite.py": {"secrets"},  # the secret of a site
     "deployment/agreeing.py": {"os.urandom"},  # run names
     "deployment/joining.py": {"os.urandom"},  # the nonces of invitations
-    "deployment/https/hello.py": {"os.urandom"},  # a secret and nonces
     "deployment/https/server.py": {"os.urandom"},  # a session's token
     "deployment/https/site.py": {"random"},  # the delay before reconnecting
     "deployment/demo.py": {"secrets"},  # ports

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -19,6 +20,7 @@ from fedldp.deployment.https.pipe import RunPipe
 from fedldp.deployment.https.server import Listener, listen
 from fedldp.deployment.https.site import HttpsLink, tls_of_site
 from fedldp.deployment.messages import NO_RECEIPT
+from fedldp.deployment.policy import ServerTable
 
 LARGEST = 1 << 20
 DIGEST = b"agreement".ljust(32)
@@ -29,6 +31,29 @@ def eventually(holds: Callable[[], object], patience: float = 20.0) -> None:
     while not holds():
         assert time.monotonic() < until
         time.sleep(0.005)
+
+
+@dataclass
+class FakeAgent:
+    """What a link knows of its site."""
+
+    key: Ed25519PrivateKey
+    answers: Callable[[bytes], bytes] = lambda asked: asked[::-1]
+    largest_message: int = LARGEST
+
+    @property
+    def ledger(self) -> Any:
+        return SimpleNamespace(database=SimpleNamespace(checkpoint=lambda: None))
+
+    @property
+    def watch(self) -> Any:
+        return SimpleNamespace(heard=lambda url, amiss=None: None)
+
+    def answer(self, body: bytes, digest: bytes) -> bytes:
+        return self.answers(body)
+
+    def receipt(self, digest: bytes) -> bytes:
+        return NO_RECEIPT
 
 
 @dataclass
@@ -67,17 +92,12 @@ class Ends:
 
     @contextmanager
     def link(self, site: int = 0, **given: Any) -> Iterator[HttpsLink]:
-        """Run a site's end, which answers with the request's bytes reversed."""
-        terms = {
-            "url": self.url,
-            "ca": self.folder / "ca.pem",
-            "key": self.keys[site],
-            "digest": DIGEST,
-            "answer": lambda asked: asked[::-1],
-            "largest": lambda: LARGEST,
-            **given,
-        }
-        link = HttpsLink(**terms)
+        """Run a site's end, which answers with the request's bytes reversed, unless it is given."""
+        server = ServerTable(
+            url=given.pop("url", self.url), ca=given.pop("ca", self.folder / "ca.pem")
+        )
+        agent: Any = FakeAgent(self.keys[site], **given)
+        link = HttpsLink(agent, DIGEST, server)
         link.start()
         try:
             yield link
@@ -91,7 +111,7 @@ class Ends:
 
     def hello(self, client: httpx.Client, key: Ed25519PrivateKey, **given: Any) -> Hello:
         terms = {
-            "nonce": client.get("/v1/nonce").content.hex(),
+            "nonce": client.get("/v1/nonce").text,
             "certificate": fingerprint(self.certificate),
             "agreement": DIGEST.hex(),
             "receipt": NO_RECEIPT.hex(),

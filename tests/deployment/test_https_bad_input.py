@@ -21,7 +21,7 @@ from stages import Stage, lines, playing
 from wrong_keys import offer
 
 from fedldp.deployment.certificates import fingerprint, tls_of_server
-from fedldp.deployment.https.hello import NO_DIGEST, NONCE_BYTES, Hello
+from fedldp.deployment.https.hello import NO_DIGEST, NONCE_LENGTH, Hello
 from fedldp.deployment.https.site import tls_of_site
 from fedldp.deployment.messages import NO_RECEIPT
 
@@ -83,7 +83,7 @@ def wrong_hello(stage: Stage) -> bytes:
     own = tls_of_server(stage.folder / "tls" / "server.pem", stage.folder / "tls" / "server.key")[1]
     hello = Hello.signed(
         Ed25519PrivateKey.generate(),
-        nonce=found[-NONCE_BYTES:].hex(),
+        nonce=found[-NONCE_LENGTH:].decode(),
         certificate=fingerprint(own),
         agreement=NO_DIGEST.hex(),
         receipt=NO_RECEIPT.hex(),

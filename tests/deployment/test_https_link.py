@@ -112,7 +112,7 @@ def test_a_site_that_comes_late_is_told_that_its_run_is_over(
     with ends.pipe() as pipe:
         with ends.link(1):
             eventually(lambda: pipe.present()[1].there)
-        with ends.link(0, answer=partial(said, near)):
+        with ends.link(0, answers=partial(said, near)):
             eventually(lambda: pipe.present()[0].there)
             pipe.end(3)
             known = ends.listening._known[DIGEST]
@@ -121,7 +121,7 @@ def test_a_site_that_comes_late_is_told_that_its_run_is_over(
             eventually(lambda: near)
             # It waits for the site that was there before, unless that was told while it went.
             assert telling.is_alive() or len(known.told) == 2
-        with ends.link(1, answer=partial(said, far)):
+        with ends.link(1, answers=partial(said, far)):
             eventually(lambda: far)
             telling.join(10)
             assert not telling.is_alive()
@@ -131,11 +131,11 @@ def test_a_site_that_comes_late_is_told_that_its_run_is_over(
         listener = ends.listening
         listener._known = {}
         listener.remember(DIGEST, names, 3)
-        with ends.link(1, answer=partial(said, later)):
+        with ends.link(1, answers=partial(said, later)):
             eventually(lambda: later)
         assert not listener.asking(DIGEST)
         listener.remember(DIGEST, names, None)
-        with ends.link(1, answer=partial(said, never)):
+        with ends.link(1, answers=partial(said, never)):
             eventually(lambda: "waits for agreement" in caplog.text)
             assert not never
         assert listener.asking(DIGEST) == 1
@@ -155,7 +155,7 @@ def test_a_server_that_was_started_again_waits_for_a_site_that_was_away(
     pipe.end(2)
     ending = threading.Thread(target=ends.listening.tell, args=(pipe,))
     ending.start()
-    with ends.link(0, answer=partial(said, told)), ends.link(1, answer=partial(said, told)):
+    with ends.link(0, answers=partial(said, told)), ends.link(1, answers=partial(said, told)):
         ending.join(10)
         assert not ending.is_alive()
         eventually(lambda: len(told) >= 2)
@@ -319,7 +319,7 @@ def test_a_site_reads_no_more_than_it_expects(
     ends: Ends, pipe: RunPipe, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked: list[bytes] = []
-    with ends.link(0, largest=lambda: 100, answer=lambda body: asked.append(body) or b"yes"):
+    with ends.link(0, largest_message=100, answers=lambda body: asked.append(body) or b"yes"):
         pipe.ask(0, bytes(101))
         eventually(lambda: "more than the 100 allowed here" in caplog.text)
         assert taken(pipe, pipe.ask(0, bytes(100))) == b"yes"
@@ -411,7 +411,7 @@ def test_a_site_is_asked_once_whatever_happens_to_its_connection(
             time.sleep(6)
         return b"yes"
 
-    with ends.link(0, answer=answer):
+    with ends.link(0, answers=answer):
         eventually(lambda: pipe.connected)
         token = pipe.sites[0].token
         assert taken(pipe, pipe.ask(0, b"asked")) == b"yes"
@@ -426,6 +426,6 @@ def test_an_agent_that_fails_says_so_and_continues(ends: Ends, pipe: RunPipe) ->
             raise ValueError(asked)
         return b"good"
 
-    with ends.link(0, answer=answer):
+    with ends.link(0, answers=answer):
         assert taken(pipe, pipe.ask(0, b"bad")) == b""
         assert taken(pipe, pipe.ask(0, b"asked")) == b"good"

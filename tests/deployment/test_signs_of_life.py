@@ -66,7 +66,7 @@ def test_signs_of_life_follow_the_clock_alone(
             sum(range(1000))
         return asked
 
-    with ends.pipe() as pipe, ends.link(0, answer=answer):
+    with ends.pipe() as pipe, ends.link(0, answers=answer):
         eventually(lambda: len(seen) == 6)
         tag = pipe.ask(0, b"train")
         computing.wait()
@@ -96,7 +96,7 @@ def test_a_site_at_work_is_there_as_long_as_its_signs_come(
         done.wait(20)
         return asked
 
-    with ends.pipe() as pipe, ends.link(0, answer=answer):
+    with ends.pipe() as pipe, ends.link(0, answers=answer):
         tag = pipe.ask(0, b"train")
         working.wait(20)
         there = list[bool]()

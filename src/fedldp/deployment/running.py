@@ -112,17 +112,7 @@ def serve_links(agent: Agent, stop: threading.Event) -> None:
             links.pop(other).end()
         for digest, server in served:
             if (digest, server) not in links:
-                links[digest, server] = HttpsLink(
-                    server.url,
-                    server.ca,
-                    agent.key,
-                    digest,
-                    partial(agent.answer, digest=digest),
-                    lambda: agent.largest_message,
-                    partial(agent.receipt, digest),
-                    agent.ledger.database.checkpoint,
-                    partial(agent.watch.heard, server.url),
-                )
+                links[digest, server] = HttpsLink(agent, digest, server)
                 links[digest, server].start()
         stop.wait(_LOOK_SECONDS)
     for link in links.values():

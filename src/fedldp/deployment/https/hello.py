@@ -8,13 +8,11 @@ another server.
 
 from __future__ import annotations
 
-import hmac
-import os
-import struct
 import time
 from collections.abc import Callable, Container
 from typing import Annotated
 
+from cryptography.fernet import Fernet, InvalidToken
 from pydantic import Field
 
 from fedldp.deployment.documents import Hex, SignedDocument
@@ -22,9 +20,8 @@ from fedldp.deployment.messages import DIGEST_BYTES
 
 NO_DIGEST = bytes(DIGEST_BYTES)
 """Stands for the digest in the hello of a site that does not name an agreement."""
-_RANDOM, _MAC = 16, 16
-_NONCE = struct.Struct(f">d{_RANDOM}s{_MAC}s")
-NONCE_BYTES = _NONCE.size
+NONCE_LENGTH = 100
+"""How many characters a nonce has."""
 LONGEST = 1024
 """The largest hello, in bytes."""
 BEAT_SECONDS = 20.0
@@ -35,11 +32,11 @@ TAG = "fedldp-question"
 """The name of the HTTP header that holds the number of a round request."""
 TOKEN_BYTES = 32
 """The length in bytes of a session's token, which the server returns for a hello."""
-_SECONDS = 60.0
+_SECONDS = 60
 
 
 class Hello(SignedDocument):
-    """A site's hello; its bytes are in hexadecimal.
+    """A site's hello.
 
     Attributes:
         nonce: the server's nonce.
@@ -53,7 +50,7 @@ class Hello(SignedDocument):
     kind = "hello"
     what = "hello"
 
-    nonce: Annotated[str, Field(pattern=rf"^[0-9a-f]{{{2 * NONCE_BYTES}}}$")]
+    nonce: Annotated[str, Field(pattern=r"^[A-Za-z0-9_=-]+$", max_length=NONCE_LENGTH)]
     certificate: Hex
     agreement: Hex
     receipt: Hex
@@ -66,32 +63,31 @@ class Hello(SignedDocument):
 class Nonces:
     """Nonces, each valid for one use within a minute; only a nonce that was used is stored.
 
+    A nonce is a Fernet token of nothing: the time, something random, and a seal of both.
+
     Args:
         clock: returns seconds that never decrease.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._secret = os.urandom(32)
-        self._used: dict[bytes, float] = {}
+        self._seal = Fernet(Fernet.generate_key())
+        self._used: dict[str, float] = {}
 
-    def fresh(self) -> bytes:
+    def fresh(self) -> str:
         """Return a new nonce."""
-        made, random = self._clock(), os.urandom(_RANDOM)
-        return _NONCE.pack(made, random, self._mac(made, random))
+        return self._seal.encrypt_at_time(b"", int(self._clock())).decode()
 
-    def is_good(self, nonce: bytes) -> bool:
+    def is_good(self, nonce: str) -> bool:
         """Return whether a nonce was made here in the last minute and is unused."""
-        made, random, mac = _NONCE.unpack(nonce)
-        known = hmac.compare_digest(mac, self._mac(made, random))
-        return known and self._clock() - made <= _SECONDS and nonce not in self._used
+        try:
+            self._seal.decrypt_at_time(nonce, _SECONDS, int(self._clock()))
+        except InvalidToken:
+            return False
+        return nonce not in self._used
 
-    def use(self, nonce: bytes) -> None:
+    def use(self, nonce: str) -> None:
         """Make a valid nonce invalid for good."""
         now = self._clock()
-        self._used = {each: until for each, until in self._used.items() if until >= now}
-        self._used[nonce] = now + _SECONDS
-
-    def _mac(self, made: float, random: bytes) -> bytes:
-        content = struct.pack(">d", made) + random
-        return hmac.digest(self._secret, content, "sha256")[:_MAC]
+        self._used = {each: until for each, until in self._used.items() if until > now}
+        self._used[nonce] = now + _SECONDS + 1

@@ -294,7 +294,7 @@ class Listener:
         return Response(status_code=500, headers={"connection": "close"})
 
     async def _nonce(self, request: Request) -> Response:
-        return _bytes(self._nonces.fresh())
+        return _bytes(self._nonces.fresh().encode())
 
     async def _hello(self, request: Request) -> Response:
         """Begin a session of a site in the run that its hello names, or say that it is over."""
@@ -356,13 +356,12 @@ class Listener:
                 f"site {name}: a connection with its earlier key, which it changed, was refused"
             )
             raise _refused(403)
-        nonce = bytes.fromhex(hello.nonce)
-        if not self._nonces.is_good(nonce):
+        if not self._nonces.is_good(hello.nonce):
             raise _refused(401)
         if hello.certificate != fingerprint(self._tls.certificate) or not hello.is_signed:
             self._rate_limited(f"a connection claims to be site {name}, but its signature is wrong")
             raise _refused(403)
-        self._nonces.use(nonce)
+        self._nonces.use(hello.nonce)
         return hello
 
     def _session(self, run: RunPipe, index: int, hello: Hello) -> bytes:

@@ -12,10 +12,12 @@ import random
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -25,13 +27,17 @@ from fedldp.deployment.certificates import fingerprint
 from fedldp.deployment.https.hello import (
     BEAT_SECONDS,
     NO_DIGEST,
-    NONCE_BYTES,
+    NONCE_LENGTH,
     TAG,
     TOKEN_BYTES,
     Hello,
 )
 from fedldp.deployment.logs import RateLimitedLog
 from fedldp.deployment.messages import DIGEST_BYTES, NO_RECEIPT, End, read_message
+
+if TYPE_CHECKING:
+    from fedldp.deployment.policy import ServerTable
+    from fedldp.deployment.site import Agent
 
 log = logging.getLogger("fedldp.site")
 
@@ -82,17 +88,11 @@ class HttpsLink:
     """A site's link to a server for one run.
 
     Args:
-        url: the server's address, https://HOST:PORT.
-        ca: a PEM file with the authorities that may sign the server's certificate.
-        key: the site's identity.
+        agent: answers the round requests, and is told each time the server is heard from or cannot
+            be reached.
         digest: the digest of the run's agreement, which the site has accepted; ``NO_DIGEST`` for a
             link that only shows the server that the site is there.
-        answer: returns the site's answer to a round request.
-        largest: returns the current limit on a round request's length, in bytes.
-        receipt: returns the receipt of the run's last answer that left the site.
-        idle: is called whenever the server had no request for some time.
-        tell: is called with None each time the server is heard from, or with the reason why it
-            cannot be reached.
+        server: the server's address, and the authorities that may sign its certificate.
 
     Attributes:
         in_session: whether the server serves the run with this site now.
@@ -101,23 +101,11 @@ class HttpsLink:
         ConfigError: the authorities cannot be read.
     """
 
-    def __init__(
-        self,
-        url: str,
-        ca: Path,
-        key: Ed25519PrivateKey,
-        digest: bytes,
-        answer: Callable[[bytes], bytes],
-        largest: Callable[[], int],
-        receipt: Callable[[], bytes] = lambda: NO_RECEIPT,
-        idle: Callable[[], None] = lambda: None,
-        tell: Callable[[str | None], None] = lambda amiss: None,
-    ) -> None:
-        self._told, self._idle = tell, idle
-        self._url, self._key, self._answer, self._largest = url, key, answer, largest
-        self._digest, self._receipt = digest, receipt
-        self._ca = ca
-        tls_of_site(ca)  # checks ca now; each connection reads it again, since it may change
+    def __init__(self, agent: Agent, digest: bytes, server: ServerTable) -> None:
+        self._agent, self._digest = agent, digest
+        self._url, self._ca = server.url, server.ca
+        tls_of_site(server.ca)  # checks it now; each connection reads it again, as it may change
+        self._told = partial(agent.watch.heard, server.url)
         self._rate_limited = RateLimitedLog(log)
         self._stop = threading.Event()
         self._state = ""
@@ -136,22 +124,22 @@ class HttpsLink:
         while not self._stop.is_set():
             try:
                 with _client(self._url, tls_of_site(self._ca)) as client:
-                    said = self._digest, self._receipt()
-                    token = _said_who(client, self._key, "/v1/hello", TOKEN_BYTES, *said)
+                    said = self._digest, self._agent.receipt(self._digest)
+                    token = _said_who(client, self._agent.key, "/v1/hello", TOKEN_BYTES, *said)
                     self.in_session = True
                     self._tell(f"is connected to {self._url}", logging.INFO)
                     with self._beating(token):
                         while not self._stop.is_set():
-                            self._told(None)
+                            self._told()
                             self._one(client, token)
                             pause = _FIRST_PAUSE
             except RunOver as over:
-                self._told(None)
+                self._told()
                 with suppress(WireError):
                     if isinstance(read_message(over.end), End):  # anything else is not answered
                         self._answered(over.end)
             except NotServed:
-                self._told(None)
+                self._told()
                 what = "is connected to"
                 if self._digest != NO_DIGEST:
                     what = f"waits for agreement {self._digest.hex()[:16]} to be run by"
@@ -180,7 +168,7 @@ class HttpsLink:
                         return
                     with suppress(httpx.HTTPError, OSError):  # the polls tell what is wrong
                         client.post("/v1/alive", headers=_shown(token)).raise_for_status()
-                        self._told(None)
+                        self._told()
 
         threading.Thread(target=beat, name="sign of life", daemon=True).start()
         try:
@@ -194,9 +182,9 @@ class HttpsLink:
         with client.stream("POST", "/v1/question", headers=shown) as response:
             if response.status_code == httpx.codes.NO_CONTENT:
                 response.read()  # an unread response would close its connection
-                self._idle()
+                self._agent.ledger.database.checkpoint()
                 return
-            request = _read(response, self._largest())
+            request = _read(response, self._agent.largest_message)
             number = response.headers.get(TAG, "")
         if not (number.isascii() and number.isdigit()):
             raise WireError("a round request without a number")
@@ -205,7 +193,7 @@ class HttpsLink:
     def _answered(self, message: bytes) -> bytes:
         """Return the site's answer to a message; nothing if there is none."""
         try:
-            return self._answer(message)
+            return self._agent.answer(message, self._digest)
         except Exception as error:  # the log never contains content
             self._rate_limited(f"a message could not be answered: {type(error).__name__}")
             return b""
@@ -315,7 +303,7 @@ def _said_who(
     nonce, certificate = _nonce(client)
     hello = Hello.signed(
         key,
-        nonce=nonce.hex(),
+        nonce=nonce,
         certificate=fingerprint(certificate),
         agreement=digest.hex(),
         receipt=receipt.hex(),
@@ -327,13 +315,13 @@ def _said_who(
         return _read(response, limit)
 
 
-def _nonce(client: httpx.Client) -> tuple[bytes, bytes]:
+def _nonce(client: httpx.Client) -> tuple[str, bytes]:
     """Return the server's nonce, and the certificate (DER) that it shows."""
     with client.stream("GET", "/v1/nonce") as response:
-        nonce = _read(response, NONCE_BYTES)
+        nonce = _read(response, NONCE_LENGTH).decode("ascii", "replace")
         secured = response.extensions["network_stream"].get_extra_info("ssl_object")
         certificate: bytes = secured.getpeercert(True)
-    if len(nonce) != NONCE_BYTES:
+    if len(nonce) != NONCE_LENGTH:
         raise WireError(_OTHER)
     return nonce, certificate
 
