@@ -151,7 +151,7 @@ def test_a_second_study_adds_what_the_policy_lacks_when_that_is_confirmed(
     assert (one.server, two.server) == ("https://localhost:8443", "https://localhost:8444")
     assert one.policy(policy).label_column == "outcome"
     assert two.policy(policy).label_column == "relapse"
-    assert one.data != two.data
+    assert one.terms.data != two.terms.data
     # The agent, which runs since before, takes up the new server and column.
     assert [(digest, server.url) for digest, server in agent.served().items()] == [
         (first.digest, one.server),
@@ -213,7 +213,7 @@ def test_each_study_has_the_epsilon_that_the_site_chose_for_it(deploy: Callable[
     assert policy.own is None
     assert len(policy.study) == len(policy.server) == 2
     accepted = Acceptances(policy).current()
-    owns = [each.own and each.own.epsilon for each in accepted]
+    owns = [each.terms.own and each.terms.own.epsilon for each in accepted]
     assert owns == [None, 2.0, 3.0]
     assert accepted[1].promised[0] < accepted[2].promised[0]
     assert len(Agent(policy).served()) == 3

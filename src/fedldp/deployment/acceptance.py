@@ -15,6 +15,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.numbers import round_up
 from fedldp.data import is_table
 from fedldp.deployment.agreement import Agreement
@@ -37,6 +38,20 @@ from fedldp.ledgers.sqlite import Release, since_renewal
 _COLUMNS = "digest, run, server, content, terms, promised, state, date"
 
 
+class Terms(FrozenConfig):
+    """On what terms a site has accepted an agreement, beside its policy.
+
+    Attributes:
+        data: the digest of the data with which it was accepted; see ``digest_of_data``.
+        own: the site's own budget with which it was accepted, if that stays at the site.
+        study: what differs for the run from the policy; None if nothing does.
+    """
+
+    data: str
+    own: OwnBudget | None
+    study: StudyTable | None
+
+
 @dataclass(frozen=True)
 class Acceptance:
     """An agreement that a site has accepted.
@@ -46,9 +61,7 @@ class Acceptance:
         run: the run's name.
         server: the URL of the server that runs it.
         content: the agreement's file.
-        data: the digest of the data with which it was accepted; see ``digest_of_data``.
-        own: the site's own budget with which it was accepted, if that stays at the site.
-        study: what differs for the run from the policy; None if nothing does.
+        terms: on what terms it was accepted.
         promised: the most that the run may cost the site under each of its budgets.
         state: whether its run goes on; otherwise, its rounds are not answered.
         date: when it was accepted, by the site's clock.
@@ -58,9 +71,7 @@ class Acceptance:
     run: str
     server: str
     content: bytes = field(repr=False)
-    data: str
-    own: OwnBudget | None
-    study: StudyTable | None
+    terms: Terms
     promised: tuple[float, ...]
     state: Literal["accepted", "retired", "finished"]
     date: str
@@ -83,7 +94,7 @@ class Acceptance:
                 f"agreement {self.digest.hex()[:16]}; add it, or accept the agreement again if "
                 "its server moved"
             )
-        return policy.for_run(server, self.study)
+        return policy.for_run(server, self.terms.study)
 
     def agreement(self, policy: SitePolicy) -> Agreement:
         """Return the agreement, without checking it against the policy.
@@ -108,8 +119,9 @@ class Acceptance:
         found, policy = self.agreement(policy), self.policy(policy)
         policy.check(found)
         # Only the site knows this budget, so no signature would reveal a change.
-        if stay_at_sites(found.config) and self.own != policy.own:
-            before = "" if self.own is None else f", but the agreement was accepted with {self.own}"
+        own = self.terms.own
+        if stay_at_sites(found.config) and own != policy.own:
+            before = "" if own is None else f", but the agreement was accepted with {own}"
             raise PrivacyError(
                 f"own: this site's policy has {policy.own}{before}; to answer its rounds with the "
                 "policy's budget from now on, accept the agreement again"
@@ -126,7 +138,7 @@ class Acceptance:
         Raises:
             PrivacyError: the data differ.
         """
-        if self.data != data:
+        if self.terms.data != data:
             raise PrivacyError(
                 f"data {policy.data}: these are not the data with which agreement "
                 f"{self.digest.hex()[:16]} was accepted; put those back, or accept the agreement "
@@ -265,27 +277,15 @@ class Acceptances:
             query = f"SELECT {_COLUMNS} FROM agreements WHERE {condition}"
             rows = db.execute(query, values).fetchall()
         try:
-            return [_read(*row) for row in rows]
-        except (ValueError, KeyError, TypeError) as error:
+            return [_read(row) for row in rows]
+        except (ValueError, TypeError) as error:
             raise self._database.damaged("an accepted agreement is damaged") from error
 
 
-def _read(
-    digest: str,
-    run: str,
-    server: str,
-    content: bytes,
-    terms: str,
-    promised: str,
-    state: Any,
-    date: str,
-) -> Acceptance:
-    said = json.loads(terms)
-    own = None if said["own"] is None else OwnBudget.model_validate(said["own"])
-    study = None if said["study"] is None else StudyTable.model_validate(said["study"])
-    most = tuple(map(float, json.loads(promised)))
-    key, data = bytes.fromhex(digest), str(said["data"])
-    return Acceptance(key, run, server, bytes(content), data, own, study, most, state, date)
+def _read(row: Sequence[Any]) -> Acceptance:
+    digest, run, server, content, terms, promised, state, date = row
+    agreed, most = Terms.model_validate_json(terms), tuple(map(float, json.loads(promised)))
+    return Acceptance(bytes.fromhex(digest), run, server, content, agreed, most, state, date)
 
 
 def policy_for(policy: SitePolicy, agreement: Agreement, url: str | None = None) -> SitePolicy:
@@ -348,20 +348,16 @@ def accept(
         can_pay = payable(policy, agreement, kept)
         promised = can_pay.cost(can_pay.check(enough))
         own = policy.own if stay_at_sites(agreement.config) else None
-        terms = {
-            "data": data,
-            "own": None if own is None else own.model_dump(),
-            "study": policy.study[0].model_dump() if policy.study else None,
-        }
+        terms = Terms(data=data, own=own, study=policy.study[0] if policy.study else None)
         row = (
             *(digest.hex(), agreement.run, policy.server[0].url, agreement.to_bytes()),
-            *(json.dumps(terms), json.dumps(promised), "accepted", now()),
+            *(terms.model_dump_json(), json.dumps(promised), "accepted", now()),
         )
         db.execute(
             f"INSERT OR REPLACE INTO agreements ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row
         )
         database.note("accepted", digest.hex(), words_of(digest))
-    return _read(*row)
+    return _read(row)
 
 
 def _check_same_people(policy: SitePolicy, agreement: Agreement, other: Acceptance) -> None:

@@ -263,7 +263,7 @@ def check_replaced(policy: SitePolicy, agreement: Agreement, data: str) -> bool:
             the place of each example; see ``source.check_unchanged``.
     """
     before = Acceptances(policy).of(agreement.digest)
-    if before is None or before.data == data:
+    if before is None or before.terms.data == data:
         return False
     ledger, key = SiteLedger(policy, look=True).ledger, read_private(policy.key)
     source = open_source(*policy.source)
