@@ -34,6 +34,7 @@ from fedldp.deployment.key_changes import (
     change_key,
     check_current,
     is_replaced,
+    runs_of,
     take_over,
 )
 from fedldp.deployment.messages import KeptReceipts
@@ -78,7 +79,8 @@ def test_the_ledger_continues_and_the_old_key_opens_nothing(tmp_path: Path) -> N
     env.serve()
     spent = env.ledger(0).spent()
     assert spent > 0
-    changed, file, ended = change_key(policy)
+    ended = runs_of(policy)
+    changed, file = change_key(policy)
     assert ChangedKey.read(file) == changed
     assert ended == [env.agreement.digest.hex()]
     assert not acceptance_of(policy, env.agreement.digest).is_open
@@ -113,7 +115,7 @@ def test_a_current_run_no_longer_asks_the_old_key(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False, quorum=2)
     thief = tmp_path / "thief"
     shutil.copytree(tmp_path / "site-0", thief)
-    changed, _, _ = change_key(env.policies[0])
+    changed, _ = change_key(env.policies[0])
     pipe = env.pipe()
     moved_to(write_policy(thief), "none")
     pipe.agents[0] = replace(env, policies=[write_policy(thief)]).agent(0).answer
@@ -156,7 +158,7 @@ def test_wherever_a_change_is_interrupted_the_next_call_leads_to_one_key(
         assert public(policy) == before  # until everything is written
         half = list(place.glob("*.next"))
         expected = public(policy.changed(key=half[0]))
-        changed, file, _ = change_key(policy)
+        changed, file = change_key(policy)
         assert public(policy) == expected == changed.changes[-1].key
         assert changed.changes[-1].old == before
         assert ChangedKey.read(file) == changed

@@ -852,7 +852,7 @@ def _change_key(folder: Path, yes: bool) -> None:
                 f"ends       the run of agreement {digest[:16]}, whose roster has the old key"
             )
         confirmed(yes or not ends, "Stop taking part in these runs?")
-        changed, file, _ = change_key(terms)
+        changed, file = change_key(terms)
     last, servers = changed.changes[-1], " and of ".join(each.url for each in terms.server)
     typer.echo(f"key        {last.key[:16]}, instead of {last.old[:16]}; the ledger stays in use")
     typer.echo(f"words      {words_of(changed.digest)}")

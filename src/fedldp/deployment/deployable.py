@@ -17,7 +17,6 @@ def without_simulation(config: RunConfig) -> RunConfig:
     A system that uses a shuffler by itself gets ``channel = named`` and no ``untrusted_clients``,
     because the agreement has its own settings of these names.
     """
-    _check_relay(config)
     if config.target is not None and config.target.adversary == "shuffled-server":
         raise ConfigError(
             "target.adversary = shuffled-server: a deployment has no shuffler; set "
@@ -34,7 +33,6 @@ def without_simulation(config: RunConfig) -> RunConfig:
 
 def check_told(config: RunConfig) -> None:
     """Refuse a configuration that may not be shown to every site."""
-    _check_relay(config)
     _check_values(config)
     for name in config.simulation_only:
         if getattr(config, name) != type(config).model_fields[name].default:
@@ -46,12 +44,8 @@ def check_told(config: RunConfig) -> None:
         )
 
 
-def _check_relay(config: RunConfig) -> None:
-    """Refuse a shuffler of whole reports, because nobody runs one in a deployment.
-
-    Raises:
-        ConfigError: the configuration has such a shuffler.
-    """
+def _check_values(config: RunConfig) -> None:
+    """Refuse sampling and shufflers, because nobody runs one in a deployment."""
     if config.composition.channel.shuffles_reports:
         raise ConfigError(
             f"channel = shuffle and mechanism = {config.composition.calibration.kind.name}: whole "
@@ -59,9 +53,6 @@ def _check_relay(config: RunConfig) -> None:
             "deployment has none; set channel = named"
         )
 
-
-def _check_values(config: RunConfig) -> None:
-    """Refuse sampling and a shuffler."""
     if (rate := getattr(config, "sample_rate", 1)) < 1:
         raise ConfigError(
             f"sample_rate = {rate:g}: the duration of a step reveals how many people were "

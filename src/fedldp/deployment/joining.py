@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import tomli_w
 from cryptography import x509
@@ -215,8 +216,7 @@ def host_of(url: str) -> str:
     """
     if not re.fullmatch(URL, url):
         raise ConfigError(f"url = {url}: write it as https://HOST:PORT")
-    host = url.removeprefix("https://")
-    return host[1 : host.index("]")] if host.startswith("[") else host.partition(":")[0]
+    return urlsplit(url).hostname or ""
 
 
 class Joining(SignedDocument):

@@ -127,7 +127,7 @@ class EarlierKeys(ChangedKey):
         return [bytes.fromhex(each) for each in self.receipts.values()]
 
 
-def change_key(policy: SitePolicy) -> tuple[ChangedKey, Path, list[str]]:
+def change_key(policy: SitePolicy) -> tuple[ChangedKey, Path]:
     """Give a site a new key; its ledger continues.
 
     If this is interrupted at any point, calling it again completes the change to the same new key.
@@ -136,8 +136,7 @@ def change_key(policy: SitePolicy) -> tuple[ChangedKey, Path, list[str]]:
         policy: the policy of the site, whose agent must not be running.
 
     Returns:
-        The change to send to the server's operator, its file, and the digests of the agreements
-        that end for the site.
+        The change to send to the server's operator, and its file.
 
     Raises:
         FedldpError: the ledger was lost or set back, or a file cannot be read or written.
@@ -153,14 +152,13 @@ def change_key(policy: SitePolicy) -> tuple[ChangedKey, Path, list[str]]:
     opens = {**known.receipts, public_of(old): Receipts(old).opens.hex()}
     kept, changed = EarlierKeys(changes=changes, receipts=opens), ChangedKey(changes=changes)
     file = policy.key.with_suffix(".changed")
-    ended = runs_of(policy)
-    for digest in ended:
+    for digest in runs_of(policy):
         Acceptances(policy).retire(bytes.fromhex(digest))
     replace_secret(_earlier(policy), kept.to_bytes())
     replace_file(file, changed.to_bytes())
     replace_file(policy.key.with_suffix(".pub"), public_text(new))
     next_key.replace(policy.key)  # the last step: until then, the site still uses its earlier key
-    return changed, file, ended
+    return changed, file
 
 
 def runs_of(policy: SitePolicy) -> list[str]:
