@@ -22,7 +22,7 @@ from environments import (
 )
 from https_ends import Ends, eventually
 
-from fedldp.core.errors import WireError
+from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Status
 from fedldp.core.kinds import CANNOT_BE_READ, CANNOT_PAY, NOT_RUNNING
 from fedldp.core.locks import alone
@@ -268,7 +268,7 @@ def test_a_check_reaches_the_server_like_the_agent_and_while_it_runs(tmp_path: P
         assert not ok
         assert "CERTIFICATE_VERIFY_FAILED" in what
     assert not server_line("tls")[0]
-    with pytest.raises(WireError):
+    with pytest.raises(ConfigError):
         check_reachable(ends.url, tmp_path / "tls" / "ca.pem")
 
 

@@ -469,6 +469,12 @@ LISTED = {
 that can allow it."""
 
 
+_READING = {
+    "file": "reading the agreement would read this file on your machine",
+    "code": "this code is not part of fedldp, and reading the agreement would run it",
+}
+
+
 def check_code(config: Mapping[str, Any], own: Container[str] | None) -> None:
     """Refuse code from outside fedldp and weight files, unless ``own`` lists them.
 
@@ -480,20 +486,15 @@ def check_code(config: Mapping[str, Any], own: Container[str] | None) -> None:
             continue
         if name == "model":  # it is imported later, after the policy has allowed it
             continue
-        kind: str | None = "code" if is_address(value) else None
+        kind = "code" if is_address(value) else None
         if name == "features":
             kind = rests_on(value)
         elif name == "initial":
             kind = "file"
-        if kind == "file":
+        if kind is not None:
             raise ConfigError(
-                f"{name} = {value}: reading the agreement would read this file on your machine; "
-                f"to allow that, add it to {listed} in the site's policy"
-            )
-        if kind == "code":
-            raise ConfigError(
-                f"{name} = {value}: this code is not part of fedldp, and reading the agreement "
-                f"would run it; to allow that, add it to {listed} in the site's policy"
+                f"{name} = {value}: {_READING[kind]}; to allow that, add it to {listed} in the "
+                "site's policy"
             )
 
 

@@ -365,15 +365,12 @@ class ServerTls:
         except (OSError, ValueError, TypeError) as error:
             raise ConfigError(f"key {secret}: it cannot be used to sign") from error
 
-    def _written(self) -> list[tuple[int, int, int] | None]:
-        found: list[tuple[int, int, int] | None] = []
-        for file in self._files:
-            try:
-                seen = file.stat()
-                found.append((seen.st_ino, seen.st_size, seen.st_mtime_ns))
-            except OSError:
-                found.append(None)
-        return found
+    def _written(self) -> list[bytes]:
+        """Return what is in the files; nothing while one of them is missing."""
+        try:
+            return [file.read_bytes() for file in self._files]
+        except OSError:
+            return []
 
 
 def is_of_server(

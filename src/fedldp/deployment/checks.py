@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from fedldp.core.errors import ConfigError, FedldpError, LedgerUnusable, WireError
+from fedldp.core.errors import ConfigError, FedldpError, LedgerUnusable
 from fedldp.data.people import count_of
 from fedldp.deployment.acceptance import Acceptance, Acceptances
 from fedldp.deployment.agreement import Agreement, check_stated
@@ -319,8 +319,5 @@ def _in_time(path: Path, *, authorities: bool = False) -> str:
 
 def _connect(url: str, ca: Path) -> str:
     """Check that a server answers over HTTPS with a certificate that the site trusts."""
-    try:
-        check_reachable(url, ca)
-    except WireError as error:
-        raise FedldpError(f"server.url = {url}: {error}") from error
+    check_reachable(url, ca)
     return f"{url}: answers, with a certificate of {ca.name}"

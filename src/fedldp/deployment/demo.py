@@ -28,7 +28,7 @@ import numpy as np
 import tomli_w
 from safetensors.numpy import load_file
 
-from fedldp.accounting.accountants import BudgetKind, releases_nothing
+from fedldp.accounting.accountants import releases_nothing
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
@@ -43,7 +43,13 @@ from fedldp.deployment.agreement import Agreement, Channel
 from fedldp.deployment.checks import check_data
 from fedldp.deployment.identity import make_identity, read_private, read_public
 from fedldp.deployment.own_budgets import OwnBudget, SignedBudget, stay_at_sites
-from fedldp.deployment.policy import SitePolicy, needed_for, protected_part, read_policy
+from fedldp.deployment.policy import (
+    SitePolicy,
+    budget_table,
+    needed_for,
+    protected_part,
+    read_policy,
+)
 from fedldp.deployment.sites import RELEASED_TWICE
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
@@ -58,7 +64,6 @@ Say = Callable[[str], None]
 ROUNDING = 1e-5
 """How much a weight may differ from the same weight in the simulation, if the simulation trains its
 clients in batches."""
-KIND: BudgetKind = "zcdp"
 HOST = "127.0.0.1"
 _DEADLINE = 600.0
 _LONGEST_ROUND = 900.0
@@ -339,11 +344,8 @@ def _policy(
         "allow_in_clear": bool(agreement.in_clear) and part is None,
         "server": [{"url": f"https://{HOST}:{port}", "ca": str(place.parent / "ca.pem")}],
         **needed_for(agreement),
+        **budget_table(part, math.inf),
     }
-    if part is None:
-        terms["budget"] = {"kind": KIND, "limit": math.inf}
-    else:
-        terms["person_budget"] = {"kind": KIND, "limit": math.inf, "unit": part}
     if own is not None:
         terms["own"] = own.model_dump()
     if data_dir is not None:

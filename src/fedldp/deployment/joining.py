@@ -57,6 +57,7 @@ from fedldp.deployment.policy import (
     ServerTable,
     SitePolicy,
     StudyTable,
+    budget_table,
     costs_of,
     needed_for,
     parse_policy,
@@ -637,9 +638,7 @@ def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any
             "unprotected, which no budget covers; refuse the invite, or write a policy with "
             "allow_in_clear by hand"
         )
-    unit = part or "client"
-    # A ledger keeps its kind for ever, and only this one prices every study that has a price.
-    count = Budget("zcdp", math.inf, unit)
+    count = Budget("zcdp", math.inf, part or "client")
     run = costs_of(expected, count)[1]
     if run == math.inf:
         raise ConfigError(
@@ -653,10 +652,7 @@ def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any
         )
     if not 0 < limit < math.inf:
         raise ConfigError(f"budget = {limit:g}: give a finite number above 0")
-    table = {"kind": count.kind, "limit": limit}
-    if part is None:
-        return {"budget": table}
-    return {"person_budget": {**table, **({} if part == "person" else {"unit": part})}}
+    return budget_table(part, limit)
 
 
 def _make_folder(folder: Path) -> None:

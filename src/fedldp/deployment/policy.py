@@ -367,6 +367,15 @@ class SitePolicy(FrozenConfig):
         )
 
 
+def budget_table(part: Part | None, limit: float) -> dict[str, dict[str, Any]]:
+    """Return the budget of a policy that protects the whole site, or each of its parts.
+
+    A ledger keeps its kind for ever, and only this one prices every study that has a price.
+    """
+    table = {"kind": "zcdp", "limit": limit}
+    return {"budget": table} if part is None else {"person_budget": {**table, "unit": part}}
+
+
 def prices_due(
     agreement: Agreement, budget: Budget, place: int = 0, of_run: Sequence[Release] = ()
 ) -> list[Fraction | float]:

@@ -470,12 +470,9 @@ async def _body(request: Request, length: int) -> bytes | None:
 
 def _length(request: Request) -> int | None:
     """Return the length that a request announces; None if it announces none."""
-    text = request.headers.get("content-length", "" if _streams(request) else "0")
+    streams = "transfer-encoding" in request.headers
+    text = request.headers.get("content-length", "" if streams else "0")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
-
-
-def _streams(request: Request) -> bool:
-    return "transfer-encoding" in request.headers
 
 
 def _bytes(body: bytes) -> Response:

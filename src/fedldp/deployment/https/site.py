@@ -123,7 +123,7 @@ class HttpsLink:
         pause = _FIRST_PAUSE
         while not self._stop.is_set():
             try:
-                with _client(self._url, tls_of_site(self._ca)) as client:
+                with _client(self._url, self._ca) as client:
                     said = self._digest, self._agent.receipt(self._digest)
                     token = _said_who(client, self._agent.key, "/v1/hello", TOKEN_BYTES, *said)
                     self.in_session = True
@@ -159,7 +159,7 @@ class HttpsLink:
 
         def beat() -> None:
             due = time.monotonic()
-            with _client(self._url, tls_of_site(self._ca), BEAT_SECONDS) as client:
+            with _client(self._url, self._ca, BEAT_SECONDS) as client:
                 while True:
                     now = time.monotonic()
                     while due <= now:
@@ -253,7 +253,7 @@ def fetch_agreement(url: str, ca: Path, key: Ed25519PrivateKey, limit: int, dige
             the agreement.
     """
     try:
-        with _client(url, tls_of_site(ca)) as client:
+        with _client(url, ca) as client:
             return _said_who(client, key, "/v1/agreement", limit, digest, NO_RECEIPT)
     except (httpx.HTTPError, OSError, WireError) as error:
         raise ConfigError(
@@ -266,21 +266,19 @@ def check_reachable(url: str, ca: Path) -> None:
     """Connect to a server as the agent does.
 
     Raises:
-        ConfigError: the authorities cannot be read.
-        WireError: the server cannot be reached, or does not run fedldp.
+        ConfigError: the authorities cannot be read, or the server cannot be reached or does not run
+            fedldp.
     """
     try:
-        with _client(url, tls_of_site(ca)) as client:
+        with _client(url, ca) as client:
             _nonce(client)
-    except (httpx.HTTPError, OSError) as error:
-        raise WireError(_in_words(error)) from error
+    except (httpx.HTTPError, OSError, WireError) as error:
+        raise ConfigError(f"server.url = {url}: {_in_words(error)}") from error
 
 
-def _client(
-    url: str, context: ssl.SSLContext, timeout: httpx.Timeout | float = _SECONDS
-) -> httpx.Client:
-    own = {"accept-encoding": "identity", "user-agent": "fedldp"}
-    return httpx.Client(base_url=url, verify=context, timeout=timeout, limits=_KEPT, headers=own)
+def _client(url: str, ca: Path, timeout: httpx.Timeout | float = _SECONDS) -> httpx.Client:
+    own, tls = {"accept-encoding": "identity", "user-agent": "fedldp"}, tls_of_site(ca)
+    return httpx.Client(base_url=url, verify=tls, timeout=timeout, limits=_KEPT, headers=own)
 
 
 def _shown(token: bytes) -> dict[str, str]:
