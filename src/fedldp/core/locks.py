@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedldp.core.errors import RunError
+from fedldp.core.errors import RunError, os_errors
 
 LOCK = "lock"
 """The lock file in a folder that a process owns."""
@@ -192,13 +192,9 @@ def scratch() -> Iterator[Path]:
     Raises:
         RunError: the folder cannot be created.
     """
-    try:
+    with os_errors("TMPDIR: no temporary folder can be made", "name a writable folder", RunError):
         _remove_abandoned()
         place, handle = _new_scratch()
-    except OSError as error:
-        raise RunError(
-            f"TMPDIR: no temporary folder can be made ({error.strerror}); name a writable folder"
-        ) from error
     try:
         yield place
     finally:

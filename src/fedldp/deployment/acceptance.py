@@ -38,7 +38,7 @@ from fedldp.ledgers.sqlite import Release, since_renewal
 _COLUMNS = "digest, run, server, content, terms, promised, state, date"
 
 
-class Terms(FrozenConfig):
+class AcceptedTerms(FrozenConfig):
     """On what terms a site has accepted an agreement, beside its policy.
 
     Attributes:
@@ -71,7 +71,7 @@ class Acceptance:
     run: str
     server: str
     content: bytes = field(repr=False)
-    terms: Terms
+    terms: AcceptedTerms
     promised: tuple[float, ...]
     state: Literal["accepted", "retired", "finished"]
     date: str
@@ -284,7 +284,7 @@ class Acceptances:
 
 def _read(row: Sequence[Any]) -> Acceptance:
     digest, run, server, content, terms, promised, state, date = row
-    agreed, most = Terms.model_validate_json(terms), tuple(map(float, json.loads(promised)))
+    agreed, most = AcceptedTerms.model_validate_json(terms), tuple(map(float, json.loads(promised)))
     return Acceptance(bytes.fromhex(digest), run, server, content, agreed, most, state, date)
 
 
@@ -348,7 +348,7 @@ def accept(
         can_pay = payable(policy, agreement, kept)
         promised = can_pay.cost(can_pay.check(enough))
         own = policy.own if stay_at_sites(agreement.config) else None
-        terms = Terms(data=data, own=own, study=policy.study[0] if policy.study else None)
+        terms = AcceptedTerms(data=data, own=own, study=policy.study[0] if policy.study else None)
         row = (
             *(digest.hex(), agreement.run, policy.server[0].url, agreement.to_bytes()),
             *(terms.model_dump_json(), json.dumps(promised), "accepted", now()),

@@ -58,9 +58,9 @@ from fedldp.deployment.policy import (
     SitePolicy,
     StudyTable,
     budget_table,
+    checked_policy,
     costs_of,
     needed_for,
-    parse_policy,
     private_to_owner,
     protected_part,
     read_policy,
@@ -400,7 +400,7 @@ def join(
             )
         expected, authorities = invite.expected(terms.own(invite)), "known"
         text = _policy(invite, expected, name, terms, folder)
-        policy = parse_policy(text.encode(), place)
+        policy = checked_policy(tomllib.loads(text), place)
         _check_private(terms.data)
         check_data(policy, expected)
         check_only(terms.data, (), second=second_ledger)
@@ -459,7 +459,7 @@ def _joined_again(
         added.append(f"server: {invite.url}, by the authorities of the invite")
     authorities = "known" if new_ca else _authorities_for(policy, server, invite)
     expected = invite.expected(study.own)
-    here = parse_policy(text.encode(), place).for_run(server, None if as_others else study)
+    here = checked_policy(tomllib.loads(text), place).for_run(server, None if as_others else study)
     fresh = new_ca is not None or authorities == "taken"
     here.check(expected.changed(server_ca=()) if fresh else expected)
     _check_private(policy.data)

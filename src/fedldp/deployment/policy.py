@@ -37,7 +37,6 @@ from __future__ import annotations
 
 import math
 import stat
-import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -74,6 +73,7 @@ from fedldp.mechanisms.gaussian_share import SharedGaussian
 from fedldp.mechanisms.integer_gaussian import IntegerGaussian
 from fedldp.models import models
 from fedldp.reporting import words
+from fedldp.simulation.settings import settings_in
 
 Cost = Annotated[float, Field(ge=0)]
 URL = r"^https://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?$"
@@ -429,16 +429,11 @@ def read_policy(path: Path) -> SitePolicy:
     Raises:
         ConfigError: the file cannot be read, or is not a policy.
     """
-    with os_errors(f"policy {path}", "check the path"):
-        return parse_policy(path.read_bytes(), path)
+    return checked_policy(settings_in(path, "policy"), path)
 
 
-def parse_policy(content: bytes, path: Path) -> SitePolicy:
-    """Return the policy that a file holds, or will hold; see ``read_policy``."""
-    try:
-        found: dict[str, Any] = tomllib.loads(content.decode())
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"policy {path}: this is not TOML: {error}") from error
+def checked_policy(found: dict[str, Any], path: Path) -> SitePolicy:
+    """Return the policy with the settings that a file has, or will have; see ``read_policy``."""
     tables: dict[str, type[BaseModel]] = {
         "budget": BudgetTable,
         "person_budget": PersonBudgetTable,

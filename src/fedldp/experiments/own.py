@@ -23,7 +23,7 @@ import platformdirs
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of
-from fedldp.core.errors import RunError
+from fedldp.core.errors import RunError, os_errors
 from fedldp.core.registry import file_of_module, is_address
 from fedldp.data import Dataset, is_own_file
 
@@ -143,7 +143,8 @@ def sealed(data: bytes) -> dict[str, str]:
 def _key() -> bytes:
     """Return the key, 32 bytes that are the same in all processes; the first one makes them."""
     place = Path(platformdirs.user_config_dir("fedldp")) / "data.key"
-    try:
+    needs = "it must hold the key that tells whether data have changed"
+    with os_errors(str(place), needs, RunError):
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not place.exists():
             # Nobody ever sees a part of the key: an HMAC with an empty key is a plain digest.
@@ -154,10 +155,6 @@ def _key() -> bytes:
                 with contextlib.suppress(FileExistsError):
                     os.link(new.name, place)
         found = place.read_bytes()
-    except OSError as error:
-        raise RunError(
-            f"{place}: {error.strerror}; it must hold the key that tells whether data have changed"
-        ) from error
     if len(found) != _KEY_BYTES:
         raise RunError(
             f"{place}: it is damaged; restore it from a copy, or remove it, and confirm with "

@@ -24,7 +24,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
 from fedldp.algorithms.config import RunConfig
-from fedldp.core.errors import DataMissing, FedldpError, RunError
+from fedldp.core.errors import DataMissing, FedldpError, RunError, os_errors
 from fedldp.core.locks import OwnedFolder, owned
 from fedldp.data import is_own_file
 from fedldp.experiments.making import whole
@@ -276,13 +276,9 @@ class RunStore:
         Raises:
             RunError: the file cannot be written.
         """
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
-        except OSError as error:
-            raise RunError(
-                f"results = {self.path}: {error.strerror}; choose a writable file"
-            ) from error
+        writing = os_errors(f"results = {self.path}", "choose a writable file", RunError)
+        with writing, self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
         found = self.rows[row["digest"]] = whole(row, self.folder) or row
         return found
 

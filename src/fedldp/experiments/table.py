@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fedldp.accounting.proven import Proven, Together
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.deferred import special
-from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError, RunError, os_errors
 from fedldp.core.facts import Doubt, Fact, Unprotected
 from fedldp.core.kinds import CHOOSING, HELD_OUT, SCORES_RELEASED
 from fedldp.core.registry import import_extra
@@ -427,11 +427,9 @@ def _save(figure: Any, place: Path) -> None:
         RunError: the file cannot be written.
     """
     matplotlib = import_extra("matplotlib", extra="report")
-    try:
-        with matplotlib.rc_context(_STYLE):
-            figure.savefig(place, dpi=150, metadata=_UNDATED[place.suffix.lower()])
-    except OSError as error:
-        raise RunError(f"plot {place}: {error.strerror}; choose a writable folder") from error
+    saving = os_errors(f"plot {place}", "choose a writable folder", RunError)
+    with saving, matplotlib.rc_context(_STYLE):
+        figure.savefig(place, dpi=150, metadata=_UNDATED[place.suffix.lower()])
 
 
 _STYLE = {"svg.hashsalt": "fedldp", "svg.fonttype": "none", "pdf.fonttype": 42}

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from fedldp.core.errors import PrivacyError
+from fedldp.core.errors import PrivacyError, os_errors
 from fedldp.core.locks import sync
 from fedldp.core.randomness import KEY_BYTES, SERVER, Source, Stream, check_purpose
 from fedldp.protocol.roles import Draw, Draws
@@ -157,7 +157,7 @@ def read_secret(path: Path) -> bytes:
     Raises:
         PrivacyError: the file cannot be created or read, others may read it, or it is damaged.
     """
-    try:
+    with os_errors(f"secret {path}", "check the path", PrivacyError):
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
@@ -173,8 +173,6 @@ def read_secret(path: Path) -> bytes:
         # Also sync a folder that already existed, because the process that created it may have been
         # killed before it reached this line.
         sync(path.parent)
-    except OSError as error:
-        raise PrivacyError(f"secret {path}: {error.strerror}; check the path") from error
     if len(secret) != KEY_BYTES:
         raise PrivacyError(
             f"secret {path}: it is damaged; restore it from a copy, or take part in new runs only"
