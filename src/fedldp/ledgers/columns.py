@@ -196,13 +196,13 @@ class MemoryLedger:
         if not digests:
             return made
         kept = self._run(place.run)
-        answer = AnswerRecord(place.round, place.phase, place.request, event)
         if not any(released):
-            kept.count(places, answer, digests)
+            kept.count(places, place, event, digests)
             self._keep(place, places, made)
             return made
         known = np.array(released)[groups]
-        kept.count(places[~known], answer, np.array(digests, np.uint64)[~known].tolist())
+        fresh = np.array(digests, np.uint64)[~known].tolist()
+        kept.count(places[~known], place, event, fresh)
         new = np.flatnonzero(~known)
         self._keep(place, places[new], (made[at] for at in new.tolist()))
         sent = kept.answers[place.phase][kept.rows(places)].tolist()
@@ -365,7 +365,12 @@ class MemoryLedger:
 
     def _again(self, place: Place, client: int) -> bytes | NoLongerKept:
         kept = self._kept(place, client)
-        return _another(place, client) if kept is None else kept
+        if kept is not None:
+            return kept
+        return NoLongerKept(
+            f"client {client}, run {place.run} round {place.round} phase {place.phase}: the answer "
+            "differs from the earlier one, so it would be randomised twice; nothing was released"
+        )
 
     def _run(self, name: str) -> RunHistory:
         check_run(name)
@@ -402,13 +407,6 @@ def _check_rows(made: Rows, count: int) -> None:
         )
 
 
-def _another(place: Place, client: int) -> NoLongerKept:
-    return NoLongerKept(
-        f"client {client}, run {place.run} round {place.round} phase {place.phase}: the answer "
-        "differs from the earlier one, so it would be randomised twice; nothing was released"
-    )
-
-
 def _digest(answer: bytes | memoryview) -> int:
     """Return the first 64 bits of an answer's digest; 0 (one case in 2^64) becomes 1."""
     return int.from_bytes(hashlib.sha256(answer).digest()[:8]) or 1
@@ -436,24 +434,20 @@ class ClientHistory(NamedTuple):
             return self.round < round
         return all(there != phase for there, _, _ in self.answered)
 
-    def after(
-        self, round: int, phase: int, request: bytes, event: Event
-    ) -> tuple[ClientHistory, int]:
+    def after(self, place: Place, event: Event) -> tuple[ClientHistory, int]:
         """Return the history after one more answer, and the index in ``kinds`` of its kind.
 
         Args:
-            round: the latest round, or a later one.
-            phase: a phase of that round that has no answer so far.
-            request: the answered request.
+            place: identifies the answer, in a phase of the latest round that has none so far, or in
+                a later round.
             event: what the answer releases.
         """
-        answered: tuple[tuple[int, bytes, Event], ...] = ((phase, request, event),)
-        if self.round == round:
-            answered = tuple(sorted(self.answered + answered, key=lambda each: each[0]))
-        kinds = self.kinds
-        if (event, phase) not in kinds:
-            kinds = (*kinds, (event, phase))
-        return ClientHistory(round, answered, kinds), kinds.index((event, phase))
+        before = self.answered if self.round == place.round else ()
+        answered = sorted((*before, (place.phase, place.request, event)), key=lambda each: each[0])
+        kind, kinds = (event, place.phase), self.kinds
+        if kind not in kinds:
+            kinds = (*kinds, kind)
+        return ClientHistory(place.round, tuple(answered), kinds), kinds.index(kind)
 
     def continues(self, other: ClientHistory) -> bool:
         """Return whether a client with the history ``other`` may have this one later."""
@@ -464,15 +458,6 @@ class ClientHistory(NamedTuple):
 
 NOTHING = ClientHistory(-1, (), ())
 """The history of a client that has released nothing."""
-
-
-class AnswerRecord(NamedTuple):
-    """A release: ``event``, as the answer to ``request`` in this round and phase."""
-
-    round: int
-    phase: int
-    request: bytes
-    event: Event
 
 
 class KindGroup(NamedTuple):
@@ -513,9 +498,9 @@ class RunHistory:
         self.answers: dict[int, NDArray[np.uint64]] = {}
         self._numbers: dict[ClientHistory, int] = {NOTHING: 0}
         self._many = _FEW_HISTORIES
-        # For the last answer that was counted: the number of the history before it, the answer, the
-        # number of the history after it, and the index of its kind.
-        self._last: tuple[int, AnswerRecord | None, int, int] = (0, None, 0, 0)
+        # For the last answer that was counted: the number of the history before it, its place and
+        # event, the number of the history after it, and the index of its kind.
+        self._last: tuple[int, tuple[Place, Event] | None, int, int] = (0, None, 0, 0)
         # The row of each client; None if each client's index is its row.
         self._rows: dict[int, int] | None = None
 
@@ -599,38 +584,39 @@ class RunHistory:
         )
         return [kinds[place], *counts]
 
-    def count(self, clients: Places, answer: AnswerRecord, digests: Sequence[int]) -> None:
+    def count(self, clients: Places, place: Place, event: Event, digests: Sequence[int]) -> None:
         """Count an answer from each of these clients; the answer must be new for all of them.
 
         Args:
             clients: without duplicates.
-            answer: the answer, in the latest round of each client or in a later round.
+            place: identifies the answer, in the latest round of each client or in a later round.
+            event: what the answer releases.
             digests: the first 64 bits of the digest of what each client sends, above 0.
         """
         if clients.size == 1:
-            self.count_group(self.row(int(clients[0])), answer, digests[0])
+            self.count_group(self.row(int(clients[0])), place, event, digests[0])
             return
         rows, all_digests = self.rows(clients), np.array(digests, np.uint64)
         before = self.history_of[rows]
         numbers = set(before.tolist())
         for number in numbers:
             there = before == number
-            self.count_group(rows[there], answer, all_digests[there])
+            self.count_group(rows[there], place, event, all_digests[there])
 
-    def count_group(self, rows: Places | int, answer: AnswerRecord, digests: Any) -> None:
+    def count_group(self, rows: Places | int, place: Place, event: Event, digests: Any) -> None:
         """Count an answer from one client, or from clients that share a history: see ``count``."""
         self._forget_histories()
         old = int(self.history_of[rows if isinstance(rows, int) else rows[0]])
-        if self._last[:2] != (old, answer):
-            history, kind = self.histories[old].after(*answer)
-            self._last = (old, answer, self.number(history), kind)
+        if self._last[:2] != (old, (place, event)):
+            history, kind = self.histories[old].after(place, event)
+            self._last = (old, (place, event), self.number(history), kind)
         *_, new, kind = self._last
-        if self.histories[old].round < answer.round:
+        if self.histories[old].round < place.round:
             for each in self.answers.values():
                 each[rows] = 0
         self.history_of[rows] = new
-        self.word(kind, answer.round // WORD)[rows] |= np.uint32(1 << answer.round % WORD)
-        self._answers(answer.phase)[rows] = digests
+        self.word(kind, place.round // WORD)[rows] |= np.uint32(1 << place.round % WORD)
+        self._answers(place.phase)[rows] = digests
 
     def kind_groups(self) -> Iterator[KindGroup]:
         """Yield the clients that released something, grouped by the kinds that they released."""

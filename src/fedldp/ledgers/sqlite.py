@@ -11,8 +11,7 @@ import secrets
 import sqlite3
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -285,8 +284,11 @@ class SqliteLedger:
             known = self._due(db, place, event, max_rounds)
         if isinstance(known, bytes):
             return [known]
-        with self._making.an_answer() as kept:
+        self._making.kept = kept = dict[tuple[int, str], bytes]()
+        try:
             (row,) = make()
+        finally:
+            self._making.kept = None
         payload = bytes(row)
         with self.database.writing() as db:
             found = self._due(db, place, event, max_rounds)
@@ -590,15 +592,6 @@ class _Making(threading.local):
     """What a thread keeps for the answer that it makes; None outside of that."""
 
     kept: dict[tuple[int, str], bytes] | None = None
-
-    @contextmanager
-    def an_answer(self) -> Iterator[dict[tuple[int, str], bytes]]:
-        """Yield a dictionary that collects what is kept until the end of the block."""
-        self.kept = {}
-        try:
-            yield self.kept
-        finally:
-            self.kept = None
 
 
 def _kept(db: sqlite3.Connection, run: str, round: int, name: str) -> bytes | None:
