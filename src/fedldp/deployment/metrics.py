@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -148,27 +148,24 @@ class _Families:
     """Metrics by their names, with their help; the names of counters end with ``_total``."""
 
     def __init__(self, meant: Mapping[str, str]) -> None:
-        self._meant = meant
-        self._samples: dict[str, list[tuple[Mapping[str, str], float]]] = {
-            name: [] for name in meant
+        self._all = {
+            name: Metric(
+                f"fedldp_{name.removesuffix('_total')}",
+                text,
+                "counter" if name.endswith("_total") else "gauge",
+            )
+            for name, text in meant.items()
         }
 
     def add(self, labels: Mapping[str, str], **values: float | None) -> None:
         """Add values that have the same labels; a value of None is unknown, and left out."""
         for name, value in values.items():
             if value is not None:
-                self._samples[name].append((labels, float(value)))
+                self._all[name].add_sample(f"fedldp_{name}", {**labels}, float(value))
 
     def all(self) -> list[Metric]:
         """Return all metrics, also those without a value."""
-        families = list[Metric]()
-        for name, samples in self._samples.items():
-            kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-            labels = list(samples[0][0]) if samples else []
-            families.append(family := kind(f"fedldp_{name}", self._meant[name], labels=labels))
-            for own, value in samples:
-                family.add_metric(list(own.values()), value)
-        return families
+        return [*self._all.values()]
 
 
 def of_server(servers: Iterable[Server]) -> list[Metric]:
