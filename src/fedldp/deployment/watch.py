@@ -36,14 +36,10 @@ State = Literal[
 """A site's state. ``away``: it was connected earlier. ``ready``: it has accepted, and has not been
 asked."""
 
-_IN_WORDS: dict[State | None, str] = {
-    "unseen": "was never connected",
+_IN_WORDS: dict[State, str] = {
     "away": "is no longer connected",
     "not-accepted": "is connected, but has not accepted the agreement",
     "other-version": "is connected with another version",
-    "ready": "is connected and has accepted the agreement",
-    "asked": "was asked",
-    "answered": "has answered",
     "refused": "refused",
 }
 TAKES_PART = frozenset[State | None]({"ready", "asked", "answered", "refused"})
@@ -214,7 +210,8 @@ class ServerWatch(Watch):
                 known["refusals"] = {**known["refusals"], str(detail): count + 1}
         if was != state and (state not in TAKES_PART or was not in TAKES_PART):
             more = f" ({detail})" if detail else ""
-            self._rate_limited(f"site {known['name']} {_IN_WORDS[state]}{more}", level=logging.INFO)
+            what = _IN_WORDS.get(state, "is connected and has accepted the agreement")
+            self._rate_limited(f"site {known['name']} {what}{more}", level=logging.INFO)
 
     def state_of(self, site: int) -> State | None:
         """Return a site's state; None if it is unknown."""
