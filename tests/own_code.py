@@ -213,7 +213,7 @@ class Shared:
             broadcast = replace(broadcast, weights=(broadcast.weights + self.before) / 2)
         if self.changes:
             client.examples.features[:] *= 2
-        self.before = self.sgd.train(broadcast, client, self.sgd.rate(1))
+        self.before = self.sgd.train(broadcast, client)
         return self.before
 
 

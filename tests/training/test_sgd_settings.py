@@ -131,7 +131,7 @@ def test_parameters_that_share_a_gradient_take_the_steps_of_others(given: str) -
         if given == "gradient_clip":
             step = replace(step, gradient_clip=0.05)
         broadcast = Broadcast(round=1, weights=read_weights(step.model).copy())
-        found.append(step.train(broadcast, client_of(own), step.rate(1), drift).copy())
+        found.append(step.train(broadcast, client_of(own), drift=drift).copy())
     np.testing.assert_array_equal(found[0], found[1])
 
 

@@ -31,9 +31,9 @@ from fedldp.data.examples import Examples
 from fedldp.models import layout_of_module
 from fedldp.protocol.roles import Batch, Client, Update
 from fedldp.protocol.wire import Broadcast, Sensitive, Vector
-from fedldp.training.column_stack import is_changed
+from fedldp.training.column_stack import is_changed, is_flatten
 from fedldp.training.losses import Losses
-from fedldp.training.tensors import as_tensors, laid_as, writable
+from fedldp.training.tensors import as_tensors, writable
 
 GROUP = 64
 """The number of clients that train at once."""
@@ -41,7 +41,7 @@ GROUP = 64
 LARGEST_MODEL = 1 << 16
 LARGEST_BATCH = 32
 
-_DENSE = (nn.Flatten, nn.Linear, nn.ReLU, nn.Tanh, nn.Sigmoid)
+_DENSE = (nn.Linear, nn.ReLU, nn.Tanh, nn.Sigmoid)
 
 
 def group_of(model: nn.Module, device: torch.device, batch: int) -> int:
@@ -65,15 +65,8 @@ def _is_dense(model: nn.Module) -> bool:
     own = sum(len(list(part.parameters(recurse=False))) for part in leaves)
     shared = len(list(model.parameters())) < own  # two layers share a weight
     twice = len(list(model.named_modules(remove_duplicate=False))) > len(list(model.modules()))
-    return (
-        not (shared or twice)
-        and all(type(part) in _DENSE for part in leaves)
-        and all(
-            (part.start_dim, part.end_dim) == (1, -1)
-            for part in leaves
-            if isinstance(part, nn.Flatten)
-        )
-    )
+    known = all(type(part) in _DENSE or is_flatten(part) for part in leaves)
+    return known and not (shared or twice)
 
 
 Weights = dict[str, Tensor]
@@ -90,7 +83,7 @@ Advance = Callable[[int, Weights, Weights], None]
 
 
 def train_together(
-    copies: Weights,
+    copies: Joined,
     rows: NDArray[np.int64],
     source: ExampleSource,
     gradients: Gradients,
@@ -126,37 +119,37 @@ def train_together(
             if before is not None:
                 for name, own in copies.items():
                     own[idle] = before[name]
-    if isinstance(copies, Joined):
-        trained = copies.rows
-    else:
-        trained = torch.cat([w.flatten(1) for w in copies.values()], 1)
-    return Sensitive(Update(rows=trained.cpu().numpy()))
+    return Sensitive(Update(rows=copies.rows.cpu().numpy()))
 
 
 class OneByOne(ABC):
-    """A local update whose clients train one after another; see ``protocol.roles.LocalUpdate``."""
+    """A local update of clients that train one after another, or several at once if it says how.
+
+    See ``protocol.roles.LocalUpdate``.
+    """
 
     @abstractmethod
     def train(self, broadcast: Broadcast, client: Client) -> Vector:
         """Return one client's weights after training, float32, shape (d,)."""
 
+    def together(self, broadcast: Broadcast, batch: Batch) -> Sensitive[Update]:
+        """Return the weights of clients that train at once; only if ``group`` may be above 1."""
+        raise NotImplementedError
+
     def group(self, most_examples: int) -> int:
-        """Return 1: clients train one after another."""
+        """Return how many clients train at once: 1, unless there is a way to do so."""
         return 1
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
         """Return the clients' weights after training, float32, shape (n, d)."""
+        if group > 1:
+            return self.together(broadcast, batch)
         return train_alone(batch, lambda client: self.train(broadcast, client))
 
 
 def train_alone(batch: Batch, train: Callable[[Client], Vector]) -> Sensitive[Update]:
     """Return the weights of several clients, trained one after another by ``train``."""
     return Sensitive(Update(rows=np.stack([train(client) for client in batch])))
-
-
-def copies(model: nn.Module, broadcast: Broadcast, count: int, device: torch.device) -> Weights:
-    """Return one contiguous copy of the broadcast weights for each of ``count`` clients."""
-    return {name: own.contiguous() for name, own in joined(model, broadcast, count, device).items()}
 
 
 class Joined(Weights):
@@ -170,7 +163,7 @@ class Joined(Weights):
 
 
 def joined(model: nn.Module, broadcast: Broadcast, count: int, device: torch.device) -> Joined:
-    """Return ``copies`` as views of one array, for an ``Advance`` that takes any strides."""
+    """Return one copy of the broadcast weights for each of ``count`` clients."""
     model.train()
     found, layout = Joined(), layout_of_module(model)
     weights = torch.from_numpy(writable(broadcast.weights)).to(device)
@@ -210,17 +203,16 @@ def mean_gradients(
         try:
             found: Weights = gradient(dict(weights), inputs, labels, _shares(taken))
         except RuntimeError as error:
-            if "randomness" in str(error):
-                raise ConfigError(
-                    "device = cuda: the model draws random numbers in training (dropout?), which "
-                    "cannot be the same for clients that train together; use --device cpu"
-                ) from error
-            if losses is None:
+            drew = "randomness" in str(error)
+            if losses is None and not drew:
                 raise
-            raise ConfigError(
-                f"device = cuda: the loss cannot be computed for several clients at once: "
-                f"{first_line(error)}; use --device cpu"
-            ) from error
+            why = f"the loss cannot be computed for several clients at once: {first_line(error)}"
+            if drew:
+                why = (
+                    "the model draws random numbers in training (dropout?), which cannot be the "
+                    "same for clients that train together"
+                )
+            raise ConfigError(f"device = cuda: {why}; use --device cpu") from error
         return found
 
     return gradients
@@ -343,17 +335,6 @@ def shrinking(norms: Tensor, clip: float) -> Tensor:
     return clip / norms.clamp(min=clip)
 
 
-def follow(optimizer: torch.optim.Optimizer) -> Advance:
-    """Return the steps of an optimizer, which must treat every weight separately."""
-
-    def advance(number: int, weights: Weights, gradients: Weights) -> None:
-        for name, own in weights.items():
-            own.grad = laid_as(gradients[name], own)
-        optimizer.step()
-
-    return advance
-
-
 def of_examples(examples: Examples, device: torch.device) -> ExampleSource:
     """Return a source whose examples are kept on a device."""
     features, labels = _resident(examples, device)
@@ -449,26 +430,22 @@ def single_gradients(
         ConfigError: the model cannot be differentiated for one example at a time; or it draws
             random numbers, and there are several clients.
     """
-    of_model = {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+    def loss(own: Weights, example: Tensor, answer: Tensor) -> Tensor:
+        logits = functional_call(model, own, (example[None],))
+        # A sum, because torch's mean divides by the weight and would cancel it.
+        return functional.cross_entropy(logits, answer[None], class_weights, reduction="sum")
+
     draws = "different" if weights is None else "error"
-    single = vmap(_gradient(model, class_weights), in_dims=(None, 0, 0), randomness=draws)
+    single: Callable[..., Weights] = vmap(grad(loss), in_dims=(None, 0, 0), randomness=draws)
     try:
         if weights is not None:
-            return vmap(single)(weights, inputs, answers)
+            return vmap(single)(dict(weights), inputs, answers)
+        of_model = {name: parameter.detach() for name, parameter in model.named_parameters()}
         return single(of_model, inputs, answers)
-    except Exception as error:  # a user's model may raise any error
+    except Exception as error:  # a user's own model may raise any error
         raise ConfigError(
             f"model: torch.func cannot differentiate it for single examples: {first_line(error)}; "
             "use other layers, or system = person_dp_sgd, which takes one person or row after "
             "another"
         ) from error
-
-
-def _gradient(model: nn.Module, class_weights: Tensor | None) -> Callable[..., dict[str, Tensor]]:
-    def loss(weights: dict[str, Tensor], example: Tensor, answer: Tensor) -> Tensor:
-        logits = functional_call(model, weights, (example[None],))
-        # A sum, because torch's mean divides by the weight and would cancel it.
-        return functional.cross_entropy(logits, answer[None], class_weights, reduction="sum")
-
-    gradient: Callable[..., dict[str, Tensor]] = grad(loss)
-    return gradient

@@ -14,6 +14,7 @@ Source: Chellapilla, Puri, Simard 2006, for convolutions as matrix products.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -154,7 +155,7 @@ class ColumnStack:
             for of in (self._all, self._slope)
         )
         self._classes = torch.eye(layers[-1].weight[0])
-        self._batches: dict[int, list[_Dense]] = {}
+        self._runs = lru_cache(maxsize=KEPT)(self._runs_of)
 
     @classmethod
     def of(cls, model: nn.Module, shape: tuple[int, ...], batch_size: int) -> ColumnStack | None:
@@ -218,22 +219,15 @@ class ColumnStack:
             change = self._velocity.mul_(momentum).add_(change)
         self._all.add_(change, alpha=-rate)
 
-    def _runs(self, examples: int) -> list[_Dense]:
+    def _runs_of(self, examples: int) -> list[_Dense]:
         """Return the layers for batches of a size, each with the result of the one before it."""
-        runs = self._batches.get(examples)
-        if runs is None:
-            runs, values = [], torch.ones(prod(self._layers[0].size) + 1, examples)
-            for layer, weights, slope in zip(
-                self._layers, self._weights, self._slopes, strict=True
-            ):
-                if len(layer.weight) > 2:
-                    runs.append(_Conv(layer, weights, slope, values))
-                else:
-                    runs.append(_Dense(weights, slope, values, layer.weight[0]))
-                values = runs[-1].result
-            if len(self._batches) == KEPT:
-                self._batches.pop(next(iter(self._batches)))
-            self._batches[examples] = runs
+        runs, values = list[_Dense](), torch.ones(prod(self._layers[0].size) + 1, examples)
+        for layer, weights, slope in zip(self._layers, self._weights, self._slopes, strict=True):
+            if len(layer.weight) > 2:
+                runs.append(_Conv(layer, weights, slope, values))
+            else:
+                runs.append(_Dense(weights, slope, values, layer.weight[0]))
+            values = runs[-1].result
         return runs
 
 
@@ -270,7 +264,7 @@ def layers_of(model: nn.Module, shape: tuple[int, ...], batch_size: int) -> list
         layers.append(Layer(conv.weight.shape, pool.kernel_size, size))
         high, wide = (side // pool.kernel_size for side in _sides(conv.weight.shape, size))
         size = (conv.out_channels, high, wide)
-    if not layers or not modules or not _is_flatten(modules[0]):
+    if not layers or not modules or not is_flatten(modules[0]):
         return None
     expected = [nn.Linear, nn.ReLU] * (len(modules) // 2)
     dense = modules[1:]
@@ -318,5 +312,6 @@ def is_pool(module: nn.Module) -> bool:
     )
 
 
-def _is_flatten(module: nn.Module) -> bool:
+def is_flatten(module: nn.Module) -> bool:
+    """Return whether a module makes one vector of each example."""
     return type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1)

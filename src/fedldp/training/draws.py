@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from torch import nn
 
 from fedldp.core.randomness import Stream, torch_seeded
+from fedldp.training.column_stack import is_changed
 
 _DRAW_NOTHING = frozenset(
     getattr(nn, name)
@@ -29,7 +30,7 @@ def draws_by_dropout_alone(model: nn.Module) -> bool:
     return all(
         (type(each) in _DRAW_NOTHING or isinstance(each, nn.Dropout))
         and type(each).__module__.startswith(("torch.nn.", "fedldp.models."))
-        and not (each._forward_hooks or each._forward_pre_hooks or "forward" in vars(each))
+        and not is_changed(each)
         for each in model.modules()
     )
 

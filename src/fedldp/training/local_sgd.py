@@ -24,7 +24,7 @@ from fedldp.protocol.roles import Batch, Client, Score, Update
 from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 from fedldp.training import batched_sgd
 from fedldp.training.augmentation import augmented
-from fedldp.training.batched_sgd import descend, shrinking, train_alone
+from fedldp.training.batched_sgd import OneByOne, descend, shrinking
 from fedldp.training.column_stack import ColumnStack, as_columns, is_pool
 from fedldp.training.draws import drawing
 from fedldp.training.losses import Losses
@@ -33,10 +33,13 @@ from fedldp.training.tensors import as_tensors, load_weights, read_weights, to_d
 PIECE = 1000
 """Test examples evaluated at a time; the sums do not depend on how processes share the pieces."""
 
+MOST_CLASSES = 100
+"""The largest number of classes for a confusion matrix; nobody would read a larger table."""
+
 
 @final
 @dataclass(frozen=True, eq=False)
-class LocalSgd:
+class LocalSgd(OneByOne):
     """SGD on a client's examples; with cross-entropy loss and plain steps unless set otherwise.
 
     Every epoch visits every example once, in an order from the client's stream "batches". The last
@@ -91,37 +94,32 @@ class LocalSgd:
         With other losses the number is one on a CPU, because ``batched_sgd`` has matrix products
         for cross-entropy only. It is one with augmentation and for models with statistics, too.
         """
-        alone = self.augmentation != "none" or self._has_statistics
+        alone = self.augmentation != "none"
+        alone |= any(is_statistic(name) for name, _ in self.model.named_parameters())
         if alone or (self.losses is not None and self.device.type == "cpu"):
             return 1
         return batched_sgd.group_of(self.model, self.device, min(self.batch_size, most_examples))
 
-    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
-        """Return the clients' weights after training, float32, shape (n, d)."""
-        rate = self.rate(broadcast.round)
-        if group > 1:
-            return self.train_together(broadcast, batch, batch.rows, rate)
-        return train_alone(batch, lambda client: self.train(broadcast, client, rate))
-
-    def rate(self, round: int) -> Callable[[int], float]:
-        """Return a function that gives the size of step 0, 1, 2, ... in a round."""
-        return lambda step: self.learning_rate
+    def together(self, broadcast: Broadcast, batch: Batch) -> Sensitive[Update]:
+        """Return the weights of clients that train at once, each on all its examples."""
+        return self.train_together(broadcast, batch, batch.rows)
 
     def train(
         self,
         broadcast: Broadcast,
         client: Client,
-        rate: Callable[[int], float],
+        rate: Callable[[int], float] | None = None,
         drift: Vector | None = None,
     ) -> Vector:
-        """Return one client's weights, shape (d,), trained with step sizes ``rate(0)``, ...
+        """Return one client's weights after training, float32, shape (d,).
 
         Args:
             broadcast: its weights are those that training starts from.
             client: the client.
-            rate: gives the size of a step.
+            rate: gives the size of step 0, 1, 2, ...; None for the learning rate.
             drift: what is added to each gradient, shape (d,); only for models without statistics.
         """
+        rate = rate or (lambda step: self.learning_rate)
         layout = layout_of_module(self.model)
         load_weights(self.model, layout, broadcast.weights)
         self.model.train()
@@ -171,9 +169,13 @@ class LocalSgd:
         broadcast: Broadcast,
         batch: Batch,
         rows: Sequence[NDArray[np.int64]],
-        rate: Callable[[int], float],
+        rate: Callable[[int], float] | None = None,
     ) -> Sensitive[Update]:
-        """Return the weights of clients that train at once, each on the given ``rows``."""
+        """Return the weights of clients that train at once, each on the given ``rows``.
+
+        The ``rate`` is that of ``train``.
+        """
+        rate = rate or (lambda step: self.learning_rate)
         chosen, steps = batched_sgd.epochs_of(
             rows, self.local_epochs, self.batch_size, lambda: batch.fresh("batches")
         )
@@ -196,10 +198,6 @@ class LocalSgd:
                 ColumnStack.of(self.model, shape, self.batch_size) if known else None
             )
         return self._stacks[shape]
-
-    @property
-    def _has_statistics(self) -> bool:
-        return any(is_statistic(name) for name, _ in self.model.named_parameters())
 
     def batches(self, client: Client) -> Iterator[NDArray[np.int64]]:
         """Yield, for each step, the indices of its examples among the client's examples."""
@@ -296,13 +294,16 @@ def evaluate(model: nn.Module, examples: Examples, device: torch.device) -> Scor
         loss = functional.cross_entropy(logits, labels, reduction="sum")
         found = logits.argmax(1)
         right = (found == labels).sum()
-        tabled = logits.shape[1] <= MOST_CLASSES
-        shares = torch.softmax(logits.double(), 1).cpu().numpy() if tabled else None
+        classes, confusion, shares = logits.shape[1], None, None
+        if tabled := classes <= MOST_CLASSES:
+            places = examples.labels.astype(np.int64) * classes + found.cpu().numpy()
+            confusion = np.bincount(places, minlength=classes**2).reshape(classes, classes)
+            shares = torch.softmax(logits.double(), 1).cpu().numpy()
     return Score(
         right=int(right),
         loss=float(loss),
         total=len(examples),
-        confusion=_confusion(examples.labels, found.cpu().numpy(), logits.shape[1]),
+        confusion=confusion,
         labels=examples.labels if tabled else None,
         probabilities=shares,
     )
@@ -318,16 +319,3 @@ def _of_numbers(outputs: NDArray[np.float64], labels: NDArray[np.int64]) -> Scor
         labels=labels,
         probabilities=outputs[:, None],
     )
-
-
-MOST_CLASSES = 100
-"""The largest number of classes for a confusion matrix; nobody would read a larger table."""
-
-
-def _confusion(
-    labels: NDArray[np.int64], found: NDArray[np.int64], classes: int
-) -> NDArray[np.int64] | None:
-    if classes > MOST_CLASSES:
-        return None
-    places = labels.astype(np.int64) * classes + found
-    return np.bincount(places, minlength=classes * classes).reshape(classes, classes)

@@ -25,11 +25,12 @@ the grid and its bounds are ours.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,27 +109,39 @@ _ENTRIES = 1 << 22
 """The most entries of single people's gradients held at a time, to bound the memory."""
 
 
-class Summed(Protocol):
-    """Sums the vectors of people at given weights."""
+@dataclass(frozen=True, kw_only=True)
+class Summed(ABC):
+    """Sums the vectors of people at given weights.
 
+    Attributes:
+        layout: the layout of the model's parameters.
+        clip: the largest norm of a person's gradient; from 1e-4 to 1e4.
+        class_weights: public factors on the loss of a row, one for each label, at most 1; empty for
+            none.
+    """
+
+    layout: Layout
+    clip: float
+    class_weights: tuple[float, ...] = ()
+
+    @abstractmethod
     def __call__(self, weights: NDArray[np.float32], examples: Examples) -> Floats:
         """Return the sum over all people, in whole numbers, shape (d,).
 
         The sum is exact, and clipped to 2^52 in each coordinate, which moves no two sums further
         apart. Fewer than 2^22 people never reach that limit.
         """
-        ...
 
+    @abstractmethod
     def logits(self, weights: NDArray[np.float32], examples: Examples) -> Floats:
         """Return the model's outputs, shape (n, classes), each row computed alone.
 
         A row is NaN if the model has no finite output for it.
         """
-        ...
 
-    def weighted(self, class_weights: tuple[float, ...]) -> Summed:
-        """Return a copy that multiplies a row's loss by a public factor of its label, at most 1."""
-        ...
+    def weighted(self, class_weights: tuple[float, ...]) -> Self:
+        """Return the same with other class weights."""
+        return replace(self, class_weights=class_weights)
 
 
 def _as_they_are(examples: Examples) -> Examples:
@@ -287,7 +300,7 @@ class _Layer(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DenseGradients:
+class DenseGradients(Summed):
     """Sums in closed form, for a model of dense layers with ReLU between them.
 
     With a layer's input a and the derivative e of the loss with respect to the layer's output, the
@@ -297,18 +310,11 @@ class DenseGradients:
 
     Attributes:
         layers: the dense layers, in order.
-        layout: the layout of the model's parameters.
-        clip: the largest norm of a person's gradient; from 1e-4 to 1e4.
-        class_weights: public factors on the loss of a row, one for each label, at most 1; empty for
-            none.
         intercept: whether all weights but those of the last input, the constant, get the gradient
             0; for a model of one layer.
     """
 
     layers: tuple[_Layer, ...]
-    layout: Layout
-    clip: float
-    class_weights: tuple[float, ...] = ()
     intercept: bool = False
 
     def of_intercept(self) -> DenseGradients:
@@ -337,10 +343,6 @@ class DenseGradients:
             _, found[part], lost = self._forward(parameters, examples.features[part])
             found[part][lost] = np.nan
         return found
-
-    def weighted(self, class_weights: tuple[float, ...]) -> DenseGradients:
-        """Return the same with other class weights; see ``Summed``."""
-        return replace(self, class_weights=class_weights)
 
     def _parameters(self, weights: NDArray[np.float32]) -> list[Floats]:
         """Return the matrix of each layer, with its bias as the last column, on the grid."""
@@ -490,7 +492,7 @@ def dense_layers(layers: Sequence[Layer]) -> tuple[_Layer, ...] | None:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ModelGradients:
+class ModelGradients(Summed):
     """Sums for any torch model, which sees one person's rows at a time.
 
     Torch's layers that draw random numbers, such as dropout, are switched off. Other random draws
@@ -499,17 +501,11 @@ class ModelGradients:
 
     Attributes:
         model: the model at whose parameters gradients are taken, on the CPU.
-        layout: the layout of its parameters.
-        clip: see ``DenseGradients``.
         num_classes: the number of the model's outputs.
-        class_weights: see ``DenseGradients``.
     """
 
     model: nn.Module
-    layout: Layout
-    clip: float
     num_classes: int
-    class_weights: tuple[float, ...] = ()
 
     def __call__(self, weights: NDArray[np.float32], examples: Examples) -> Floats:
         """Return the sum over all people; see ``Summed``."""
@@ -596,10 +592,6 @@ class ModelGradients:
             except Exception as error:  # a user's model may raise any error
                 found = error
             yield found
-
-    def weighted(self, class_weights: tuple[float, ...]) -> ModelGradients:
-        """Return the same with other class weights; see ``Summed``."""
-        return replace(self, class_weights=class_weights)
 
 
 def _same_draws() -> Stream:

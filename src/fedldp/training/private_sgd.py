@@ -20,14 +20,14 @@ from fedldp.models import layout_of_module
 from fedldp.protocol.roles import Batch, Client, Update
 from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 from fedldp.training.batched_sgd import (
+    OneByOne,
     Weights,
-    copies,
     descend,
     group_of,
+    joined,
     of_examples,
     padded,
     single_gradients,
-    train_alone,
     train_together,
 )
 from fedldp.training.noisy_sums import NoisySums
@@ -38,7 +38,7 @@ PIECE = 256
 
 
 @dataclass(frozen=True, eq=False)
-class PrivateSgd:
+class PrivateSgd(OneByOne):
     """DP-SGD on a client's examples, with cross-entropy loss.
 
     Guarantee: the event of ``sums`` for one example, in idealised real arithmetic. The model sees
@@ -67,19 +67,13 @@ class PrivateSgd:
         """Return how many clients train at once; see ``batched_sgd``."""
         return group_of(self.model, self.device, min(self.sums.batch_size, most_examples))
 
-    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
-        """Return the clients' weights after training, float32, shape (n, d).
+    def train(self, broadcast: Broadcast, client: Client) -> Vector:
+        """Return one client's weights after training, float32, shape (d,).
 
         Raises:
-            ConfigError: the model cannot be trained on examples one by one; or it draws random
-                numbers, and clients train at once.
-            PrivacyError: a client's stream is not simulated.
+            ConfigError: the model cannot be trained on examples one by one.
+            PrivacyError: the client's stream is not simulated.
         """
-        if group > 1:
-            return self._together(broadcast, batch)
-        return train_alone(batch, lambda client: self._train(broadcast, client))
-
-    def _train(self, broadcast: Broadcast, client: Client) -> Vector:
         noisy, sums = self._noisy([client.fresh("mechanism")]), self.sums
         load_weights(self.model, layout_of_module(self.model), broadcast.weights)
         self.model.train()
@@ -100,7 +94,12 @@ class PrivateSgd:
                 advance(step, weights, noisy(found))
         return read_weights(self.model)
 
-    def _together(self, broadcast: Broadcast, batch: Batch) -> Sensitive[Update]:
+    def together(self, broadcast: Broadcast, batch: Batch) -> Sensitive[Update]:
+        """Return the weights of clients that train at once; see ``train``.
+
+        Raises:
+            ConfigError: as for ``train``; or the model draws random numbers.
+        """
         noisy = self._noisy(batch.fresh("mechanism"))
         sampled = [
             own[few]
@@ -116,7 +115,7 @@ class PrivateSgd:
             return noisy(found)
 
         return train_together(
-            copies(self.model, broadcast, len(batch), self.device),
+            joined(self.model, broadcast, len(batch), self.device),
             padded(sampled).reshape(len(batch), self.sums.steps, -1),
             of_examples(batch.examples, self.device),
             gradients,

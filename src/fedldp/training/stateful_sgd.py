@@ -72,7 +72,7 @@ class ControlledSgd(OneByOne):
         own = kept_before(client, broadcast.round, np.zeros_like(start))
         steps = sgd.local_epochs * -(-len(client.examples) // sgd.batch_size)
         drift = (common - own) / np.float32(max(steps, 1) * sgd.learning_rate)
-        found = sgd.train(broadcast, client, sgd.rate(broadcast.round), drift)
+        found = sgd.train(broadcast, client, drift=drift)
         keep(client, broadcast.round, own, own - common + (start - found))
         return found
 
@@ -96,7 +96,7 @@ class OwnHeadSgd(OneByOne):
     def train(self, broadcast: Broadcast, client: Client) -> Vector:
         """Return one client's weights after training, with the broadcast's head, shape (d,)."""
         whole = self.of(broadcast, client)
-        found = self.sgd.train(whole, client, self.sgd.rate(broadcast.round))
+        found = self.sgd.train(whole, client)
         keep(client, broadcast.round, whole.weights[self.body :], found[self.body :])
         return np.concatenate([found[: self.body], broadcast.weights[self.body :]])
 

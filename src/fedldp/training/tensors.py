@@ -61,10 +61,3 @@ def to_device(features: Tensor, device: torch.device) -> Tensor:
     """Return examples on ``device``; images are channels-last, for faster convolutions."""
     moved = features.to(device)
     return moved.contiguous(memory_format=torch.channels_last) if moved.ndim == 4 else moved
-
-
-def laid_as(gradient: Tensor, parameter: Tensor) -> Tensor:
-    """Return ``gradient`` with the strides of ``parameter``, which fused optimizers assume."""
-    if gradient.stride() == parameter.stride():
-        return gradient
-    return torch.empty_like(parameter).copy_(gradient)

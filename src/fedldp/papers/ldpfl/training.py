@@ -28,15 +28,15 @@ from fedldp.papers.ldpfl.encoding import PIECE, Codes
 from fedldp.protocol.roles import Batch, Client, Score, Update
 from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 from fedldp.training import batched_sgd
-from fedldp.training.batched_sgd import OneByOne, single_gradients, train_alone
+from fedldp.training.batched_sgd import OneByOne, Weights, single_gradients
 from fedldp.training.draws import drawing
 from fedldp.training.local_sgd import batches, evaluate, gradients
 from fedldp.training.portions import indices_of_round, kept_order
-from fedldp.training.tensors import laid_as, load_weights, read_weights
+from fedldp.training.tensors import load_weights, read_weights
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TrainOnBits:
+class TrainOnBits(OneByOne):
     """The local update: epochs of training on the client's randomised bits.
 
     Attributes:
@@ -63,13 +63,8 @@ class TrainOnBits:
         """Return how many clients train at once; see ``batched_sgd``."""
         return batched_sgd.group_of(self.model, self.device, min(self.batch_size, most_examples))
 
-    def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
-        """Return the clients' weights after training, float32, shape (n, d)."""
-        if group > 1:
-            return self._together(broadcast, batch)
-        return train_alone(batch, lambda client: self._train(broadcast, client))
-
-    def _train(self, broadcast: Broadcast, client: Client) -> Vector:
+    def train(self, broadcast: Broadcast, client: Client) -> Vector:
+        """Return one client's weights after training, float32, shape (d,)."""
         kept = self.codes.for_training(broadcast, client)
         model = self.model
         load_weights(model, layout_of_module(model), broadcast.weights)
@@ -84,11 +79,14 @@ class TrainOnBits:
                 answers = labels[torch.from_numpy(indices)].to(self.device)
                 found = gradients(model, inputs, answers, parameters, self.class_weights)
                 for parameter, gradient in zip(parameters, found, strict=True):
-                    parameter.grad = laid_as(gradient, parameter)
+                    if gradient.stride() != parameter.stride():  # a fused optimizer needs that
+                        gradient = torch.empty_like(parameter).copy_(gradient)
+                    parameter.grad = gradient
                 optimizer.step()
         return read_weights(model)
 
-    def _together(self, broadcast: Broadcast, batch: Batch) -> Sensitive[Update]:
+    def together(self, broadcast: Broadcast, batch: Batch) -> Sensitive[Update]:
+        """Return the weights of clients that train at once."""
         kept = [self.codes.for_training(broadcast, client) for client in batch]
         bits = np.concatenate([own["bits"] for own in kept])
         labels = torch.from_numpy(np.concatenate([own["labels"] for own in kept]))
@@ -105,13 +103,19 @@ class TrainOnBits:
             inputs = torch.from_numpy(self.codes.inputs(bits[places.reshape(-1).numpy()]))
             return inputs.view(*rows.shape, -1).to(self.device), labels[places].to(self.device)
 
-        weights = batched_sgd.copies(self.model, broadcast, len(batch), self.device)
+        weights = batched_sgd.joined(self.model, broadcast, len(batch), self.device)
+        optimizer = self._optimizer([weights.rows])
+
+        def advance(number: int, own: Weights, found: Weights) -> None:
+            weights.rows.grad = torch.cat([found[name].flatten(1) for name in own], 1)
+            optimizer.step()
+
         return batched_sgd.train_together(
             weights,
             rows,
             source,
             batched_sgd.mean_gradients(self.model, self.class_weights),
-            batched_sgd.follow(self._optimizer(list(weights.values()))),
+            advance,
             steps=steps,
         )
 

@@ -541,20 +541,18 @@ class PortionSgd:
         """Return the clients' weights after training, float32, shape (n, d)."""
         from fedldp.training.batched_sgd import train_alone
 
-        rate = self._rate(broadcast.round)
         if group > 1:
             sampled = self.sampled(batch, broadcast.round)
-            return self.training.train_together(broadcast, batch, sampled, rate)
+            return self.training.train_together(broadcast, batch, sampled, self._rate)
 
         def train(client: Client) -> Vector:
             sampled = replace(client, examples=self.sample(client, broadcast.round))
-            return self.training.train(broadcast, sampled, rate)
+            return self.training.train(broadcast, sampled, self._rate)
 
         return train_alone(batch, train)
 
-    def _rate(self, round: int) -> Callable[[int], float]:
-        factor = self.training.rate(round)
-        return lambda step: factor(step) * optimal_rate(step, self.alpha)
+    def _rate(self, step: int) -> float:
+        return self.training.learning_rate * optimal_rate(step, self.alpha)
 
     def sample(self, client: Client, round: int) -> Examples:
         """Return the examples that ``client`` trains on in ``round``; there may be none."""

@@ -62,7 +62,7 @@ class RankingSgd:
         return Sensitive(Update(rows=weights, aux={"importance": importance}))
 
     def _train(self, broadcast: Broadcast, client: Client) -> tuple[Vector, NDArray[np.float64]]:
-        self.training.train(broadcast, client, self.training.rate(broadcast.round))
+        self.training.train(broadcast, client)
         weights = read_weights(self.training.model)  # the weights after training
         if self.shift is not None:
             return weights, sensitivity_importance(
