@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import DataError
-from fedldp.data import load_unlabelled
+from fedldp.data.custom import load_unlabelled
 
 
 def load_features(path: Path, **given: Any) -> NDArray[np.float32]:

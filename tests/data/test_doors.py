@@ -18,15 +18,9 @@ from unlabelled import load_features
 
 from fedldp import FederatedClassifier, estimator
 from fedldp.core.errors import DataError, FedldpError
-from fedldp.data import (
-    Columns,
-    Dataset,
-    check_column,
-    load_dataset,
-    load_examples,
-)
+from fedldp.data import Columns, Dataset, load_dataset, load_examples
 from fedldp.data.examples import as_dataset, checked_rows
-from fedldp.data.rules import class_of
+from fedldp.data.rules import check_column, class_of
 from fedldp.deployment.source import open_source
 
 Rows = tuple[Mapping[str, Any], Any]

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedldp.core.errors import ConfigError
-from fedldp.data import check_partition, examples_of_all, partition
+from fedldp.data import check_partition, partition
+from fedldp.data.partition import examples_of_all
 
 SCHEMES = ["iid", "dirichlet:0.5", "dirichlet:1e-9", "dirichlet:1e6", "shards:1", "shards:2",
            "power-law:1.5", "power-law:1e6"]  # fmt: skip

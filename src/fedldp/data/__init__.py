@@ -12,32 +12,23 @@ It may use core.
 
 from fedldp.data.columns import Columns
 from fedldp.data.custom import (
-    encode_examples,
     is_own_file,
     is_table,
     load_examples,
-    load_unlabelled,
-    read_arrays,
-    rows_left_out,
 )
 from fedldp.data.datasets import (
-    check_standardise,
     list_datasets,
     load_dataset,
     standardised,
 )
-from fedldp.data.encoding import check_people, undeclared
 from fedldp.data.examples import Dataset, Examples, as_dataset
 from fedldp.data.folder import resolve_data_dir, verify
 from fedldp.data.partition import (
     DrawnShares,
     Shares,
     check_partition,
-    examples_of_all,
-    parse_scheme,
     partition,
 )
-from fedldp.data.rules import check_column
 from fedldp.data.tables import read_table
 
 __all__ = [
@@ -48,16 +39,11 @@ __all__ = [
     "Shares",
     "adapters",
     "as_dataset",
-    "check_column",
     "check_partition",
-    "check_people",
-    "check_standardise",
     "columns",
     "custom",
     "download",
-    "encode_examples",
     "examples",
-    "examples_of_all",
     "folder",
     "image_features",
     "is_own_file",
@@ -66,19 +52,14 @@ __all__ = [
     "list_datasets",
     "load_dataset",
     "load_examples",
-    "load_unlabelled",
-    "parse_scheme",
     "partition",
     "people",
     "public_features",
-    "read_arrays",
     "read_table",
     "resolve_data_dir",
-    "rows_left_out",
     "rules",
     "sources",
     "standardised",
     "tables",
-    "undeclared",
     "verify",
 ]

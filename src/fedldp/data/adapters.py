@@ -32,7 +32,7 @@ class Gathered:
         groups: the person of each example, shape (N,), if the source names the persons.
         names: the names of the features, if they are columns.
         classes: the names of the classes, if the source has them.
-        aside: columns of a table that are not features, by name.
+        owners: the client of each example, shape (N,), if the source names the clients.
         undeclared: columns of a table that are features although nothing declares what they mean,
             by name, each of shape (N,).
     """
@@ -43,7 +43,7 @@ class Gathered:
     groups: Any = None
     names: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
-    aside: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    owners: Any = None
     undeclared: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
@@ -109,7 +109,8 @@ def of_columns(
     table: Any,
     *,
     label: str = LABEL,
-    aside: Sequence[str] = (),
+    client: str | None = None,
+    person: str | None = None,
     optional: bool = False,
     context: str,
 ) -> Gathered:
@@ -121,18 +122,18 @@ def of_columns(
     Args:
         table: a Hugging Face ``Dataset``, a pandas ``DataFrame``, or a mapping of names to arrays.
         label: the column that holds the classes.
-        aside: columns that are not features and are returned separately.
-        optional: whether the columns in ``aside`` may be missing.
+        client: the column that names each row's client, if there is one.
+        person: the column that names each row's person, if there is one.
+        optional: whether these two columns may be missing.
         context: the beginning of error messages.
 
     Raises:
         DataError: a column is missing, or the remaining columns are not features.
     """
     columns = _columns_of(table, context)
-    if optional:
-        aside = [name for name in aside if name in columns]
+    aside = [each for each in (client, person) if each is not None]
     for name in (label, *aside):
-        if name not in columns:
+        if name not in columns and not (optional and name != label):
             raise DataError(
                 f"{context} there is no column {name!r}; rename one of {', '.join(columns)}, or "
                 "give its name"
@@ -142,8 +143,9 @@ def of_columns(
         raise DataError(f"{context} it has no feature columns besides {label!r}; add some")
     classes = _class_names(table, label)
     labels = columns[label] if classes is None else _named(columns[label], classes)
-    kept = {name: columns[name] for name in aside}
-    return replace(_stacked(features, context), labels=labels, classes=classes, aside=kept)
+    owners, groups = (columns.get(str(name)) for name in (client, person))
+    found = _stacked(features, context)
+    return replace(found, labels=labels, classes=classes, groups=groups, owners=owners)
 
 
 def of_arrays(features: Any, labels: Any, groups: Any = None, *, context: str) -> Gathered:

@@ -97,11 +97,10 @@ def encode(
     """
     noted = Noted()
     if features is not None:
-        _check_there(table, columns, features)
+        _check_features(table, columns, features)
     _check_columns(table, columns, noted)
     if features is not None:
         noted.refuse()
-        _check_features(table, columns, features)
     blocks: list[NDArray[np.float32]] = []
     names: list[str] = []
     declared = features is not None  # so the meaning of the columns can no longer be changed
@@ -434,17 +433,6 @@ def _check_columns(table: Table, columns: Columns, noted: Noted) -> None:
         )
 
 
-def _check_there(table: Table, columns: Columns, features: Sequence[str]) -> None:
-    """Refuse a table that lacks a column that the model needs."""
-    shown = f"the columns of {table.path} are {table.listed}"
-    for name in (*columns.scaled, *columns.spreads, *columns.categories, *columns.filled):
-        if name not in table.names and set(columns.made(name)) <= set(features):
-            raise ConfigError(
-                f"the model needs the column {name!r}, which is missing; rename a column to this "
-                f"name, or add it; {shown}"
-            )
-
-
 def _lacks(table: Table, name: str, setting: str) -> ConfigError:
     return ConfigError(
         f"{setting} names {name!r}, which {table.path} does not have; name one of its columns, or "
@@ -453,12 +441,15 @@ def _lacks(table: Table, name: str, setting: str) -> ConfigError:
 
 
 def _check_features(table: Table, columns: Columns, features: Sequence[str]) -> None:
+    """Refuse a table that lacks a column that the model needs, or has one that it does not take."""
     made = {name: columns.made(name) for name in filter(columns.is_feature, table.names)}
     there = {feature for names in made.values() for feature in names}
     if lacking := [feature for feature in features if feature not in there]:
+        declared = (*columns.scaled, *columns.spreads, *columns.categories, *columns.filled)
+        of = (name for name in declared if lacking[0] in columns.made(name))
         raise ConfigError(
-            f"{table.path} has no column for the feature {lacking[0]!r}; the model takes "
-            f"{', '.join(features)}, and the columns are {table.listed}"
+            f"the model needs the column {next(of, lacking[0])!r}, which is missing; rename a "
+            f"column to this name, or add it; the columns of {table.path} are {table.listed}"
         )
     if more := [name for name, names in made.items() if not set(names) <= set(features)]:
         raise ConfigError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -299,20 +300,13 @@ class Dataset:
         (('age',), [1, 1])
         """
         context = f"data set {name!r}:"
-        aside = [each for each in (client, person) if each is not None]
-        read = of_columns(table, label=label, aside=aside, context=context)
-        held = None
-        if test is not None:
-            held = of_columns(
-                test, label=label, aside=aside, optional=True, context=f"{context} test"
-            )
-        if person is not None:
-            read = replace(read, groups=read.aside[person])
-            held = None if held is None else replace(held, groups=held.aside.get(person))
+        of = partial(of_columns, label=label, client=client, person=person)
+        read = of(table, context=context)
+        held = None if test is None else of(test, optional=True, context=f"{context} test")
         return of_rows(
             read,
             held,
-            clients=None if client is None else read.aside[client],
+            clients=read.owners,
             classes=classes,
             label_range=label_range and LabelRange(*label_range),
             test_share=test_share,
@@ -686,15 +680,6 @@ def as_dataset(given: Any, test: Rows | None = None, *, tested: bool = False) ->
         ConfigError: the data have none of these forms, or have no test set.
         DataError: they are malformed; the message names the client or the test set.
     """
-    found = _as_dataset(given, test)
-    if tested and not len(found.test):
-        raise ConfigError(
-            f"dataset: the data set {found.name!r} has no test set to compare runs on; give it one"
-        )
-    return found
-
-
-def _as_dataset(given: Any, test: Rows | None) -> Dataset:
     if isinstance(given, Dataset):
         if test is not None:
             raise ConfigError(
@@ -702,17 +687,23 @@ def _as_dataset(given: Any, test: Rows | None) -> Dataset:
                 "leave test out, or give it where the data set is made: Dataset.from_arrays, "
                 "from_table and from_clients take test="
             )
-        return given
-    if isinstance(given, tuple) and any_source(given):
+        found = given
+    elif isinstance(given, tuple) and any_source(given):
         raise ConfigError(
             "dataset: it is a tuple of data sets; give clients as a list, and the test set as test="
         )
-    if is_clients(given):
-        return Dataset.from_clients(given, test=test)
-    if is_source(given) or (isinstance(given, tuple | list) and len(given) == 2):
+    elif is_clients(given):
+        found = Dataset.from_clients(given, test=test)
+    elif is_source(given) or (isinstance(given, tuple | list) and len(given) == 2):
         held = None if test is None else _read(test, "data set 'custom': test")
-        return of_rows(_read(given, "data set 'custom':"), held)
-    raise ConfigError(
-        f"dataset: {type(given).__name__} is not data; give features and labels as a pair of "
-        "arrays, a list of clients' pairs or DataLoaders, a fedldp.Dataset, a name or a path"
-    )
+        found = of_rows(_read(given, "data set 'custom':"), held)
+    else:
+        raise ConfigError(
+            f"dataset: {type(given).__name__} is not data; give features and labels as a pair of "
+            "arrays, a list of clients' pairs or DataLoaders, a fedldp.Dataset, a name or a path"
+        )
+    if tested and not len(found.test):
+        raise ConfigError(
+            f"dataset: the data set {found.name!r} has no test set to compare runs on; give it one"
+        )
+    return found

@@ -214,19 +214,13 @@ def oriented_gradients(input_shape: tuple[int, ...], cells: int, orientations: i
         [(np.arange(side) * cells // side, np.full(side, one))] for side in input_shape[1:]
     )
 
-    def features(images: NDArray[np.float32]) -> NDArray[np.float32]:
-        pieces = (images[i : i + _PIECE].sum(axis=1) for i in range(0, len(images), _PIECE))
+    def features(images: NDArray[np.float32]) -> Floats:
         with np.errstate(over="ignore", invalid="ignore"):
-            sums = [slope_sums(each, rows, columns, cells, orientations) for each in pieces]
-            centred = np.concatenate([np.empty((0, size)), *sums])
-            centred -= centred.mean(axis=1, keepdims=True)
-            norms = np.linalg.norm(centred, axis=1, keepdims=True)
-        found = np.zeros_like(centred)
-        np.divide(centred, norms, out=found, where=norms > 0)  # norms > 0 is false for NaN
-        return found.astype(np.float32)
+            sums = slope_sums(images.sum(axis=1), rows, columns, cells, orientations)
+            return unit(sums - sums.mean(axis=1, keepdims=True))
 
     digest = digest_of("oriented-gradients", 1, input_shape, cells, orientations)
-    return PublicMap(size, digest, features)
+    return PublicMap(size, digest, lambda images: in_pieces(images, features, size))
 
 
 Shares = Sequence[tuple[NDArray[np.int64], NDArray[Any]]]
@@ -275,19 +269,19 @@ Floats = NDArray[np.float64]
 
 
 def in_pieces(
-    images: NDArray[np.float32], features: Callable[[Floats], Floats], size: int
+    images: NDArray[np.float32], features: Callable[[NDArray[np.float32]], Floats], size: int
 ) -> NDArray[np.float32]:
     """Return features of images, shape (n, size), computed for a limited number at a time.
 
     Args:
         images: shape (n, channels, height, width).
-        features: maps images from ``greyscale`` to features, each image separately.
+        features: maps images to features, each image separately.
         size: the length of a feature vector.
     """
     found = np.empty((len(images), size), np.float32)
     for start in range(0, len(images), _PIECE):
         piece = slice(start, start + _PIECE)
-        found[piece] = features(greyscale(images[piece]))
+        found[piece] = features(images[piece])
     return found
 
 
@@ -330,6 +324,6 @@ def centred_roots(sums: Floats) -> Floats:
 
 
 def unit(rows: Floats) -> Floats:
-    """Return rows scaled to norm 1; zeros stay zeros."""
+    """Return rows scaled to norm 1; zeros stay zeros, and rows with NaN become zeros."""
     norms = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
     return np.asarray(np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0))

@@ -21,8 +21,7 @@ _SCHEMES: dict[str, tuple[str, str] | None] = {
     "power-law": ("exponent", "power-law:1.5"),
     "drawn": ("number of examples per client", "drawn:6"),
 }
-_WHOLE = ("shards", "drawn")
-_OF_ROWS = ("shards", "drawn")
+_OF_ROWS = ("shards", "drawn")  # they divide rows only, and their parameter is a whole number
 _MAX_PARAMETER = 1e6  # larger values make no further difference, and may overflow when sampled
 
 
@@ -56,10 +55,10 @@ def parse_scheme(text: str) -> tuple[str, float]:
         value = float(number)
     except ValueError:
         value = math.nan
-    if name in _WHOLE and not (value >= 1 and value.is_integer()):
+    if name in _OF_ROWS and not (value >= 1 and value.is_integer()):
         value = math.nan
     if not 0 < value <= _MAX_PARAMETER:
-        kind = "an integer from 1" if name in _WHOLE else "a number above 0"
+        kind = "an integer from 1" if name in _OF_ROWS else "a number above 0"
         raise ConfigError(
             f"partition is {text!r}; its {parameter} must be {kind} up to {_MAX_PARAMETER:.0f}, "
             f"as in {example}"

@@ -25,6 +25,7 @@ from fedldp.data.image_features import (
     PublicMap,
     centred_roots,
     digest_of,
+    greyscale,
     in_pieces,
     soft_sums,
     unit,
@@ -87,7 +88,8 @@ def _gradients(kind: str, input_shape: tuple[int, ...], *, turned: bool) -> Publ
     drawn = (_STROKES, _STROKE_SIDE, _SEED)
     posed = (_SIDE, _REACH, _LEAST_SPREAD, _LONGEST) if turned else ()
 
-    def features(grey: Floats) -> Floats:
+    def features(images: NDArray[np.float32]) -> Floats:
+        grey = greyscale(images)
         found = np.full((len(grey), SIZE + 1), CONSTANT)
         roots = centred_roots(soft_sums(upright(grey) if turned else grey))
         found[:, :SIZE] = unit(roots - mean_of_strokes(turned=turned))

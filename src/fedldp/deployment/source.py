@@ -18,22 +18,13 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, DataError, DataMissing, PrivacyError
 from fedldp.core.randomness import Stream
-from fedldp.data import (
-    Columns,
-    Examples,
-    check_column,
-    check_people,
-    encode_examples,
-    is_table,
-    read_arrays,
-    read_table,
-    rows_left_out,
-    standardised,
-    undeclared,
-)
+from fedldp.data import Columns, Examples, is_table, read_table, standardised
 from fedldp.data.adapters import Gathered
+from fedldp.data.custom import encode_examples, read_arrays, rows_left_out
+from fedldp.data.encoding import check_people, undeclared
 from fedldp.data.examples import as_examples
 from fedldp.data.people import count_of, few_of_each
+from fedldp.data.rules import check_column
 from fedldp.data.tables import Table
 from fedldp.deployment.agreement import Agreement
 from fedldp.protocol.client_store import LedgerStore

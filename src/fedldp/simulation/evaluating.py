@@ -16,7 +16,8 @@ from scipy.special import expit
 from fedldp.core.errors import ConfigError, DataMissing
 from fedldp.core.facts import Doubt
 from fedldp.core.kinds import HELD_OUT, TRAINED_ON
-from fedldp.data import Dataset, Examples, load_examples, load_unlabelled
+from fedldp.data import Dataset, Examples, load_examples
+from fedldp.data.custom import load_unlabelled
 from fedldp.data.examples import Rows, checked_rows
 from fedldp.data.label_range import centred
 from fedldp.data.sources import SOURCES
