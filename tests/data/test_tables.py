@@ -164,7 +164,7 @@ def test_columns_are_found_by_name_and_not_by_position(tmp_path: Path) -> None:
     assert load_examples(
         other, columns=columns(classes=("well", "ill")), names=names
     ).features.tolist() == [[0.5, 0, 1]]
-    with pytest.raises(ConfigError, match="no column for the feature 'pressure'"):
+    with pytest.raises(ConfigError, match="the model needs the column 'pressure'"):
         load_features(other, columns=columns(), names=("pressure", *names))
     more = table(tmp_path, "sex,age,weight\nm,30,70\n", "more.csv")
     with pytest.raises(ConfigError, match="the model does not take: weight; remove"):

@@ -17,7 +17,6 @@ from fedldp.training.column_stack import KEPT, ColumnStack, as_columns, layers_o
 from fedldp.training.local_sgd import (
     LocalSgd,
     gradients,
-    pooling_by_maxima,
     read_weights,
 )
 
@@ -189,27 +188,3 @@ def test_few_buffers_are_kept() -> None:
     for size in range(1, 11):
         stack.step(as_columns(features), labels, torch.arange(size), 0.1)
     assert stack._runs.cache_info().currsize == KEPT
-
-
-@pytest.mark.parametrize("side", [2, 3, 5])
-@pytest.mark.parametrize("size", [(1, 6, 6), (3, 13, 8), (4, 5, 5)])
-@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
-def test_pooling_by_maxima_gives_the_same_bits_in_the_same_order(
-    side: int, size: tuple[int, ...], order: torch.memory_format
-) -> None:
-    images = torch.randn(7, *size).round(decimals=1).contiguous(memory_format=order)
-    images[0, 0, 1, 1] = torch.nan
-    model = nn.Sequential(nn.MaxPool2d(side))
-    expected = model(images)
-    with pooling_by_maxima(model):
-        assert "forward" in vars(model[0])
-        found = model(images)
-    assert "forward" not in vars(model[0])
-    torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
-    assert found.is_contiguous(memory_format=order) == expected.is_contiguous(memory_format=order)
-
-
-def test_pooling_of_another_kind_is_left_to_torch() -> None:
-    model = nn.Sequential(nn.MaxPool2d(2, stride=1), nn.MaxPool2d(2, ceil_mode=True))
-    with pooling_by_maxima(model):
-        assert not any("forward" in vars(pool) for pool in model)

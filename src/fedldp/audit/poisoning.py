@@ -77,8 +77,8 @@ from fedldp.secure_sum.client_role import SummedEncoder
 from fedldp.simulation.executors import Serial
 from fedldp.simulation.in_process import InProcess, Packed, SentRequest, answers_of
 from fedldp.simulation.inputs import Inputs
-from fedldp.simulation.participation import participants
-from fedldp.simulation.population import Encoders, Population
+from fedldp.simulation.participation import of_each_client, participants
+from fedldp.simulation.population import Population
 from fedldp.simulation.shuffler import Counting, world_of_seed
 
 FACTOR = 100.0
@@ -348,7 +348,7 @@ class FirstStep:
         self._draws = draws_of_seed(config.seed)
         self._server = config.algorithm(problem).inside().server()
         self._summing = config.algorithm(problem).summing()
-        self._encoders = Encoders(config, problem)
+        self._encoders = of_each_client(config, config.algorithm(problem).encoder)
         self.clients: Sequence[int] = participants(config, 1, self._draws)
         self.state: State = self._server.initial(self._draws(0))
         broadcast, nothing = self._server.publish(self.state), Sensitive(None)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,6 +20,16 @@ from fedldp.core.errors import ConfigError, OverBudget
 from fedldp.core.numbers import round_up
 from fedldp.ledgers.budget import Budget
 from fedldp.protocol.roles import Draws, Encoder
+
+_T = TypeVar("_T")
+
+
+def of_each_client(config: RunConfig, make: Callable[[int], _T]) -> list[_T]:
+    """Return what ``make`` gives for each client; clients that release alike share one object."""
+    found = dict[int, _T]()
+    for group in config.encoder_groups():
+        found |= dict.fromkeys(map(int, group), make(int(group[0])))
+    return [found[client] for client in range(config.num_clients)]
 
 
 def participants(config: RunConfig, round: int, draws: Draws) -> Sequence[int]:

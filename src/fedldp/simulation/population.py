@@ -23,6 +23,7 @@ from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.keys import SimulationKeys
 from fedldp.protocol.wire import Broadcast, Sensitive
 from fedldp.reporting.scores import OfClients, with_labels_like
+from fedldp.simulation.participation import of_each_client
 from fedldp.simulation.signal import Signal
 from fedldp.training.local_sgd import PIECE, evaluate
 from fedldp.training.tensors import load_weights
@@ -65,7 +66,7 @@ class Population:
             layout=algorithm.layout,
         )
         self.local_update = Watched(algorithm.local_update(self.device), self.signal)
-        self.encoders = Encoders(config, problem)
+        self.encoders = of_each_client(config, algorithm.encoder)
         self.most_examples = algorithm.most_examples()
         self._tester = algorithm.tester(self.device)
         self._prepared = algorithm.prepared()
@@ -145,16 +146,13 @@ class Population:
 
     def encoder_groups(self, indices: Sequence[int]) -> list[EncoderGroup]:
         """Return clients grouped by encoder and by how many rounds each may answer."""
-        kinds = self.encoders.kinds(indices)
-        most_of = [self._parts.participation.max_rounds(int(index)) for index in indices]
-        if len(set(kinds)) == len(set(most_of)) == 1:
-            return [EncoderGroup(self.encoders.of_kind(kinds[0]), most_of[0], range(len(indices)))]
         found: dict[tuple[int, int | None], list[int]] = {}
-        for place, kind_and_most in enumerate(zip(kinds, most_of, strict=True)):
-            found.setdefault(kind_and_most, []).append(place)
+        for place, index in enumerate(indices):
+            most = self._parts.participation.max_rounds(int(index))
+            found.setdefault((id(self.encoders[index]), most), []).append(place)
         return [
-            EncoderGroup(self.encoders.of_kind(kind), most, places)
-            for (kind, most), places in found.items()
+            EncoderGroup(self.encoders[indices[places[0]]], most, places)
+            for (_, most), places in found.items()
         ]
 
     def batch(self, indices: Sequence[int], round: int) -> roles.Batch:
@@ -233,35 +231,6 @@ class Population:
     def store(self, index: int) -> FolderStore:
         """Return the store of client ``index``."""
         return FolderStore(self.folder / f"client-{index}", self.run)
-
-
-class Encoders:
-    """The encoder of every client; clients with equal encoders share one object.
-
-    Args:
-        config: the run's configuration.
-        problem: the shape of the data.
-    """
-
-    def __init__(self, config: RunConfig, problem: Problem) -> None:
-        groups = config.encoder_groups()
-        algorithm = config.algorithm(problem)
-        self._kinds = [algorithm.encoder(group[0]) for group in groups]
-        self._kind = np.zeros(config.num_clients, np.int32)
-        for number, group in enumerate(groups[1:], 1):
-            self._kind[np.asarray(group)] = number
-
-    def __getitem__(self, client: int) -> roles.Encoder:
-        return self._kinds[int(self._kind[client])]
-
-    def kinds(self, clients: Sequence[int]) -> list[int]:
-        """Return the index of each client's encoder, for ``of_kind``."""
-        found: list[int] = self._kind[np.asarray(clients)].tolist()
-        return found
-
-    def of_kind(self, kind: int) -> roles.Encoder:
-        """Return the encoder with this index."""
-        return self._kinds[kind]
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,6 +24,7 @@ from fedldp.protocol.roles import Arrays, Batch, Draw, State, Update
 from fedldp.protocol.wire import Broadcast, Incoming
 from fedldp.reporting import words
 from fedldp.reporting.scores import Figure
+from fedldp.simulation.participation import of_each_client
 
 _CUT = 1e-3
 """A vector counts as clipped if its norm falls by more than this share; grids round, too."""
@@ -42,9 +43,7 @@ class Signal:
 
     def __init__(self, config: RunConfig, problem: Problem) -> None:
         algorithm = config.algorithm(problem)
-        groups = config.encoder_groups()
-        self._releases = [algorithm.release(group[0]) for group in groups]
-        self._of = {client: kind for kind, group in enumerate(groups[1:], 1) for client in group}
+        self._releases = of_each_client(config, algorithm.release)
         self._by_examples = algorithm.parts.estimate.needs == "weight"
         if algorithm.parts.local.event(algorithm, self._releases[0].size) is not None:
             raise ConfigError(
@@ -62,7 +61,7 @@ class Signal:
     def add(self, update: Update, broadcast: Broadcast, batch: Batch) -> None:
         """Add what some clients computed; their rows are finite."""
         for place, client in enumerate(batch.indices):
-            release = self._releases[self._of.get(int(client), 0)].at(broadcast.round)
+            release = self._releases[client].at(broadcast.round)
             weight = len(batch.rows[place]) if self._by_examples else 1
             self._add(release, release.sent(update.alone(place)), broadcast, weight)
 

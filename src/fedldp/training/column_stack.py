@@ -255,7 +255,7 @@ def layers_of(model: nn.Module, shape: tuple[int, ...], batch_size: int) -> list
     size = (shape[0], shape[1], shape[2])
     while len(modules) > 3 and type(modules[0]) is nn.Conv2d:
         conv, pool, relu, *modules = modules
-        if not (is_pool(pool) and type(relu) is nn.ReLU and _is_narrow(conv, pool, size)):
+        if not (_is_pool(pool) and type(relu) is nn.ReLU and _is_narrow(conv, pool, size)):
             return None
         places = prod(_sides(conv.weight.shape, size))
         values += conv.weight[0].numel() * places * batch_size
@@ -300,7 +300,7 @@ def _sides(weight: torch.Size, size: Size) -> list[int]:
     return [have - side + 1 for have, side in zip(size[1:], weight[2:], strict=True)]
 
 
-def is_pool(module: nn.Module) -> bool:
+def _is_pool(module: nn.Module) -> bool:
     """Return whether a module is max-pooling of adjacent squares with sides of 2 or more."""
     return (
         type(module) is nn.MaxPool2d

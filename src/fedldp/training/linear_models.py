@@ -106,10 +106,9 @@ def basis(classes: int) -> Floats:
     >>> basis(2).round(3).tolist()
     [[0.707, -0.707]]
     """
-    found = np.tril(np.ones((classes - 1, classes)))
-    places = np.arange(1, classes)
-    found[places - 1, places] = -places
-    found /= np.sqrt(places * (places + 1.0))[:, None]
+    from scipy.linalg import helmert  # slow to import
+
+    found: Floats = helmert(classes)
     found.flags.writeable = False
     return found
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial, reduce
 from typing import final
 
 import numpy as np
@@ -25,7 +23,7 @@ from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 from fedldp.training import batched_sgd
 from fedldp.training.augmentation import augmented
 from fedldp.training.batched_sgd import OneByOne, descend, shrinking
-from fedldp.training.column_stack import ColumnStack, as_columns, is_pool
+from fedldp.training.column_stack import ColumnStack, as_columns
 from fedldp.training.draws import drawing
 from fedldp.training.losses import Losses
 from fedldp.training.tensors import as_tensors, load_weights, read_weights, to_device
@@ -245,35 +243,6 @@ def batches(size: int, epochs: int, batch_size: int, stream: Stream) -> Iterator
             yield order[start : start + batch_size]
 
 
-@contextmanager
-def pooling_by_maxima(model: nn.Module) -> Iterator[None]:
-    """Let the model's max-pooling compare whole arrays: the same numbers, several times faster.
-
-    Gradients would differ where several values of a square are largest, so this is for tests only.
-    """
-    pools = list(filter(is_pool, model.modules()))
-    for pool in pools:
-        pool.forward = partial(_largest, pool)
-    try:
-        yield
-    finally:
-        for pool in pools:
-            del pool.forward
-
-
-def _largest(pool: nn.Module, images: Tensor) -> Tensor:
-    """Return the largest value of each square, as ``pool`` does."""
-    assert isinstance(pool, nn.MaxPool2d)
-    assert isinstance(pool.kernel_size, int)
-    side = pool.kernel_size
-    high, wide = (length // side * side for length in images.shape[-2:])
-    if images.device.type != "cpu" or not (high and wide):
-        found: Tensor = nn.MaxPool2d.forward(pool, images)
-        return found
-    images = reduce(torch.maximum, (images[..., row:high:side, :] for row in range(side)))
-    return reduce(torch.maximum, (images[..., column:wide:side] for column in range(side)))
-
-
 def evaluate(model: nn.Module, examples: Examples, device: torch.device) -> Score:
     """Return the score of ``model`` on ``examples``.
 
@@ -285,8 +254,7 @@ def evaluate(model: nn.Module, examples: Examples, device: torch.device) -> Scor
         features, labels = as_tensors(examples)
         labels = labels.to(device)
         try:
-            with pooling_by_maxima(model):
-                logits = model(to_device(features, device))
+            logits = model(to_device(features, device))
         except Exception as error:
             raise ConfigError(f"model: testing it failed: {first_line(error)}") from error
         if logits.shape[1] == 1:

@@ -102,11 +102,7 @@ def scores(edges: Sequence[float], label: int = 1) -> Table:
         edges: the public edges of the ranges, ascending; there is a range below and one above.
         label: the class.
     """
-    unknown = len(edges) + 1
-    return Table(
-        unknown + 1,
-        lambda public: lambda rows: bands(score_of(rows, label), np.array(edges), unknown),
-    )
+    return _bands_of(len(edges) + 1, lambda public: np.array(edges), label)
 
 
 def told_bands(most: int, label: int = 1, row: int = 0) -> Table:
@@ -120,9 +116,12 @@ def told_bands(most: int, label: int = 1, row: int = 0) -> Table:
         label: the class whose log odds are meant; no matter for a model that predicts numbers.
         row: which of the told rows of edges these bands have.
     """
+    return _bands_of(most, lambda public: told_edges(public, row, most - 1), label)
 
+
+def _bands_of(most: int, edges_of: Callable[[Public], Floats], label: int) -> Table:
     def told(public: Public) -> Placed:
-        edges = told_edges(public, row, most - 1)
+        edges = edges_of(public)
         return lambda rows: bands(score_of(rows, label), edges, most)
 
     return Table(most + 1, told)
