@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from fedldp.core.errors import ConfigError, DataMissing
-from fedldp.core.facts import Doubt
 from fedldp.core.kinds import HELD_OUT, TRAINED_ON
 from fedldp.data import Dataset, Examples, load_examples
 from fedldp.data.custom import load_unlabelled
@@ -82,22 +81,37 @@ def evaluate(
         trained = replace(trained, schema=replace(trained.schema, rounded=False))
     if not len(examples):
         raise ConfigError(f"data = {told}: it has no examples; give some")
-    if trained.schema.num_classes == 1:
-        return _evaluation_of_numbers(trained, told, examples, is_private) | asked
-    if examples.labels.max() >= trained.schema.num_classes:
+    schema, within = trained.schema, trained.columns.label_range
+    confusion = None
+    if within is not None:
+        said = within.steps(trained.numbers(examples.features))
+        found = of_numbers(examples.labels, centred(said), within)
+        counts = np.array([len(examples)])
+        on = TestSet(len(examples), is_private=is_private)
+        shown = {**told_count(len(examples), schema.rounded), **found}
+    elif examples.labels.max() >= schema.num_classes:
         raise ConfigError(
             f"data = {told}: it has the label {examples.labels.max()}, but the model knows only 0 "
-            f"to {trained.schema.num_classes - 1}"
+            f"to {schema.num_classes - 1}"
         )
-    schema = trained.schema
-    shares = _shifted(trained.probabilities(examples.features), shift)
-    found = scores(examples.labels, shares, schema, threshold)
-    confusion = np.array(found["confusion"])
-    doubtful = doubts(found, confusion, confusion.sum(1), schema)
-    on = TestSet.of(confusion.sum(1), is_private)
-    found["confusion"] = told_matrix(confusion, schema.rounded)
-    found = {"threshold": threshold, "shift": shift, **found}
-    return _evaluation(trained, told, found, on, doubtful) | asked
+    else:
+        shares = _shifted(trained.probabilities(examples.features), shift)
+        found = scores(examples.labels, shares, schema, threshold)
+        confusion = np.array(found["confusion"])
+        counts = confusion.sum(1)
+        on = TestSet.of(counts, is_private)
+        matrix = told_matrix(confusion, schema.rounded)
+        shown = {"threshold": threshold, "shift": shift, **found, "confusion": matrix}
+    doubtful = doubts(found, confusion, counts, schema)
+    so_far = [] if trained.so_far is None else [trained.so_far]
+    return {
+        "run_dir": None if trained.folder is None else str(trained.folder),
+        "data": told,
+        **shown,
+        "warnings": words.facts([*so_far, *doubtful, *([HELD_OUT] if is_private else [])]),
+        "figures": list(map(words.figure, figures(shown, on, doubtful))),
+        **asked,
+    }
 
 
 def _asked(run: Result | Path | None, trained: Trained) -> dict[str, Any]:
@@ -113,33 +127,6 @@ def _asked(run: Result | Path | None, trained: Trained) -> dict[str, Any]:
         "answers": found,
         "answered_by": words.unit_asked(config) if found else None,
         "doubts_of_answers": words.facts(doubts),
-    }
-
-
-def _evaluation_of_numbers(
-    trained: Trained, told: str, examples: Examples, is_private: bool
-) -> dict[str, Any]:
-    """Return the metrics of a model for labels that are numbers; see ``evaluate``."""
-    within = trained.columns.label_range
-    assert within is not None
-    said = within.steps(trained.numbers(examples.features))
-    found = of_numbers(examples.labels, centred(said), within)
-    doubtful = doubts(found, None, np.array([len(examples)]), trained.schema)
-    on = TestSet(len(examples), is_private=is_private)
-    count = told_count(len(examples), trained.schema.rounded)
-    return _evaluation(trained, told, {**count, **found}, on, doubtful)
-
-
-def _evaluation(
-    trained: Trained, told: str, found: dict[str, Any], on: TestSet, doubtful: list[Doubt]
-) -> dict[str, Any]:
-    so_far = [] if trained.so_far is None else [trained.so_far]
-    return {
-        "run_dir": None if trained.folder is None else str(trained.folder),
-        "data": told,
-        **found,
-        "warnings": words.facts([*so_far, *doubtful, *([HELD_OUT] if on.is_private else [])]),
-        "figures": list(map(words.figure, figures(found, on, doubtful))),
     }
 
 

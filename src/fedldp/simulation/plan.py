@@ -292,7 +292,8 @@ def problem_of(config: RunConfig, data_dir: Path | None) -> Problem:
     """Return the shape of the configuration's data; built-in data sets are not read for it."""
     if is_own_file(config.dataset):
         return problem_with(config, dataset_of(config, data_dir), data_dir)
-    check_rows_per_person(config, None)
+    if config.rows_per_person is not None:
+        raise _names_nobody(config, config.dataset)
     source = in_use(find_source(config.dataset), resolve_data_dir(data_dir))
     if config.standardise:
         check_standardise(config.dataset)
@@ -376,33 +377,21 @@ def with_few_rows(config: RunConfig, dataset: Dataset) -> Dataset:
     Raises:
         ConfigError: ``config`` limits the rows, and the data do not name the person of each row.
     """
-    check_rows_per_person(config, dataset)
     if config.rows_per_person is None:
         return dataset
+    if dataset.train.people is None:
+        raise _names_nobody(config, dataset.name)
     draw = draws_of_seed(config.seed)(0)
     return dataset.with_rows_per_person(
         config.rows_per_person, draw("rows of a person").generator()
     )
 
 
-def check_rows_per_person(config: RunConfig, dataset: Dataset | None) -> None:
-    """Refuse a limit on a person's rows for data that do not name the person of each row.
-
-    Args:
-        config: the configuration of the run.
-        dataset: the run's data; None for published data.
-
-    Raises:
-        ConfigError: ``config`` has such a limit, and the data do not name the people.
-    """
-    if config.rows_per_person is None:
-        return
-    if dataset is None or dataset.train.people is None:
-        name = config.dataset if dataset is None else dataset.name
-        raise ConfigError(
-            f"rows_per_person = {config.rows_per_person}: {name} does not name the person of each "
-            "row; give person_column (for a table) or groups, or leave rows_per_person out"
-        )
+def _names_nobody(config: RunConfig, name: str) -> ConfigError:
+    return ConfigError(
+        f"rows_per_person = {config.rows_per_person}: {name} does not name the person of each "
+        "row; give person_column (for a table) or groups, or leave rows_per_person out"
+    )
 
 
 def divided(

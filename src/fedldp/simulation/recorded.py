@@ -228,30 +228,25 @@ def write_report(path: Path) -> None:
 
 def _released(folder: RunFolder, config: RunConfig, saved: Saved) -> Statement:
     """Return the statement about what was released in an unfinished run."""
-    found = _stated(folder, config, saved)
+    found = known = read_statement(folder.path)
+    if not _is_deployed(folder.path):  # else it covers all rounds unless the server said more
+        schema = read_schema(folder.path)
+        problem = replace(
+            schema.problem,
+            **folder.own_counts(),
+            counted_in_private=schema.rounded,
+            private_scores=HELD_OUT in known.warnings,
+        )
+        found = stated_so_far(
+            config.with_schedule(draws_of_seed(config.seed)),
+            problem,
+            saved.ledger.releases(run_name(config, folder.read_config()["own_data"])),
+            saved.rounds,
+            delta_of(config),
+        )
     if COVERS_ALL_ROUNDS in found.warnings:
         return found
     return found.warning(NOT_FINISHED(done=len(saved.rounds), of=config.rounds))
-
-
-def _stated(folder: RunFolder, config: RunConfig, saved: Saved) -> Statement:
-    known = read_statement(folder.path)
-    if _is_deployed(folder.path):  # it covers all rounds unless the server stopped and said more
-        return known
-    schema, counts = read_schema(folder.path), folder.own_counts()
-    problem = replace(
-        schema.problem,
-        **counts,
-        counted_in_private=schema.rounded,
-        private_scores=HELD_OUT in known.warnings,
-    )
-    return stated_so_far(
-        config.with_schedule(draws_of_seed(config.seed)),
-        problem,
-        saved.ledger.releases(run_name(config, folder.read_config()["own_data"])),
-        saved.rounds,
-        delta_of(config),
-    )
 
 
 def _is_deployed(path: Path) -> bool:
