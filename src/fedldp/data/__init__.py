@@ -11,24 +11,12 @@ It may use core.
 """
 
 from fedldp.data.columns import Columns
-from fedldp.data.custom import (
-    is_own_file,
-    is_table,
-    load_examples,
-)
-from fedldp.data.datasets import (
-    list_datasets,
-    load_dataset,
-    standardised,
-)
+from fedldp.data.custom import is_own_file, is_table, load_examples
+from fedldp.data.datasets import check_standardise, list_datasets, load_dataset, standardised
+from fedldp.data.encoding import check_people, undeclared
 from fedldp.data.examples import Dataset, Examples, as_dataset
 from fedldp.data.folder import resolve_data_dir, verify
-from fedldp.data.partition import (
-    DrawnShares,
-    Shares,
-    check_partition,
-    partition,
-)
+from fedldp.data.partition import DrawnShares, Shares, check_partition, partition
 from fedldp.data.tables import read_table
 
 __all__ = [
@@ -40,6 +28,8 @@ __all__ = [
     "adapters",
     "as_dataset",
     "check_partition",
+    "check_people",
+    "check_standardise",
     "columns",
     "custom",
     "download",
@@ -61,5 +51,6 @@ __all__ = [
     "sources",
     "standardised",
     "tables",
+    "undeclared",
     "verify",
 ]

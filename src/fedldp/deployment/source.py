@@ -18,10 +18,17 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, DataError, DataMissing, PrivacyError
 from fedldp.core.randomness import Stream
-from fedldp.data import Columns, Examples, is_table, read_table, standardised
+from fedldp.data import (
+    Columns,
+    Examples,
+    check_people,
+    is_table,
+    read_table,
+    standardised,
+    undeclared,
+)
 from fedldp.data.adapters import Gathered
 from fedldp.data.custom import encode_examples, read_arrays, rows_left_out
-from fedldp.data.encoding import check_people, undeclared
 from fedldp.data.examples import as_examples
 from fedldp.data.people import count_of, few_of_each
 from fedldp.data.rules import check_column

@@ -31,8 +31,14 @@ from fedldp.algorithms.settings import PrivacyTarget
 from fedldp.algorithms.systems import notes, own_code, stated
 from fedldp.core.errors import ConfigError, DataMissing, OverBudget, UnfitEvent
 from fedldp.core.kinds import FEWER_THAN_PLANNED, HELD_OUT, ROWS_DRAWN, SHARED_EXAMPLES
-from fedldp.data import Dataset, check_partition, is_own_file, load_dataset, resolve_data_dir
-from fedldp.data.datasets import check_standardise
+from fedldp.data import (
+    Dataset,
+    check_partition,
+    check_standardise,
+    is_own_file,
+    load_dataset,
+    resolve_data_dir,
+)
 from fedldp.data.folder import in_use, locate
 from fedldp.data.partition import examples_of_all, parse_scheme
 from fedldp.data.people import check_sites
