@@ -102,8 +102,7 @@ def plan(config: RunConfig, problem: Problem, *, delta: float | None = None) -> 
         check_partition(problem.num_examples, config.num_clients, config.partition, problem.people)
     elif problem.num_clients != config.num_clients:
         config = config.changed(num_clients=problem.num_clients)
-    if config.target is not None:
-        config = _calibrated(config, config.target, problem)
+    config = _calibrated(config, problem)
     scheduled, releases = _scheduled(config, problem)
     delta = delta_of(config) if delta is None else delta
     check_own_code(scheduled.algorithm(problem))
@@ -238,12 +237,9 @@ def stated_without_shuffler(config: RunConfig, problem: Problem) -> Statement:
 
     The lines for a shuffler take the longest to compute, and no other line depends on them.
     """
-    delta = config.delta
-    if config.target is not None:
-        delta = config.target.delta or delta
-        config = _calibrated(config, config.target, problem)
+    config = _calibrated(config, problem)
     scheduled, releases = _scheduled(config, problem)
-    return _stated(scheduled, problem, releases, delta)
+    return _stated(scheduled, problem, releases, delta_of(config))
 
 
 def _scheduled(config: RunConfig, problem: Problem) -> tuple[RunConfig, ReleaseHistory]:
@@ -259,15 +255,19 @@ def _stated(
     releases: ReleaseHistory,
     delta: float | None,
     shuffler: ShufflerInPath | None = None,
+    searched: PrivacyTarget | None = None,
 ) -> Statement:
+    """Return the statement of ``config``; if a target is searched for, with its lines alone."""
+    whole = searched is None or searched.adversary == "summing-server"
     return stated(
         config,
         problem,
         releases,
         asked=None if config.target is None else config.target.unit,
-        summed=sum_of(config),
+        summed=sum_of(config) if whole else None,
         shuffler=shuffler,
         delta=delta,
+        searched=None if searched is None else searched.unit,
     )
 
 
@@ -433,21 +433,16 @@ def check_examples(config: RunConfig, found: int) -> int:
     return config.num_examples
 
 
-def _calibrated(config: RunConfig, target: PrivacyTarget, problem: Problem) -> RunConfig:
-    """Return ``config`` with the largest budget whose statement meets the target."""
+def _calibrated(config: RunConfig, problem: Problem) -> RunConfig:
+    """Return ``config`` with the largest budget whose statement meets its target, if it has one."""
+    target = config.target
+    if target is None:
+        return config
 
     def candidate_stated(candidate: RunConfig) -> Statement:
         scheduled, releases = _scheduled(candidate, problem)
-        return stated(
-            scheduled,
-            problem,
-            releases,
-            asked=target.unit,
-            summed=sum_of(scheduled) if target.adversary == "summing-server" else None,
-            shuffler=_shuffler_of(scheduled) if target.adversary == "shuffled-server" else None,
-            delta=target.delta,
-            searched=target.unit,
-        )
+        shuffler = _shuffler_of(scheduled) if target.adversary == "shuffled-server" else None
+        return _stated(scheduled, problem, releases, target.delta, shuffler, target)
 
     return calibrated(config, target, candidate_stated)
 
