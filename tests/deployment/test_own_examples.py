@@ -340,7 +340,7 @@ def test_a_sites_columns_are_found_by_the_agreed_names(tmp_path: Path) -> None:
     path.write_text("sex,ill,age\nf,yes,50\n")
     features = ("age", "sex=f", "sex=m")
     assert open_source(path, "ill").examples(AGREED, features).features.tolist() == [[0.5, 1, 0]]
-    with pytest.raises(ConfigError, match="no column for the feature 'pressure'"):
+    with pytest.raises(ConfigError, match="the model needs the column 'pressure'"):
         open_source(path, "ill").examples(AGREED, ("pressure", *features))
 
 
