@@ -143,7 +143,7 @@ def of_columns(
         raise DataError(f"{context} it has no feature columns besides {label!r}; add some")
     classes = _class_names(table, label)
     labels = columns[label] if classes is None else _named(columns[label], classes)
-    owners, groups = (columns.get(str(name)) for name in (client, person))
+    owners, groups = (None if name is None else columns.get(name) for name in (client, person))
     found = _stacked(features, context)
     return replace(found, labels=labels, classes=classes, groups=groups, owners=owners)
 
