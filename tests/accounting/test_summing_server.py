@@ -10,12 +10,15 @@ from fedldp.accounting.events import (
     BinaryRandomizedResponse,
     Event,
     GaussianReport,
+    GaussianShare,
     InClear,
+    PerPerson,
     PureReport,
+    SampledShare,
 )
 from fedldp.accounting.guarantees import Guarantee, shuffled_guarantees, summing_guarantees
 from fedldp.accounting.releases import ReleaseHistory
-from fedldp.accounting.statement import SumInPath, statement
+from fedldp.accounting.statement import SumInPath, spent_by_unit, statement
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import (
     AS_DRAWN,
@@ -133,3 +136,31 @@ def test_clients_with_different_events_are_kept_apart() -> None:
         statement(
             released, claim=None, shuffler=None, summed=SumInPath(untrusted_clients=0), delta=1e-5
         )
+
+
+SHARE = GaussianShare(squared_distance=900, variance=6400)
+SAMPLED = SampledShare(squared_distance=900, variance=6400, sampling_rate=0.1, steps=2)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        BITS,
+        PureReport(epsilon=1.0),
+        SHARE,
+        PerPerson(person=SHARE, client=InClear(what="weights")),
+        PerPerson(person=SAMPLED, client=InClear(what="weights")),
+    ],
+)
+@pytest.mark.parametrize("clients", [1, 9])
+def test_the_statement_of_a_search_has_the_same_costs_of_a_run(event: Event, clients: int) -> None:
+    """A server records these costs after each round, without lower bounds and lines of a round."""
+    released = ReleaseHistory.planned({event: range(clients)}, dict.fromkeys((1, 2, 3)))
+    path = SumInPath(untrusted_clients=0, clients_in_sum=dict.fromkeys((1, 2, 3), clients))
+
+    def spent(**searched: Any) -> list[dict[str, Any]]:
+        found = statement(released, claim=None, shuffler=None, summed=path, delta=1e-5, **searched)
+        return spent_by_unit(found.guarantees, ())
+
+    assert spent(searched="client-run") == spent()
+    assert spent()

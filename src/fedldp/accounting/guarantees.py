@@ -753,6 +753,7 @@ def summing_guarantees(
     delta: float,
     shift: int = 1,
     committees: bool = False,
+    searched: Unit | None = None,
 ) -> list[Guarantee]:
     """Return the lines of one client whose reports the server sees only within sums.
 
@@ -776,6 +777,7 @@ def summing_guarantees(
         committees: whether a round has several sums, each of one committee of clients;
             ``untrusted`` then counts clients of any one committee. Given the broadcasts, what other
             committees' sums reveal is independent of the client's input.
+        searched: see ``shuffled_guarantees``.
 
     Raises:
         ConfigError: the client releases several kinds of events, not all with Gaussian noise; or it
@@ -797,7 +799,7 @@ def summing_guarantees(
     )
     normal = [(_moved_normal(a, shift), rounds) for a, rounds in losses if isinstance(a, Normal)]
     if len(normal) == len(losses):
-        return _of_shares(normal, summands, rests, delta)
+        return _of_shares(normal, summands, rests, delta, searched)
     if len(history) > 1:
         raise ConfigError("a sum's guarantee is known only if a client sends one kind of report")
     ((event, rounds),) = history.items()
@@ -806,7 +808,9 @@ def summing_guarantees(
         return _of_sampled_shares(loss, rounds, summands, rests, delta, shift)
     if shift > 1:
         raise ConfigError("a sum of bits: nothing is known if several clients change at once")
-    lines = shuffled_guarantees(event, rounds, anonymity_set=summands, chunk=1, delta=delta)
+    lines = shuffled_guarantees(
+        event, rounds, anonymity_set=summands, chunk=1, delta=delta, searched=searched
+    )
     return [
         replace(
             line,
@@ -819,7 +823,11 @@ def summing_guarantees(
 
 
 def _of_shares(
-    losses: list[tuple[Normal, int]], summands: int, rests: frozenset[Assumption], delta: float
+    losses: list[tuple[Normal, int]],
+    summands: int,
+    rests: frozenset[Assumption],
+    delta: float,
+    searched: Unit | None,
 ) -> list[Guarantee]:
     """Return the lines for reports that each add a share of discrete Gaussian noise to the sum.
 
@@ -829,6 +837,7 @@ def _of_shares(
         summands: see ``summing_guarantees``.
         rests: what the lines rest on.
         delta: the delta of the lines.
+        searched: see ``shuffled_guarantees``.
 
     There are no lines for a delta below 1e-100, where the closed form for sums is not proven.
     """
@@ -843,7 +852,7 @@ def _of_shares(
     def bound(times: int) -> Bound:
         return epsilons[times], None, method
 
-    return list(_round_and_run("summing-server", rounds, delta, assumptions, bound))
+    return list(_round_and_run("summing-server", rounds, delta, assumptions, bound, searched))
 
 
 def _of_sampled_shares(

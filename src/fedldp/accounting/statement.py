@@ -251,8 +251,9 @@ def statement(
             one client.
         protected: how many records, people or clients the lines are to protect. These numbers must
             be public: a warning says which delta is too large for them.
-        searched: the unit whose line a search reads: lower bounds of reports, and lines behind a
-            shuffler for other units, are then left out, because they take most of the time.
+        searched: the unit whose line a search reads: lower bounds of reports, lines for one round
+            of a client, and lines behind a shuffler or of sums for other units, are then left out,
+            because they take most of the time.
     """
     reports, parts = releases.of_side("client"), _stated_parts(releases)
     attained = searched is None
@@ -261,7 +262,6 @@ def statement(
         return [guarantees_of(h, unit, "server", delta, attained=attained) for h in histories]
 
     runs = of_histories(reports.histories(), "client-run")
-    rounds = of_histories((Counter([event]) for event in reports.events), "client-round")
     lines = _weight_lines(reports)
     for part in parts:
         lines += _run_lines(releases, part, "server", delta, persons_at_sites, attained=attained)
@@ -271,7 +271,10 @@ def statement(
             if part == "person":
                 found = _run_lines(releases, part, "server", delta, persons_at_sites)
             lines += [_of_part(line, part) for line in found]
-    lines += _worst(rounds, "client-round") + _worst(runs, "client-run")
+    if searched in (None, "client-round"):
+        rounds = of_histories((Counter([event]) for event in reports.events), "client-round")
+        lines += _worst(rounds, "client-round")
+    lines += _worst(runs, "client-run")
     lines += _downlink_lines(releases.of_server(), delta, persons_at_sites)
     warnings: list[Caveat] = [kinds.SIMULATED, *_uneven(runs)]
     if shuffler is not None and shuffler.prediction_error > 0:
@@ -281,7 +284,7 @@ def statement(
     if summed is not None:
         for part in parts:
             lines += _summed_part_lines(summed, releases, part, delta, persons_at_sites)
-        lines += _summed_lines(summed, reports, delta)
+        lines += _summed_lines(summed, reports, delta, searched=searched)
         if summed.committees:
             warnings.append(kinds.SMALLEST_COMMITTEE)
     if own_code and any(line.kind != "none" for line in lines):
@@ -563,8 +566,7 @@ def _summed_part_lines(
     sites = persons_at_sites if part == "person" else 1
     lines = [
         _at_sites(line, part, sites, "one-sum")
-        for line in _summed_lines(summed, seen, delta, shift=sites)
-        if line.unit == "client-run"
+        for line in _summed_lines(summed, seen, delta, shift=sites, searched="client-run")
     ]
     if sampled:
         lines = [line.assuming(kinds.SECRET_SAMPLE(of=part)) for line in lines]
@@ -579,7 +581,11 @@ def _normal_one_a_round(crowds: Mapping[Event, Counter[int]]) -> bool:
 
 
 def _summed_lines(
-    summed: SumInPath, releases: ReleaseHistory, delta: float, shift: int = 1
+    summed: SumInPath,
+    releases: ReleaseHistory,
+    delta: float,
+    shift: int = 1,
+    searched: Unit | None = None,
 ) -> list[Guarantee]:
     crowds = releases.crowds()
     if any(isinstance(loss_of(event), Clear) for event in crowds):
@@ -605,6 +611,7 @@ def _summed_lines(
         delta=delta,
         shift=shift,
         committees=summed.committees,
+        searched=searched,
     )
     # A lower bound would need the number of summands in every round, and every report in its sum.
     if len(sizes) > 1 or seen != crowd:
