@@ -32,6 +32,7 @@ from fedldp.deployment.checks import check_server
 from fedldp.deployment.initial import digest_of_file, write_initial
 from fedldp.deployment.messages import Answered, pack, read_message
 from fedldp.deployment.server import Server
+from fedldp.deployment.statement import stated
 from fedldp.protocol.wire import (
     Layout,
     Reason,
@@ -154,6 +155,43 @@ def test_each_round_records_what_was_spent_by_then(seeded: tuple[Environment, Se
     assert all(0 < first[key] < last[key] for key in last)
     # The claim for a round does not hide the figures agreed for all rounds.
     assert all(x["epsilon"] <= x["of"] for each in rounds for x in each)
+
+
+@CHANNELS
+def test_no_round_waits_for_a_whole_statement(
+    tmp_path: Path, channel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = make_environment(tmp_path, "rounds=3", channel=channel, quorum=2)
+    whole: list[None] = []
+
+    def counted(*given: Any, searched: Any, **more: Any) -> Statement:
+        whole.extend([None] * (searched is None))
+        return stated(*given, searched=searched, **more)
+
+    monkeypatch.setattr("fedldp.deployment.server.stated", counted)
+    env.serve()
+    assert len(whole) == 1  # of the run that is over
+
+
+@CHANNELS
+def test_whoever_asks_in_a_round_is_told_what_all_who_are_asked_may_release(
+    tmp_path: Path, channel: str
+) -> None:
+    env = make_environment(tmp_path, "rounds=2", channel=channel, quorum=2)
+    server = env.server()
+    told: list[tuple[Statement | None, Statement]] = []
+
+    def tamper(node: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
+        if read_request(read_message(asked).request).phase == 0:
+            told.append((server.released, server._of_round_under_way(range(3))))
+        return [answer]
+
+    assert server.released is None
+    server.serve(env.pipe(tamper=tamper), lambda record: None)
+    assert len(told) == 2 * 3
+    assert all(shown == expected for shown, expected in told)
+    assert told[0][0] != told[-1][0]
+    assert server.released == server.privacy == read_statement(server.folder.path)
 
 
 @pytest.mark.slow

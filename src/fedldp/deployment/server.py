@@ -29,6 +29,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event
+from fedldp.accounting.guarantees import Unit
 from fedldp.accounting.statement import Statement, spent_by_unit
 from fedldp.algorithms.noise import noise_of
 from fedldp.algorithms.systems import noted_features
@@ -107,8 +109,6 @@ class Server:
         agreement: the agreement of the run.
         rounds: one record for each complete round.
         watch: what the server knows about its sites.
-        released: the statement about what may have been released so far; None before this server
-            asked for anything.
 
     Raises:
         FedldpError: the agreement cannot be deployed, or the folder is damaged or belongs to
@@ -141,10 +141,19 @@ class Server:
         done = len(self.rounds) if begun else None
         answered = [sum(self._ledger.history(run, site).values()) for site in range(len(names))]
         self.watch = ServerWatch(folder, run, names, rounds, done, answered)
-        self.released: Statement | None = None
+        self._released: Callable[[], Statement] | None = None
         self._figures: dict[tuple[str, str], Figure] = {}
         for record in self.rounds:
             self._note(record)
+
+    @property
+    def released(self) -> Statement | None:
+        """The statement about what may have been released so far; None before anything was asked.
+
+        It is computed when it is first needed, in any thread, because it may take as long as the
+        rest of a round.
+        """
+        return None if self._released is None else self._released()
 
     @property
     def privacy(self) -> Statement:
@@ -205,12 +214,11 @@ class Server:
         participants are assumed to have sent a report, and the sum is assumed to be as small as the
         quorum allows.
         """
-        round = self._state.round
-        ledger = MemoryLedger.from_record(self._ledger.to_record())
-        self._count(ledger, round, clients)
-        return self._stated(ledger, self._in_sum)
+        return self._stated(self._counted(self._ledger, self._state.round, clients), self._in_sum)
 
-    def _stated(self, ledger: MemoryLedger, in_sum: Mapping[int, int]) -> Statement:
+    def _stated(
+        self, ledger: MemoryLedger, in_sum: Mapping[int, int], searched: Unit | None = None
+    ) -> Statement:
         agreement, summed = self.agreement, None
         if agreement.channel == "sum":
             fewest = dict.fromkeys(range(1, agreement.config.rounds + 1), agreement.quorum)
@@ -223,6 +231,7 @@ class Server:
             simulated=agreement.test_seed is not None,
             timed=ANSWER_TIME(at="site"),
             begins=agreement.initial,
+            searched=searched,
         )
 
     def serve(
@@ -254,7 +263,8 @@ class Server:
             self.folder.write_metrics(self.rounds)
             if not self._journal.begun(self._state.round):
                 self._journal.forget()
-            self.released = self.privacy
+            released = self.privacy
+            self._released = lambda: released
         if not is_finished(self.folder.path):
             self._write_privacy(self.agreement.planned.warning(COVERS_ALL_ROUNDS))
         for record in self.rounds:
@@ -293,13 +303,13 @@ class Server:
         def keep(state: State, record: Round) -> None:
             reports.state = self._state = state
             reported = self._reported(sites)
-            self._count(self._ledger, record.round, reported)
-            privacy = self._stated(self._ledger, self._in_sum)
-            spent = spent_by_unit(privacy.guarantees, self.agreement.planned.guarantees)
+            self._ledger = self._counted(self._ledger, record.round, reported)
+            so_far = self._stated(self._ledger, self._in_sum, "client-run")
+            spent = spent_by_unit(so_far.guarantees, self.agreement.planned.guarantees)
             record = replace(record, spent=spent)
             self.rounds.append(record)
             self.folder.write_round(state, self.rounds, self._ledger, together=_LINES_TOGETHER)
-            self.released = privacy
+            self._released = cache(partial(self._stated, self._ledger, self._in_sum))
             self._note(record)
             self._journal.forget()
             self.watch.complete(len(self.rounds), record.seconds, reported)
@@ -319,9 +329,9 @@ class Server:
             self.watch.is_over(f"ended: {ended}", ENDED(why=str(ended)))
             raise ended from error
         except BaseException as error:
-            if self.released is not None and not is_finished(self.folder.path):
+            if self._released is not None and not is_finished(self.folder.path):
                 with suppress(FedldpError):  # the folder has the statement of all rounds
-                    self._write_privacy(self.released)
+                    self._write_privacy(self._released())
             self.watch.is_over("stopped", STOPPED(why=str(error)) if str(error) else None)
             raise
 
@@ -395,7 +405,7 @@ class Server:
             raise EndedForGood("its operator ended the run before its first round was complete")
         if self._journal.begun(round):
             # Some sites may have sent a report in a round that is not completed.
-            self._count(self._ledger, round, self._asked(round))
+            self._ledger = self._counted(self._ledger, round, self._asked(round))
         self._state = self._role.skipped(self._state, due)
         log.info("the operator ends the run: rounds %d to %d are left out", round, due - 1)
 
@@ -417,9 +427,10 @@ class Server:
         return replace(drawn, weights=agreed_initial(self.agreement, initial))
 
     def _begin(self, round: int) -> Sequence[int]:
-        """Note a statement that covers what a round may release, and return its participants."""
+        """Return a round's participants, after noting that they may release what it asks for."""
         asked = self._asked(round)
-        self.released = self._of_round_under_way(asked)
+        ledger, in_sum = self._ledger, self._in_sum
+        self._released = cache(lambda: self._stated(self._counted(ledger, round, asked), in_sum))
         return asked
 
     def _write_privacy(self, statement: Statement) -> None:
@@ -429,7 +440,7 @@ class Server:
         return participants(self.agreement.config, round, self.agreement.selecting(self._draws))
 
     def _heard(self, outcome: SumOfRound) -> None:
-        self._in_sum[outcome.round] = outcome.fewest
+        self._in_sum = {**self._in_sum, outcome.round: outcome.fewest}
         if outcome.dropped:
             parts = (f"{count} {what}" for what, count in sorted(outcome.dropped.items()))
             log.warning("round %d: left out: %s", outcome.round, ", ".join(parts))
@@ -442,8 +453,12 @@ class Server:
         self.folder.write_json(_SUMS, document, synced=False)
         return sites.released(Phase.MASKED_INPUT)
 
-    def _count(self, known: MemoryLedger, round: int, clients: Sequence[int]) -> None:
-        """Count what clients release in a round."""
+    def _counted(self, ledger: MemoryLedger, round: int, clients: Sequence[int]) -> MemoryLedger:
+        """Return a ledger with what clients release in a round.
+
+        The given one stays as it is: it may be read in another thread.
+        """
+        known = MemoryLedger.from_record(ledger.to_record())
         lost = hashlib.sha256(b"what the server saw").digest()
         place = Place(self.agreement.run, round, 0, lost)
         alike: dict[Event, list[int]] = {}
@@ -457,6 +472,7 @@ class Server:
             known.release(place, event, sent, lambda sent=sent: [b""] * len(sent))  # type: ignore[misc]
         if self._role.downlink is not None:
             known.count_downlink(self.agreement.run, round, self._role.downlink(round))
+        return known
 
     def _ended_early(self, error: EndedForGood, sites: Sites) -> EndedForGood:
         """Store what was released and its report; return the error that says so.
@@ -481,8 +497,9 @@ class Server:
         """Write what a run that is over leaves in its folder."""
         self.folder.write_metrics(self.rounds)
         self.folder.write_model(self.weights)
-        self.released = self.privacy
-        self._write_privacy(self.released)
+        released = self.privacy
+        self._released = lambda: released
+        self._write_privacy(released)
         self.folder.write_json("summary.json", self.summary())
         write_report(self.folder.path)
 

@@ -26,6 +26,7 @@ def stated(
     timed: Caveat,
     begins: str | None = None,
     delta: float | None = None,
+    searched: Unit | None = None,
 ) -> Statement:
     """Return the statement of a deployed run.
 
@@ -38,10 +39,18 @@ def stated(
         timed: what the statement does not cover about the timing of answers.
         begins: see ``systems.assumed``.
         delta: the delta for approximate guarantees. None: the configuration's delta.
+        searched: see ``systems.stated``.
     """
     unit = _asked(config, problem)
     found = systems.stated(
-        config, problem, releases, asked=unit, summed=summed, delta=delta, begins=begins
+        config,
+        problem,
+        releases,
+        asked=unit,
+        summed=summed,
+        delta=delta,
+        searched=searched,
+        begins=begins,
     )
     # Leave out guarantees that hold only for a simulation's noise in real arithmetic: they do not
     # apply to what is sent here.

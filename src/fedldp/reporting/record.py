@@ -189,7 +189,7 @@ class RunFolder:
         document = {
             "config": self.digest,
             "earlier": self._metrics.noted(),
-            "rounds": [asdict(r) for r in new],
+            "rounds": [vars(r) for r in new],
             "ledger": ledger.to_record(),
         }
         packed = zlib.compress(json.dumps(document).encode(), level=1)
@@ -215,7 +215,7 @@ class RunFolder:
         After a kill or a power cut, the rounds in the checkpoint count.
         """
         new = rounds[self._metrics.count :]
-        self._metrics.append([json.dumps(asdict(r), allow_nan=False) for r in new], synced=synced)
+        self._metrics.append([json.dumps(vars(r), allow_nan=False) for r in new], synced=synced)
 
     def read_checkpoint(
         self, budgets: Sequence[Budget] = ()
