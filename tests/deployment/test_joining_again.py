@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import shutil
 import tomllib
@@ -257,6 +258,51 @@ def test_a_budget_counts_one_kind_of_people_whatever_an_invite_calls_a_person(
     for run in agent.runs:
         members: Any = run.runtime.members
         assert len(set(members.examples.people.tolist())) == 15
+
+
+def newer(content: bytes) -> bytes:
+    return json.dumps({**json.loads(content), "agreement": 2}).encode()
+
+
+def later(content: bytes) -> bytes:
+    return json.dumps({**json.loads(content), "setting_of_a_later_version": 1}).encode()
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [lambda _: b"", lambda content: content[:-40], lambda _: b"\xff\x00", newer, later],
+    ids=["empty", "truncated", "not JSON", "newer", "later setting"],
+)
+def test_an_agreement_that_cannot_be_read_any_more_is_named_with_a_way_on(
+    deploy: Callable[..., Any], damaged: Callable[[bytes], bytes]
+) -> None:
+    first = admit(deploy, "one")
+    assert accept(deploy, "one/run.agreement").status == 0
+    Path("visits.toml").write_text(FIRST.replace("one/", "two/"))
+    outcome = deploy(
+        *("invite", "visits.toml", "-o", "two/visits.invite", "--channel", "named"),
+        *("--examples", "30", "--people", "15", "--url", "https://localhost:8444"),
+    )
+    assert outcome.status == 0, outcome.err
+    assert deploy("join", "two/visits.invite", "--site", SITE, "--yes").status == 0
+    assert deploy("admit", "two/visits.invite", f"{SITE}/{SITE}.join", "--yes").status == 0
+    text = POLICY.read_text()
+    without = text.replace('person_column = "patient"\n', "")
+    POLICY.write_text(without)
+    database = Database(read_policy(POLICY).ledger)
+    with database.writing() as db:
+        change = (damaged(first.to_bytes()), first.digest.hex())
+        db.execute("UPDATE agreements SET content = ? WHERE digest = ?", change)
+    line = accept(deploy, "two/visits.agreement").assert_refused()
+    for told in ("person_column is not set", first.digest.hex()[:16], "policy", "accept"):
+        assert told in line
+    # Each way that the line names leads on.
+    POLICY.write_text(text)
+    assert accept(deploy, "two/visits.agreement").status == 0
+    POLICY.write_text(without)
+    assert accept(deploy, "one/run.agreement").status == 0
+    assert accept(deploy, "two/visits.agreement").status == 0
+    assert len(Agent(read_policy(POLICY)).served()) == 2
 
 
 def test_a_second_study_cannot_take_what_the_budget_lacks(deploy: Callable[..., Any]) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
-from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.errors import ConfigError, FedldpError, PrivacyError
 from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.numbers import round_up
 from fedldp.data import is_table
@@ -100,14 +100,15 @@ class Acceptance:
         """Return the agreement, without checking it against the policy.
 
         Raises:
-            FedldpError: it is damaged, or needs code that the policy does not allow.
+            ConfigError: it is damaged, or needs code that the policy does not allow.
         """
-        found = Agreement.parse(self.content, policy.data_dir, own=policy.own_code)
+        name = f"agreement {self.digest.hex()[:16]}"
+        try:
+            found = Agreement.parse(self.content, policy.data_dir, own=policy.own_code)
+        except FedldpError as error:
+            raise ConfigError(f"{name}, which was accepted here: {error}") from error
         if found.digest != self.digest:
-            raise ConfigError(
-                f"agreement {self.digest.hex()[:16]}: it was changed after it was accepted; accept "
-                "it again"
-            )
+            raise ConfigError(f"{name}: it was changed after it was accepted; accept it again")
         return found
 
     def allowed(self, policy: SitePolicy) -> Agreement:
@@ -364,19 +365,34 @@ def _check_same_people(policy: SitePolicy, agreement: Agreement, other: Acceptan
     """Refuse a run for which a person is something else than for another run, on one budget.
 
     Raises:
-        ConfigError: the policy names no column of people, and the two agreements name two.
+        ConfigError: the policy names no column of people, and the two agreements name two, or the
+            other cannot be read any more.
     """
     of_people = any(budget.unit == "person" for budget in policy.budgets)
     if policy.person_column is not None or not of_people or not is_table(policy.data.name):
         return
-    both = agreement, other.agreement(policy)
-    named = {each.config.person_column for each in both if protected_part(each) == "person"}
-    if len(named) > 1:
+    if other.digest == agreement.digest or protected_part(agreement) != "person":
+        return
+    column, remedy = (
+        agreement.config.person_column,
+        (
+            "set it in the policy to the column of the people whom the budget protects, and accept "
+            "the runs again"
+        ),
+    )
+    try:
+        before = other.agreement(policy)
+    except ConfigError as error:
         raise ConfigError(
-            f"person_column is not set: a person is what column {both[0].config.person_column} "
-            f"names in run {agreement.run[:8]}, and what column {both[1].config.person_column} "
-            f"names in run {other.run[:8]}, but one budget counts both; set it in the policy to "
-            "the column of the people whom the budget protects, and accept the runs again"
+            f"person_column is not set: a person is what column {column} names in run "
+            f"{agreement.run[:8]}, and what one is in run {other.run[:8]}, on the same budget, is "
+            f"unknown ({error}); {remedy}, or accept the file of that agreement again"
+        ) from error
+    if protected_part(before) == "person" and before.config.person_column != column:
+        raise ConfigError(
+            f"person_column is not set: a person is what column {column} names in run "
+            f"{agreement.run[:8]}, and what column {before.config.person_column} names in run "
+            f"{other.run[:8]}, but one budget counts both; {remedy}"
         )
 
 

@@ -506,9 +506,10 @@ def _authorities_for(
     if server.ca.exists() and set(fingerprints(server.ca)) == new:
         return "known"
     for each in Acceptances(policy).current():
-        named = each.agreement(policy).server_ca
-        if each.server == server.url and named and not new <= {*named}:
-            return "kept"
+        if each.server == server.url:
+            named = each.agreement(policy).server_ca
+            if named and not new <= {*named}:
+                return "kept"
     return "taken"
 
 
