@@ -37,6 +37,7 @@ FILLED = {"pressure": 130, "bmi": 26}
 """Public values in place of missing ones: typical of healthy people, not computed from the
 table."""
 
+PEOPLE = 12_000
 STAY_NUMBERS = ("age", "pressure", "creatinine", "haemoglobin", "bmi", "lactate", "before",
                 "illness", "drugs", "no_lactate")  # fmt: skip
 STAY_STRINGS = ("sex", "smoking", "diagnosis", "admission", "ward")
@@ -131,13 +132,13 @@ def write_cancer(folder: Path) -> None:
     (folder / "cancer.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def write_stays(folder: Path, people: int = 12_000) -> None:
+def write_stays(folder: Path) -> None:
     """Write the table of lengths of stay, with declarations that are a little wrong."""
-    table, days = stays(people, 1)
+    table, days = stays(PEOPLE, 1)
     facts = facts_of(stays(10_000, 1 << 20)[0].numbers)
     patients = table.people
     assert patients is not None
-    sites = np.random.default_rng(0).integers(0, 5, people)[patients]
+    sites = np.random.default_rng(0).integers(0, 5, PEOPLE)[patients]
     rows = [
         {
             "patient": f"p{patients[row]}",

@@ -145,7 +145,8 @@ def measure(path: Path, seed: int) -> None:
 
 def rows(path: Path) -> list[dict[str, Any]]:
     """Return the existing lines."""
-    return [json.loads(line) for line in path.open(encoding="utf-8")] if path.exists() else []
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines]
 
 
 def table(path: Path) -> None:

@@ -1,6 +1,6 @@
 """Measures error, cost and bias of k_closest, beside PrivUnit and other mechanisms.
 
-    python benchmarks/k_closest.py [OUT.md] [--reports N] [--seeds N]
+    python -m benchmarks.k_closest [OUT.md] [--reports N] [--seeds N]
 
 Error: the mean of |estimate - x|^2 over single reports of a random unit vector x. The optimum d/(c
 eps) is the limit of PrivUnit's error for many coordinates, where no unbiased pure report does
@@ -19,9 +19,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from measure import hardware
 from numpy.typing import NDArray
 
+from benchmarks.measure import hardware
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.k_closest import FrameChoice, KClosest
@@ -33,6 +33,8 @@ SIZES = (100, 1_000, 2_000, 10_000, 100_000)
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 BIAS_EPSILONS = (1.0, 4.0, 8.0, 16.0)
 BIAS_SIZE = 2047
+COST_SIZE, COST_TIMES = 2_000, 25
+"""Coordinates of the table of costs, and for how many times as many reports it is."""
 
 
 def limit(epsilon: float) -> float:
@@ -106,8 +108,9 @@ def error_table(most: int) -> list[str]:
     return rows
 
 
-def cost_table(size: int = 2_000, reports: int = 10_000) -> list[str]:
+def cost_table(reports: int) -> list[str]:
     """Return the rows of costs by the number of frames."""
+    size = COST_SIZE
     rows = ["| d | reports | epsilon | B | cost over two-point |", "|---|---|---|---|---|"]
     x = np.random.default_rng(size).normal(size=size)
     x /= np.linalg.norm(x)
@@ -187,8 +190,9 @@ def main() -> None:
     machine = hardware()
     text = [
         f"# k_closest: error, cost and bias, {time.strftime('%Y-%m-%d')}\n", machine, "",
-        "Made by `python benchmarks/k_closest.py`, whose docstring says what the columns are.\n",
-        *error_table(given.reports), "", *cost_table(), "", *bias_table(given.seeds), "",
+        "Made by `python -m benchmarks.k_closest`, whose docstring says what the columns are.\n",
+        *error_table(given.reports), "", *cost_table(COST_TIMES * given.reports), "",
+        *bias_table(given.seeds), "",
     ]  # fmt: skip
     if given.out is not None:
         given.out.write_text("\n".join(text))

@@ -1,6 +1,6 @@
 """Times encoding and aggregation of two-point reports on one core, beside plain torch.
 
-    python benchmarks/kernels.py
+    python -m benchmarks.kernels
 
 The two encoders take turns in one process, so that the machine's speed cancels out of the ratio.
 The script prints medians over the repetitions.
@@ -23,6 +23,7 @@ from fedldp.mechanisms.two_point import TwoPoint
 
 EPSILON, CENTER, RADIUS = 1.0, 0.0, 0.075
 REPETITIONS = 15
+SIZES = (21_840, 357_706, 4_000_000)
 
 
 def plain_torch(weights: torch.Tensor) -> torch.Tensor:
@@ -116,11 +117,16 @@ def aggregation(size: int, reports: int = 256) -> None:
         )
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Print the throughput of everything."""
     torch.set_num_threads(1)
     print(f"{platform.processor() or platform.machine()}, torch {torch.__version__}, one thread")
-    for length in (21_840, 357_706, 4_000_000):
+    for length in SIZES:
         encoding(length)
     many_encodings(128, 7_850)
-    for length in (21_840, 357_706, 4_000_000):
+    for length in SIZES:
         aggregation(length)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """Makes all speed measurements, one after the other, and writes one dated file.
 
-    FEDLDP_DATA=... python benchmarks/measure.py --environments DIR [--out FILE.md]
+    FEDLDP_DATA=... python -m benchmarks.measure --environments DIR [--out FILE.md]
         [--cells FILE.jsonl] [--chart FILE.svg] [--skip NAME]...
 
 The machine should be idle. The peers' environments are created in DIR. Cells of the peers that FILE
@@ -20,15 +20,16 @@ from importlib.metadata import version
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+PEERS = HERE / "peers"
 PARTS = {
-    "mnist": (["round.py", "ldp-fl-mnist", "3"], "A round of ldp-fl-mnist beside a plain loop"),
+    "mnist": (["round", "ldp-fl-mnist", "3"], "A round of ldp-fl-mnist beside a plain loop"),
     "cifar10": (
-        ["round.py", "ldp-fl-cifar10", "3", "20"],
+        ["round", "ldp-fl-cifar10", "3", "20"],
         "20 clients of ldp-fl-cifar10 beside a plain loop",
     ),
-    "kernels": (["kernels.py"], "Encoding and counting, one thread"),
-    "startup": (["startup.py", "5"], "Start-up"),
-    "scale": (["scale.py"], "Memory and time against the number of clients, one process"),
+    "kernels": (["kernels"], "Encoding and counting, one thread"),
+    "startup": (["startup", "5"], "Start-up"),
+    "scale": (["scale"], "Memory and time against the number of clients, one process"),
 }
 
 
@@ -45,18 +46,18 @@ def hardware() -> str:
     )
 
 
-def output_of(command: list[str]) -> str:
-    """Run a script of this folder, show its output, and return it."""
+def output_of(*command: str) -> str:
+    """Run a module or script of the repository, show its output, and return it."""
     print("$", *command, flush=True)
-    process = subprocess.Popen(
-        [sys.executable, *command], cwd=HERE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
     lines = []
-    for line in process.stdout:
-        print(line, end="", flush=True)
-        lines.append(line)
-    if process.wait():
+    with subprocess.Popen(
+        [sys.executable, *command], cwd=HERE.parent, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line)
+    if process.returncode:
         lines.append(f"(ended with status {process.returncode})\n")
     return "".join(lines)
 
@@ -72,19 +73,20 @@ def main() -> None:
     parser.add_argument("--skip", action="append", default=[], choices=[*PARTS, "peers"])
     given = parser.parse_args()
     out, cells = given.out.resolve(), given.cells.resolve()
-    text = [f"# Speed, {today}\n", hardware(), "", "Made by `python benchmarks/measure.py`.\n"]
+    text = [f"# Speed, {today}\n", hardware(), "", "Made by `python -m benchmarks.measure`.\n"]
     for name, (command, title) in PARTS.items():
         if name not in given.skip:
-            found = output_of(command)
+            module, *options = command
+            found = output_of("-m", f"benchmarks.{module}", *options)
             fence = "" if found.startswith("|") else "```\n"
             text += [f"## {title}\n", f"`{' '.join(command)}`\n", f"{fence}{found}{fence}"]
             out.write_text("\n".join(text))
     if "peers" not in given.skip:
         environments = str(given.environments.resolve())
         limit = ["--limit-seconds", "900"]
-        output_of(["peers/run.py", "--environments", environments, "--out", str(cells), *limit])
+        output_of(f"{PEERS}/run.py", "--environments", environments, "--out", str(cells), *limit)
         chart = [] if given.chart is None else ["--chart", str(given.chart.resolve())]
-        text += ["## Beside others\n", output_of(["peers/table.py", str(cells), *chart])]
+        text += ["## Beside others\n", output_of(f"{PEERS}/table.py", str(cells), *chart)]
         out.write_text("\n".join(text))
 
 

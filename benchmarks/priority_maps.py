@@ -38,6 +38,7 @@ from fedldp.reporting.record import RunFolder
 from fedldp.training.local_sgd import LocalSgd
 
 ROUNDS = (1, 8, 16, 25)
+SETTINGS: dict[str, Any] = {"rounds": max(ROUNDS)}
 RECIPES = {
     "sensitivity": "priority-mnist-fig8-least20",
     "variance": "priority-mnist-fig6-least20",
@@ -127,7 +128,7 @@ def draw(path: Path, maps: dict[str, NDArray[np.float64]]) -> None:
 
 def main(out: Path, run_dir: Path | None) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    config = fedldp.recipe("fedavg-mnist-fig5", rounds=max(ROUNDS))
+    config = fedldp.recipe("fedavg-mnist-fig5", **SETTINGS)
     fedldp.run(WatchedConfig(**config.model_dump()), workers=1)
     print(json.dumps(numbers(), indent=1))
     draw(out / "mean.png", {"mean of the first client's images": MEAN[0]})

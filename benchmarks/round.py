@@ -1,6 +1,6 @@
 """Times rounds of a recipe, beside the plain PyTorch loop that one would write first.
 
-    FEDLDP_DATA=... python benchmarks/round.py [RECIPE] [PAIRS] [CLIENTS]
+    FEDLDP_DATA=... python -m benchmarks.round [RECIPE] [PAIRS] [CLIENTS]
 
 RECIPE is a recipe of LDP-FL with a convolutional model: ldp-fl-mnist (the default) or
 ldp-fl-cifar10. Both sides do the same work: SGD of every client on its share of the examples, eq. 2
@@ -23,15 +23,17 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from kernels import plain_torch
 from torch import nn
 
 import fedldp
+from benchmarks.kernels import plain_torch
 from fedldp.algorithms.config import RunConfig
 from fedldp.data import Dataset, load_dataset, partition
 from fedldp.models import build_model
 from fedldp.protocol.server_loop import Round
 from fedldp.simulation.engine import simulate
+
+WORKERS = 2
 
 
 def plain_round(config: RunConfig, dataset: Dataset, members: list[np.ndarray]) -> float:
@@ -90,9 +92,8 @@ def main() -> None:
         quiet = {"send": "update", "ranges": "fixed", "range_radius": 1e-4}
         config = config.changed(clients_per_round=clients, **quiet)
     dataset = load_dataset(config.dataset, standardise=True)
-    members = partition(dataset.train.labels, config.num_clients, "iid", np.random.default_rng(0))[
-        :clients
-    ]
+    shares = partition(dataset.train.labels, config.num_clients, "iid", np.random.default_rng(0))
+    members = [*shares][:clients]
     wall: list[tuple[float, float]] = []
     cpu: list[tuple[float, float]] = []
     before = cpu_seconds()
@@ -111,7 +112,7 @@ def main() -> None:
             flush=True,
         )
 
-    simulate(config, workers=2, after_round=take_turn)
+    simulate(config, workers=WORKERS, after_round=take_turn)
     ratios = [statistics.median(theirs / ours for ours, theirs in of) for of in (wall, cpu)]
     print(
         f"{name}, {clients} clients: ratio {ratios[0]:.2f}, of CPU time {ratios[1]:.2f} "

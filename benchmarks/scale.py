@@ -1,6 +1,6 @@
 """Measures memory and time of a run with 100, 10,000 and 1,000,000 clients, part by part.
 
-    FEDLDP_DATA=... python benchmarks/scale.py [--once] [CLIENTS]...
+    FEDLDP_DATA=... python -m benchmarks.scale [--once] [CLIENTS]...
 
 Each number of clients runs in a separate process: ldp-fl-mnist with logistic regression (d =
 7,850), one step on 6 examples that each client draws from MNIST, all clients in one round, with a

@@ -1,6 +1,6 @@
 """Measures how long a user waits for commands that train nothing, and for a run's first line.
 
-    python benchmarks/startup.py [TIMES]
+    python -m benchmarks.startup [TIMES]
 
 Each command is a separate process. It runs once, to warm the disk's cache and to write byte-code,
 and then TIMES times. Commands that train nothing are timed to their end. A run is timed to the

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_files import WRITERS, published
+from small_files import write_small
 
 from fedldp.data.sources import SOURCES, PublishedDataset
 
@@ -20,15 +19,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     it."""
 
     def write(name: str) -> PublishedDataset:
-        source = SOURCES[name]
-        folder = tmp_path / source.folder
-        folder.mkdir(exist_ok=True)
-        WRITERS[name](folder)
-        files = tuple(
-            published(file.name, (folder / file.name).read_bytes(), *file.addresses)
-            for file in source.files
-        )
-        small = dataclasses.replace(source, files=files)
+        small = write_small(name, tmp_path)
         monkeypatch.setitem(SOURCES, name, small)
         return small
 

@@ -8,12 +8,13 @@ import os
 import pickle
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import scipy.io
 
-from fedldp.data.sources import PublishedFile
+from fedldp.data.sources import SOURCES, PublishedDataset, PublishedFile
 
 
 def zipped(content: bytes) -> bytes:
@@ -81,9 +82,9 @@ def covertype_bytes(rows: np.ndarray) -> bytes:
     return zipped("\n".join(lines).encode() + b"\n")
 
 
-def _write_mnist(folder: Path) -> None:
+def write_mnist(folder: Path, train: int = 30, test: int = 20) -> None:
     generator = np.random.default_rng(0)
-    for part, count in (("train", 30), ("t10k", 20)):
+    for part, count in (("train", train), ("t10k", test)):
         images = generator.integers(0, 256, (count, 28, 28), dtype=np.uint8)
         (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(idx_bytes(images))
         labels = np.arange(count, dtype=np.uint8) % 10
@@ -126,9 +127,9 @@ def _write_adult(folder: Path) -> None:
     (folder / "adult.test").write_text("\n".join(["|1x3 Cross validator", *rows]) + "\n\n")
 
 
-WRITERS: dict[str, Callable[[Path], None]] = {
-    "mnist": _write_mnist,
-    "fmnist": _write_mnist,
+WRITERS: dict[str, Callable[..., None]] = {
+    "mnist": write_mnist,
+    "fmnist": write_mnist,
     "cifar10": _write_cifar10,
     "cifar100": _write_cifar100,
     "svhn": _write_svhn,
@@ -136,6 +137,18 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "covertype": _write_covertype,
     "adult": _write_adult,
 }
+
+
+def write_small(name: str, folder: Path, **sizes: int) -> PublishedDataset:
+    """Write a small version of a data set, and return its entry, with the files as they are."""
+    source, place = SOURCES[name], folder / SOURCES[name].folder
+    place.mkdir(exist_ok=True)
+    WRITERS[name](place, **sizes)
+    files = tuple(
+        published(file.name, (place / file.name).read_bytes(), *file.addresses)
+        for file in source.files
+    )
+    return replace(source, files=files)
 
 
 class Malicious:

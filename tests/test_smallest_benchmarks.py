@@ -1,0 +1,200 @@
+"""Every benchmark runs: here those that no other test runs, at their smallest sizes."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from guides import ROOT
+from small_files import write_small
+
+from fedldp.audit.efforts import Effort
+from fedldp.data.sources import SOURCES
+
+BENCHMARKS = ROOT / "benchmarks"
+LEAST = Effort(
+    member_clients=8, member_runs=2, member_rounds=1, member_candidates=20, image_count=2,
+    image_known=4, image_matched=1, image_steps=2, image_public=8, property_clients=8,
+    lying_rounds=1,
+)  # fmt: skip
+
+
+class Smallest:
+    """A benchmark, of which a test changes the sizes.
+
+    Attributes:
+        module: the benchmark.
+        folder: an empty folder.
+    """
+
+    def __init__(self, name: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.module: ModuleType = import_module(f"benchmarks.{name}")
+        self.folder, self._patch = folder, patch
+
+    def of(self, **sizes: Any) -> Smallest:
+        """Set constants of the module."""
+        for name, value in sizes.items():
+            self._patch.setattr(self.module, name, value)
+        return self
+
+    def main(self, *arguments: object) -> None:
+        """Run it as from the command line."""
+        self._patch.setattr(sys, "argv", [self.module.__name__, *map(str, arguments)])
+        self.module.main()
+
+    def lines(self, name: str) -> list[dict[str, Any]]:
+        """Return the lines of a file of results."""
+        return [json.loads(line) for line in (self.folder / name).read_text().splitlines()]
+
+
+def advise_tables(small: Smallest) -> None:
+    small.of(SITES={"north": (9, 52, -0.3)}, PEOPLE=20).main(small.folder)
+    tables = {path.stem for path in small.folder.glob("*.csv")}
+    assert tables == {"raw", *(path.stem for path in small.folder.glob("*.toml"))}
+
+
+def attacks(small: Smallest) -> None:
+    small.of(FULL=LEAST).main("run", small.folder / "rows", "fedavg-digits")
+    rows = {"fedavg-digits": small.lines("rows")}
+    assert small.module.membership_table(rows).count("fedavg-digits") == 1
+    assert "fedavg-digits" in small.module.inversion_table(rows)
+
+
+def distributed_gaussian(small: Smallest) -> None:
+    module, at = small.module, ("logistic", 10)
+    once = module.tried(1, 1.0, 0.2, 1)
+    kinds = ("clip only 0", "distributed 8", "central 8", "local 8", "fedavg 0")
+    small.of(
+        CHOSEN={at: once}, LOCAL={at: {**once, "mechanism": "privunit"}},
+        CELLS=module.group(*at, *kinds),
+    ).main(small.folder / "rows", 1)  # fmt: skip
+    assert len(small.lines("rows")) == len(kinds)
+    small.main(small.folder / "rows", "--table")
+
+
+def fleet_sizes(small: Smallest) -> None:
+    small.main(small.folder / "rows", 50, 4.0)
+    (row,) = small.lines("rows")
+    assert row["proven"]["epsilon"] <= 4
+
+
+def k_closest(small: Smallest) -> None:
+    few = {"SIZES": (8,), "EPSILONS": (1.0,), "BIAS_EPSILONS": (8.0,), "BIAS_SIZE": 63}
+    small.of(**few, COST_SIZE=8, COST_TIMES=1)
+    small.main(small.folder / "page", "--reports", 20, "--seeds", 100)
+    assert "| 8 | 1 |" in (small.folder / "page").read_text()
+
+
+def kernels(small: Smallest) -> None:
+    small.of(REPETITIONS=1, SIZES=(400_000,)).main()
+
+
+def measure(small: Smallest) -> None:
+    small.of(PARTS={"nothing": (["blocks"], "Nothing")})
+    small.main("--environments", small.folder, "--out", small.folder / "page", "--skip", "peers")
+    assert "`blocks`" in (small.folder / "page").read_text()
+
+
+def person_step(small: Smallest) -> None:
+    small.of(REPETITIONS=1).main()
+
+
+def poisoning(small: Smallest) -> None:
+    module = small.module
+    few = {"num_clients": 4, "rounds": 1}
+    effort = replace(LEAST, lying_shares=module.SHARES, lying_attacks=module.ATTACKS)
+    small.of(FULL=effort, systems=lambda: ["fedavg"], CHANGED={"fedavg": few})
+    module.measure(small.folder / "rows")
+    lines = small.lines("rows")
+    assert all("`fedavg`" in module.attack_table(lines, attack) for attack in module.ATTACKS)
+    assert "`fedavg`" in module.influence_table(lines)
+
+
+def priority_maps(small: Smallest) -> None:
+    few = {"rounds": 1, "num_examples": 200, "num_clients": 2}
+    small.of(ROUNDS=(1,), SETTINGS=few).module.main(small.folder, None)
+    assert len([*small.folder.glob("*.png")]) == 3
+
+
+def round(small: Smallest) -> None:
+    small.of(WORKERS=1).main("ldp-fl-mnist", 1, 2)
+
+
+def scale(small: Smallest) -> None:
+    for once in (False, True):
+        assert small.module.one(20, once)["mib"] > 0
+
+
+def small_clients(small: Smallest) -> None:
+    small.of(CLIENTS=64, ROUNDS=2)
+    for side, rounds in small.module.SIDES.items():
+        assert all(seconds > 0 for seconds in rounds()), side
+
+
+def startup(small: Smallest) -> None:
+    module, command = small.module, [sys.executable, "-m", "fedldp"]
+    assert module.to_the_end([*command, "--help"])
+    assert module.to_the_first_line([*command, "run"], terminal=True)
+
+
+def tracked(small: Smallest) -> None:
+    small.of(TIMES=1, WEIGHTS=400_000, BLOCKS=1, COMMANDS={"help": ("--help",)})
+    small.main(small.folder / "rows")
+    assert set(small.lines("rows")[0]["figures"]) == {"encode, over plain torch", "help"}
+    small.main("--show", small.folder / "rows")
+
+
+QUICK: list[Callable[[Smallest], None]] = [k_closest, kernels, measure, small_clients]
+SLOW: list[Callable[[Smallest], None]] = [
+    advise_tables, attacks, distributed_gaussian, fleet_sizes, person_step, poisoning,
+    priority_maps, round, scale, startup, tracked,
+]  # fmt: skip
+
+
+@pytest.fixture
+def few_images(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let MNIST have 200 images for training."""
+    folder = tmp_path_factory.mktemp("data")
+    small = write_small("mnist", folder, train=200)
+    monkeypatch.setenv("FEDLDP_DATA", str(folder))
+    monkeypatch.setitem(SOURCES, "mnist", replace(small, num_train=200, num_examples=220))
+
+
+@pytest.mark.parametrize(
+    "run", [*QUICK, *(pytest.param(each, marks=pytest.mark.slow) for each in SLOW)]
+)
+def test_a_benchmark_runs_at_its_smallest_size(
+    run: Callable[[Smallest], None],
+    few_images: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run(Smallest(run.__name__, tmp_path, monkeypatch))
+
+
+def test_each_benchmark_has_a_test() -> None:
+    """Those that import it use or check it; a new one belongs into the lists above."""
+    tested = {each.__name__ for each in (*QUICK, *SLOW)}
+    for path in (ROOT / "tests").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if "from benchmarks" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("benchmarks"):
+                part = (node.module or "").partition(".")[2].partition(".")[0]
+                tested |= {part} if part else {alias.name for alias in node.names}
+    known = {
+        path.stem if path.suffix else path.name
+        for path in BENCHMARKS.iterdir()
+        if (path.suffix == ".py" and "__main__" in path.read_text(encoding="utf-8"))
+        or (path / "__init__.py").exists()
+    }
+    assert known <= tested
