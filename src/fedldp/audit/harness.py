@@ -380,14 +380,11 @@ class AttackedClient:
 
 
 @dataclass(frozen=True)
-class _Trained:
+class _Trained(LocalUpdate):
     """A local update that returns the result of earlier training."""
 
     attacked: AttackedClient
     canary: Canary
-
-    def group(self, most_examples: int) -> int:
-        return 1
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
         return Sensitive(copy.deepcopy(self.attacked.trained(self.canary, broadcast.round)))

@@ -63,6 +63,7 @@ from fedldp.protocol.roles import (
     Batch,
     Client,
     Encoder,
+    LocalUpdate,
     Sender,
     Senders,
     ServerRole,
@@ -304,14 +305,11 @@ class _ByzantineRun:
 
 
 @dataclass(frozen=True, eq=False)
-class _Pooled:
+class _Pooled(LocalUpdate):
     """A local update on the examples of all liars, optionally reversed and scaled up."""
 
     byzantine: _ByzantineRun
     turned: bool
-
-    def group(self, most_examples: int) -> int:
-        return 1
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
         update = self.byzantine.found(broadcast, batch.alone(0))

@@ -49,7 +49,7 @@ from fedldp.models import ALL, layout_of_trained
 from fedldp.protocol.client_runtime import ClientRuntime, Policy
 from fedldp.protocol.client_store import LedgerStore
 from fedldp.protocol.keys import SecretKeys
-from fedldp.protocol.roles import Batch, ClientRole, State, Update
+from fedldp.protocol.roles import Batch, ClientRole, LocalUpdate, State, Update
 from fedldp.protocol.wire import (
     Broadcast,
     Layout,
@@ -96,7 +96,7 @@ def words_of(round: int, refusal: Refusal) -> str:
 
 
 @dataclass
-class _Training:
+class _Training(LocalUpdate):
     """The local update of one node, which calls the current training function."""
 
     layout: Layout
@@ -107,9 +107,6 @@ class _Training:
         """Tell a node's owner what went wrong at the node."""
         if self.failed is not None:
             self.failed(_told(error))
-
-    def group(self, most_examples: int) -> int:
-        return 1
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
         assert self.train is not None

@@ -196,13 +196,15 @@ class LocalUpdate(Protocol):
     def group(self, most_examples: int) -> int:
         """Return how many clients train together in a simulation; only the configuration matters.
 
+        Unless an update says otherwise, clients train one after another.
+
         Args:
             most_examples: the largest number of examples that a client has.
 
         Returns:
             ``batched_sgd.GROUP`` where training together is faster, else 1.
         """
-        ...
+        return 1
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
         """Return an update with one row for each client.

@@ -28,7 +28,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import exp_below, log_up
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import BitMechanism, MechanismSettings
-from fedldp.protocol.roles import Batch, Client, Update
+from fedldp.protocol.roles import Batch, Client, LocalUpdate, Update
 from fedldp.protocol.wire import Broadcast, Sensitive
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def nothing(broadcast: Broadcast, client: Client) -> None:
 
 
 @dataclass
-class MeanStep:
+class MeanStep(LocalUpdate):
     """A local update without a model: the change of the weights is the client's mean example.
 
     Attributes:
@@ -135,10 +135,6 @@ class MeanStep:
 
     hook: Callable[[Broadcast, Client], None] = nothing
     calls: int = 0
-
-    def group(self, most_examples: int) -> int:
-        """Return 1: clients train one by one."""
-        return 1
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
         """Return the weights of each client of the batch."""

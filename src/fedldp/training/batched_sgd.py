@@ -14,7 +14,7 @@ any number of workers gives the same bits.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
 
@@ -29,7 +29,7 @@ from fedldp.core.errors import ConfigError, first_line
 from fedldp.core.randomness import Stream
 from fedldp.data.examples import Examples
 from fedldp.models import layout_of_module
-from fedldp.protocol.roles import Batch, Client, Update
+from fedldp.protocol.roles import Batch, Client, LocalUpdate, Update
 from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 from fedldp.training.column_stack import is_changed, is_flatten
 from fedldp.training.losses import Losses
@@ -122,10 +122,10 @@ def train_together(
     return Sensitive(Update(rows=copies.rows.cpu().numpy()))
 
 
-class OneByOne(ABC):
+class OneByOne(LocalUpdate):
     """A local update of clients that train one after another, or several at once if it says how.
 
-    See ``protocol.roles.LocalUpdate``.
+    See ``LocalUpdate``.
     """
 
     @abstractmethod
@@ -135,10 +135,6 @@ class OneByOne(ABC):
     def together(self, broadcast: Broadcast, batch: Batch) -> Sensitive[Update]:
         """Return the weights of clients that train at once; only if ``group`` may be above 1."""
         raise NotImplementedError
-
-    def group(self, most_examples: int) -> int:
-        """Return how many clients train at once: 1, unless there is a way to do so."""
-        return 1
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
         """Return the clients' weights after training, float32, shape (n, d)."""

@@ -40,7 +40,7 @@ from fedldp.core.randomness import Stream, torch_seeded
 from fedldp.data.examples import Examples
 from fedldp.data.label_range import STEPS, centred
 from fedldp.models import Dense, Flatten, Layer, Relu
-from fedldp.protocol.roles import Batch, Client, Update
+from fedldp.protocol.roles import Batch, Client, LocalUpdate, Update
 from fedldp.protocol.wire import Broadcast, Layout, Sensitive
 from fedldp.training.column_sums import ColumnMap, column_sums
 from fedldp.training.exact_sums import NORM, Floats, cut, exp, whose_rows
@@ -149,7 +149,7 @@ def _as_they_are(examples: Examples) -> Examples:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PersonGradients:
+class PersonGradients(LocalUpdate):
     """The local update: the broadcast weights, and in addition the sum over a client's people.
 
     In some rounds all people answer a ``Question`` instead of giving gradients. If the first rounds
@@ -188,10 +188,6 @@ class PersonGradients:
     measured: range = range(0)
     intercepts: range = range(0)
     intercept: Summed | None = None
-
-    def group(self, most_examples: int) -> int:
-        """Return 1: clients compute one after another."""
-        return 1
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
         """Return the weights unchanged, and sums of shape (n, ``size``)."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fedldp.data.examples import Examples
 from fedldp.papers.priority.importance import FirstLayer, not_dense, variance_importance
-from fedldp.protocol.roles import Batch, Client, Update
+from fedldp.protocol.roles import Batch, Client, LocalUpdate, Update
 from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 from fedldp.training.local_sgd import LocalSgd
 from fedldp.training.tensors import as_tensors, read_weights
@@ -37,7 +37,7 @@ def check_dense_first(model: nn.Module, name: str) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class RankingSgd:
+class RankingSgd(LocalUpdate):
     """Plain SGD, followed by the importance of every feature to the client.
 
     Attributes:
@@ -50,10 +50,6 @@ class RankingSgd:
     training: LocalSgd
     first_layer: FirstLayer
     shift: float | None
-
-    def group(self, most_examples: int) -> int:
-        """Return 1: the importance is computed from one client's trained model at a time."""
-        return 1
 
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
         """Return the clients' weights, and in ``aux`` the features' "importance", shape (n, m)."""
