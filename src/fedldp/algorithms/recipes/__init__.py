@@ -51,6 +51,8 @@ _OF_RECIPE = {"accuracy", "column", "metric", "name", "paper", "place", "row", "
 _OF_RECIPE |= {"each", "like", "set", "settings", "tolerance", "twin_of", "unset"}
 _IN_EACH = {*_TEXTS, "accuracy", "column", "row", "same_as"}
 _NAME = r"[A-Za-z0-9][\w.-]*"
+_SHARED = set(RunConfig.model_fields) - {"system"}
+"""The settings that every system has; a twin in another system has the same values."""
 _MALFORMED = (AttributeError, IndexError, KeyError, OSError, RecursionError, TypeError, ValueError)
 """What reading a file can raise that does not have the form of such a file."""
 
@@ -199,14 +201,14 @@ def installed_recipes() -> tuple[list[dict[str, Any]], list[str]]:
             continue
         own = _tables(file)[name]
         row = {"name": name, "system": str(settings.get("system")), "package": package}
-        row["summary"] = _filled(_with_texts(own["summary"], _texts(own)), settings)
+        row["summary"] = _filled(_filled(own["summary"], _texts(own)), settings)
         found.append({**row, "same_as": own.get("same_as")})
     return found, left_out
 
 
 def shared_settings(config: RunConfig) -> dict[str, Any]:
     """Return the settings that every system has; a twin in another system has the same values."""
-    return config.model_dump(include=set(RunConfig.model_fields) - {"system"})
+    return config.model_dump(include=_SHARED)
 
 
 def _own_files() -> dict[str, Path]:
@@ -335,8 +337,10 @@ def _recipe(name: str, files: Mapping[str, Path]) -> Recipe:
 
 
 def _new(name: str, files: Mapping[str, Path]) -> Recipe:
-    own = _tables(files[name])[name]
-    config, texts = _config(name, files), _texts(own)
+    own, settings = _tables(files[name])[name], _settings(name, files)
+    if not isinstance(settings.get("system"), str):
+        raise ConfigError(f"recipe {name}: it names no system")
+    config, texts = find_system(settings["system"]).model_validate(settings), _texts(own)
     values = dict(config) | texts
     source = expected = None
     try:
@@ -350,7 +354,7 @@ def _new(name: str, files: Mapping[str, Path]) -> Recipe:
             )
         if "accuracy" in own:
             expected = _expected(own["accuracy"], own["tolerance"])
-        summary = _with_texts(own["summary"], texts)
+        summary = _filled(own["summary"], texts)
         summary.format(**values)
     except _MALFORMED as error:
         raise ConfigError(
@@ -372,39 +376,18 @@ def _texts(table: Mapping[str, Any]) -> dict[str, str]:
     return {key: table[key] for key in _TEXTS if key in table}
 
 
-def _config(name: str, files: Mapping[str, Path]) -> RunConfig:
-    """Return the configuration that the table of a recipe describes."""
-    own, *_ = _line(name, files)
-    changes = {key: _value(value) for key, value in own["set"].items()}
-    changes |= dict.fromkeys(own.get("unset", []))
-    key, other = _reference(own)
-    if not key:
-        return _valid(name, {k: _value(v) for k, v in own["settings"].items()} | changes)
-    base = _recipe(other, files).config
-    if key == "like":
-        return base.changed(**changes)
-    if key == "same_as":
-        return base
-    return _valid(name, shared_settings(base) | changes)
-
-
-def _valid(name: str, settings: dict[str, Any]) -> RunConfig:
-    """Return the configuration with all these settings."""
-    if not isinstance(settings.get("system"), str):
-        raise ConfigError(f"recipe {name}: it names no system")
-    return find_system(settings["system"]).model_validate(settings)
-
-
 def _settings(name: str, files: Mapping[str, Path]) -> dict[str, Any]:
-    """Return the settings in the tables of a recipe and of those that it is made of; see ``_line``.
+    """Return the settings of a recipe, from its table and those of recipes that it is made of.
 
     Raises:
         ConfigError: it refers to no recipe, or to itself.
     """
     settings: dict[str, Any] = {}
     for table in reversed(list(_line(name, files))):
-        settings |= table.get("settings", {}) | table["set"]
-    return settings
+        if "twin_of" in table:
+            settings = {key: value for key, value in settings.items() if key in _SHARED}
+        settings |= table.get("settings", {}) | table["set"] | dict.fromkeys(table.get("unset", ()))
+    return {key: _value(value) for key, value in settings.items()}
 
 
 def _line(name: str, files: Mapping[str, Path]) -> Iterator[dict[str, Any]]:
@@ -465,10 +448,3 @@ def _filled(summary: str, settings: Mapping[str, Any]) -> str:
 
     names = "|".join(map(re.escape, settings))
     return re.sub(rf"\{{({names})([.!:[][^{{}}]*)?\}}", value, summary)
-
-
-def _with_texts(summary: str, texts: Mapping[str, str]) -> str:
-    """Return a summary with its own strings filled in; names of settings stay in braces."""
-    for key, text in texts.items():
-        summary = summary.replace(f"{{{key}}}", text)
-    return summary
