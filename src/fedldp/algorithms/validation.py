@@ -11,7 +11,7 @@ from pydantic import ValidationError
 _LONGEST = 60
 """The largest number of characters of a value that a message shows."""
 
-_KINDS = {
+_REMEDIES = {
     "int_type": "a whole number",
     "int_parsing": "a whole number",
     "int_from_float": "a whole number",
@@ -23,16 +23,14 @@ _KINDS = {
     "string_type": "a text",
     "list_type": "a list, such as [1, 2]",
     "tuple_type": "a list, such as [1, 2]",
+    "too_long": "at most {max_length} items",
+    "too_short": "at least {min_length} items",
+    "greater_than": "a number above {gt}",
+    "greater_than_equal": "a number of at least {ge}",
+    "less_than": "a number below {lt}",
+    "less_than_equal": "a number of at most {le}",
 }
-"""What to give instead, for each kind of error that pydantic reports."""
-
-_LIMITS = {
-    "greater_than": ("gt", "above"),
-    "greater_than_equal": ("ge", "of at least"),
-    "less_than": ("lt", "below"),
-    "less_than_equal": ("le", "of at most"),
-}
-
+"""What to give instead, for each kind of error that pydantic reports, with its limits."""
 
 _OF_CLOSED_FORMS = ("local_update", "ridge")
 
@@ -94,17 +92,10 @@ def describe(
         message = f"this is a table of settings: give {own_settings}"
     elif first["type"] == "literal_error":
         message = f"choose {first['ctx']['expected'].replace(chr(39), '')}"
-    elif first["type"] in _KINDS:
-        message = f"give {_KINDS[first['type']]}"
-    elif first["type"] in ("too_long", "too_short"):
-        many = first["type"] == "too_long"
-        limit = first["ctx"]["max_length" if many else "min_length"]
-        message = f"give at {'most' if many else 'least'} {limit} items"
-    elif first["type"] in _LIMITS:
-        key, relation = _LIMITS[first["type"]]
-        limit = first["ctx"][key]
-        number = f"{limit:g}" if isinstance(limit, float) else str(limit)
-        message = f"give a number {relation} {number}"
+    elif first["type"] in _REMEDIES:
+        limits = first.get("ctx", {}).items()
+        given = {key: f"{value:g}" if isinstance(value, float) else value for key, value in limits}
+        message = f"give {_REMEDIES[first['type']].format(**given)}"
     return f"{name} = {shown(first['input'])}: {message}"
 
 
