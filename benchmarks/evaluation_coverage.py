@@ -34,10 +34,10 @@ from fedldp.algorithms.evaluation import (
     MOST_BANDS,
     Look,
     OfClasses,
+    OfNumbers,
     bands_for,
     evaluated,
 )
-from fedldp.algorithms.evaluation_of_numbers import OfNumbers
 from fedldp.data.examples import Examples
 from fedldp.data.label_range import LabelRange, centred
 from fedldp.mechanisms.gaussian_share import largest_mu

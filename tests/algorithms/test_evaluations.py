@@ -23,8 +23,7 @@ from sklearn.metrics import (
 import fedldp
 from benchmarks.evaluation_coverage import KINDS, RANGE, asked, more_coverage, rows_of
 from fedldp.algorithms.answers import TWO_SIDED, Answer, as_metrics
-from fedldp.algorithms.evaluation import OfClasses, against_the_rest
-from fedldp.algorithms.evaluation_of_numbers import MANY_BANDS, PIECES, OfNumbers
+from fedldp.algorithms.evaluation import MANY_BANDS, PIECES, OfClasses, OfNumbers, against_the_rest
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import FORESEEN
@@ -435,10 +434,9 @@ def test_three_classes_and_numbers_are_evaluated_at_the_price_of_a_share() -> No
 @pytest.mark.parametrize("name", ["class_count_rounds = 1", "held_out_people = 0.1"])
 def test_what_is_about_classes_is_refused_for_numbers(name: str) -> None:
     setting, given = name.split(" = ")
-    made = config_of(**{setting: float(given) if "." in given else int(given)},
-                     label_range=[0.0, 60.0], evaluation_share=0.0)  # fmt: skip
+    value = float(given) if "." in given else int(given)
     with pytest.raises(ConfigError, match=f"{setting} and label_range"):
-        plan(made, Problem((6,), 1, 1500, None, 3))
+        config_of(**{setting: value}, label_range=[0.0, 60.0], evaluation_share=0.0)
 
 
 def test_places_of_labels_are_exact() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from fedldp.accounting.events import SubsetResponse
 from fedldp.algorithms.bounds import InRange, RangeSettings
-from fedldp.algorithms.budgets import PerReport
+from fedldp.algorithms.calibration import PerReport
 from fedldp.algorithms.channel import Channel
 from fedldp.algorithms.composition import Composition, Sgd
 from fedldp.algorithms.config import RunConfig

@@ -152,7 +152,6 @@ def test_a_bound_inverts_its_own_map(name: str) -> None:
     state = State(round=3, weights=WEIGHTS)
     expected = given if bound.send == "weights" else given - WEIGHTS
     np.testing.assert_allclose(bound.restore(values, state), expected, atol=1e-6)
-    np.testing.assert_allclose(bound.restore(values, state, 2.0), 2 * expected, atol=1e-6)
 
 
 def test_each_layer_is_within_its_share_of_the_clip() -> None:

@@ -603,7 +603,7 @@ def auc(result: Any, rows: Any, labels: Any) -> float:
         ({"features": "none"}, "model = linear and features = none"),
         ({"class_shares": [0.5, 0.3, 0.2]}, "one share for each of the 2 classes"),
         ({"class_shares": [0.5, 0.3]}, "with a sum of 1"),
-        ({"class_shares": [0.5, 0.5], "initial": "m.safetensors"}, "class_shares and initial"),
+        ({"class_shares": [0.5, 0.5], "initial": "m.safetensors"}, "class_shares = .* and initial"),
         ({"server_optimizer": "momentum"}, "server_optimizer = momentum"),
         (
             {"person_budget": {"kind": "zcdp", "limit": 0.02, "unit": "record"}},

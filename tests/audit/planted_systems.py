@@ -14,8 +14,8 @@ from fedldp.algorithms.bounds import OfStatistics, Unbounded
 from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.channel import Channel
 from fedldp.algorithms.composition import Algorithm, Composition
-from fedldp.algorithms.local_updates import StatisticsOf
 from fedldp.algorithms.preset import Settings, preset
+from fedldp.algorithms.presets.composed import StatisticsOf
 from fedldp.algorithms.release import Encoder, Release, open_finite
 from fedldp.algorithms.settings import Count, LearningRate, Offers, Positive
 from fedldp.core.errors import PrivacyError

@@ -6,7 +6,6 @@ The composition
 
 Parts, by slot
     ``features``         the model's input for an example
-    ``local_updates``    local updates besides SGD; training is in the room ``training``
     ``people``           gradients summed by person, with their calibration
     ``stages``           what else people are asked for in their first and last rounds
     ``answers``          what noisy counts of people tell, each figure with an interval
@@ -17,7 +16,6 @@ Parts, by slot
     ``release``          a bound and a mechanism: what turns an update into a report
     ``bounds``           how an update is bounded before the mechanism
     ``calibration``      which mechanism a client gets for a budget
-    ``budgets``          calibrations by the setting ``epsilon``
     ``channel``          how reports reach the server: named, shuffled, summed, central
     ``server_update``    the estimate from reports, and the step of the global weights
     ``participation``    who takes part in which round
@@ -42,7 +40,6 @@ __all__ = [
     "answers",
     "asking",
     "bounds",
-    "budgets",
     "calibration",
     "channel",
     "composition",

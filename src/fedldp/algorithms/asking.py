@@ -16,17 +16,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from fedldp.algorithms.answers import TWO_SIDED, Answer, is_seen, mean_of
+from fedldp.algorithms.answers import TWO_SIDED, Answer, Floats, is_seen, mean_of
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import Offers
 from fedldp.core.errors import ConfigError
 from fedldp.training import questions
 from fedldp.training.questions import Table
-
-Floats = NDArray[np.float64]
 
 SHARES_OF_CLASSES, EVALUATION = "shares", "evaluation"
 

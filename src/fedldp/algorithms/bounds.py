@@ -240,17 +240,14 @@ class Bound:
         """
         return self.unbounded(rows, broadcast)
 
-    def restore(
-        self, mean: NDArray[np.float64], state: State, factor: float = 1.0
-    ) -> NDArray[np.floating]:
+    def restore(self, mean: NDArray[np.float64], state: State) -> NDArray[np.floating]:
         """Return the mean of what clients sent, in the units of the weights, shape (d,).
 
         Args:
             mean: a mechanism's estimate, shape (``size(d)``,).
             state: the server's state in the round.
-            factor: multiplies the result.
         """
-        return factor * (mean if self.chart is None else self.chart.restore(mean))
+        return mean if self.chart is None else self.chart.restore(mean)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,15 +322,11 @@ class Rotated(InNorm):
         scaled = values / np.maximum(_norms(values), self.clip)[:, None]
         return Rotation(values.shape[1], broadcast.round).forward(scaled)
 
-    def restore(
-        self, mean: NDArray[np.float64], state: State, factor: float = 1.0
-    ) -> NDArray[np.floating]:
+    def restore(self, mean: NDArray[np.float64], state: State) -> NDArray[np.floating]:
         """Return the mean, rotated back and multiplied by ``clip``; see ``Bound.restore``."""
         size = super().size(state.weights.size)
-        turned = Rotation(size, state.round).back(mean)
-        if self.chart is None:
-            return (self.clip * factor) * turned
-        return factor * self.chart.restore(self.clip * turned)
+        turned = self.clip * Rotation(size, state.round).back(mean)
+        return turned if self.chart is None else self.chart.restore(turned)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -455,11 +448,9 @@ class InRange(Bound):
         values = rows if self.send == "weights" else rows - broadcast.weights
         return ranges_of(broadcast).normalise(values)
 
-    def restore(
-        self, mean: NDArray[np.float64], state: State, factor: float = 1.0
-    ) -> NDArray[np.floating]:
+    def restore(self, mean: NDArray[np.float64], state: State) -> NDArray[np.floating]:
         """Return c + r times the mean, in float32; see ``Bound.restore``."""
-        return factor * self.announce(state.weights).restore(mean)
+        return self.announce(state.weights).restore(mean)
 
 
 def _norms(rows: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -31,14 +31,7 @@ from fedldp.algorithms.participation import All, Participation
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder, Release
 from fedldp.algorithms.run_settings import RunSettings
-from fedldp.algorithms.server_update import (
-    Estimate,
-    OwnMean,
-    ServerUpdate,
-    Step,
-    Values,
-    last_of,
-)
+from fedldp.algorithms.server_update import Estimate, OwnMean, ServerUpdate, Step, Values, last_of
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Caveat, Unprotected
 from fedldp.core.randomness import Stream, torch_seeded
@@ -55,17 +48,8 @@ from fedldp.models import (
     is_statistic,
     layout_of,
 )
-from fedldp.protocol.roles import (
-    ClientRole,
-    Draw,
-    LocalUpdate,
-    ServerRole,
-    State,
-    Tester,
-)
-from fedldp.protocol.roles import (
-    Encoder as EncoderRole,
-)
+from fedldp.protocol.roles import ClientRole, Draw, LocalUpdate, ServerRole, State, Tester
+from fedldp.protocol.roles import Encoder as EncoderRole
 from fedldp.protocol.wire import Broadcast, Layout
 
 if TYPE_CHECKING:
@@ -82,10 +66,6 @@ SGD_SETTINGS = ("weight_decay", "proximal", "gradient_clip", "loss")
 def _public() -> Stream:
     """Return the stream for weights that need no secret key: they are frozen, or replaced later."""
     return Stream(bytes(32), simulated=True)
-
-
-Finish = Callable[[Values, State], Values]
-"""The last operation on the next weights; see ``ServerUpdate``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +195,7 @@ class Composition:
         downlink: gives, from the problem's facts, what the broadcast that follows a given round, of
             a given number of weights, releases about clients to someone who sees nothing else. It
             is set if the server's noise protects against such an observer.
-        finish: gives the last operation on the next weights; None means ``Bound.accept``.
+        finish: the last operation on the next weights; None means ``Bound.accept``.
         claim: what the source claims, if anything; a function if the claim depends on all clients.
         unused: settings that have no effect with these parts, each with the reason.
         averaged: the fraction of the rounds, counted from the last one, whose weights are averaged;
@@ -239,7 +219,7 @@ class Composition:
     participation: Participation = field(default_factory=All)
     server_noise: Callable[[Problem], Callable[[int, Draw], Values] | None] | None = None
     downlink: Callable[[int, Problem, int], Event] | None = None
-    finish: Callable[[Release], Finish] | None = None
+    finish: Callable[[Values, State], Values] | None = None
     claim: Claim | Callable[[], Claim] | None = None
     unused: Mapping[str, str] = field(default_factory=dict)
     averaged: float = 0.0
@@ -374,14 +354,12 @@ class Algorithm:
         from fedldp.training.tensors import weights_of_classes
 
         config = self.config
-        model = self.untrained()
-        epochs, rate = config.local_epochs, config.learning_rate
         weights = weights_of_classes(config.class_weights, device)
         return LocalSgd(
-            model,
-            epochs,
+            self.untrained(),
+            config.local_epochs,
             config.batch_size,
-            rate,
+            config.learning_rate,
             device,
             momentum,
             weights,
@@ -480,12 +458,9 @@ class Algorithm:
         config, estimate = self.config, parts.estimate.reading(release)
         update = ServerUpdate(
             estimate=estimate,
-            step=Step(
-                optimizer=config.server_optimizer,
-                rate=config.server_rate,
-            ),
+            step=Step(optimizer=config.server_optimizer, rate=config.server_rate),
             noise=None if parts.server_noise is None else parts.server_noise(self.problem),
-            finish=release.bound.accept if parts.finish is None else parts.finish(release),
+            finish=parts.finish or release.bound.accept,
             averaged=last_of(
                 range(1, config.rounds + 1) if parts.trained is None else parts.trained,
                 parts.share_averaged(config),

@@ -64,10 +64,9 @@ class RunConfig(RunSettings):
                 f"system = {self.name()} and label_range: this system trains models for classes; "
                 "numbers are predicted by system = person_dp_sgd"
             )
-        for name, reason in unused.items():
-            value, default = getattr(self, name), type(self).model_fields[name].default
-            if value != default:
-                raise ConfigError(f"{name} = {shown(value)}: {reason}; {_undone(name, default)}")
+        for name, value in self.given(*unused).items():
+            undone = _undone(name, type(self).model_fields[name].default)
+            raise ConfigError(f"{name} = {shown(value)}: {unused[name]}; {undone}")
         return self
 
     def identity(self, without: Collection[str] = ()) -> dict[str, Any]:

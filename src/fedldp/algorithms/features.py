@@ -115,7 +115,8 @@ class Features:
         Raises:
             ConfigError: these features cannot be computed from such examples.
         """
-        return problem.input_shape
+        mapping = self.mapping(problem)
+        return problem.input_shape if mapping is None else (mapping.size,)
 
     def prepare(self, model: nn.Module) -> None:
         """Make ``model`` multiply its input by the factor."""
@@ -131,7 +132,8 @@ class Features:
         Returns:
             Shape (n, ``shape(problem)``); None if each client has its own features.
         """
-        return examples
+        mapping = self.mapping(problem)
+        return examples if mapping is None else mapping(examples)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,16 +165,6 @@ class ChosenFeatures(Features):
             return _mapping(self.kind, self.dataset, shape)
         file = read_public(name, f"features = {self.kind}", problem.data_dir)
         return _mapping_of_file(file, self.kind.startswith(_ENCODER), shape)
-
-    def shape(self, problem: Problem) -> tuple[int, ...]:
-        """Return the shape of one example's features; see ``Features``."""
-        return (self.mapping(problem).size,)
-
-    def __call__(
-        self, problem: Problem, broadcast: Broadcast, examples: NDArray[np.float32]
-    ) -> NDArray[np.float32]:
-        """Return the features of examples, for any broadcast."""
-        return self.mapping(problem)(examples)
 
 
 @lru_cache(maxsize=8)

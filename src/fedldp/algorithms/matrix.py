@@ -91,8 +91,19 @@ def check_pairs(parts: Composition, settings: Any) -> None:
             f"channel = sum and local_update = {closed}: a client forgets what it kept of a round "
             "as the next secure sum begins; set channel = named, or local_update = sgd"
         )
-    if isinstance(parts.participation, Once):
-        check_once(parts, settings)
+    once = isinstance(parts.participation, Once)
+    if once and parts.local.drawn_once:
+        raise ConfigError(
+            f"participation = once and system = {settings.name()}: what a client sends is "
+            "randomised once, and answering in more rounds costs nothing; set participation = "
+            "all"
+        )
+    if once and channel == "sum" and cohort_sizes(settings.num_clients, settings.rounds)[0] < 2:
+        raise ConfigError(
+            f"participation = once and channel = sum: with num_clients = {settings.num_clients} "
+            f"and rounds = {settings.rounds} some rounds have only one client, and the sum of one "
+            "report hides nothing; set participation = all"
+        )
     if channel == "named" and home == "sum":
         raise ConfigError(
             f"channel = named and {named}: one share of a sum's noise hides little by itself; set "
@@ -147,26 +158,6 @@ def check_pairs(parts: Composition, settings: Any) -> None:
         raise ConfigError(
             f"channel = {channel} and a selection by noise: the number of clients in a round would "
             "depend on their budgets; set channel = named"
-        )
-
-
-def check_once(parts: Composition, settings: Any) -> None:
-    """Refuse parts that are incompatible with one round for each client.
-
-    Raises:
-        ConfigError: a part is incompatible with one round for each client.
-    """
-    if parts.local.drawn_once:
-        raise ConfigError(
-            f"participation = once and system = {settings.name()}: what a client sends is "
-            "randomised once, and answering in more rounds costs nothing; set participation = "
-            "all"
-        )
-    if parts.channel.kind == "sum" and cohort_sizes(settings.num_clients, settings.rounds)[0] < 2:
-        raise ConfigError(
-            f"participation = once and channel = sum: with num_clients = {settings.num_clients} "
-            f"and rounds = {settings.rounds} some rounds have only one client, and the sum of one "
-            "report hides nothing; set participation = all"
         )
 
 

@@ -12,42 +12,27 @@ They do not protect a client as a whole.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedldp.accounting.events import (
-    Event,
-    InClear,
-    PerPerson,
-    PerRecord,
-    SampledShare,
-)
+from fedldp.accounting.events import Event, InClear, PerPerson, PerRecord, SampledShare
 from fedldp.accounting.guarantees import LEAST_FOR_MU, Adversary
 from fedldp.accounting.numerics.subsampled import poisson_noise
 from fedldp.algorithms.answers import SEEN, TWO_SIDED, Answer, Floats, as_metrics, is_seen, mean_of
-from fedldp.algorithms.asking import (
-    EVALUATION,
-    SHARES_OF_CLASSES,
-    asked_tables,
-    groups_of,
-)
+from fedldp.algorithms.asking import EVALUATION, SHARES_OF_CLASSES, asked_tables, groups_of
 from fedldp.algorithms.bounds import Bound, Send
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.channel import Channel
-from fedldp.algorithms.composition import (
-    Algorithm,
-    Composition,
-    Local,
-)
-from fedldp.algorithms.evaluation import LOOK_SHARE, OfClasses, split
-from fedldp.algorithms.evaluation_of_numbers import OfNumbers
-from fedldp.algorithms.participation import All, Participation, most_rounds, participation_of
+from fedldp.algorithms.composition import Algorithm, Composition, Local
+from fedldp.algorithms.evaluation import LOOK_SHARE, OfClasses, OfNumbers, split
+from fedldp.algorithms.participation import Participation, most_rounds, participation_of
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Needs, Release
@@ -79,12 +64,7 @@ from fedldp.data.label_range import STEPS
 from fedldp.data.public_features import CONSTANT
 from fedldp.mechanisms import Mechanism, stated_event
 from fedldp.mechanisms.gaussian_share import largest_mu
-from fedldp.mechanisms.integer_gaussian import (
-    IntegerGaussian,
-    Integers,
-    coarser,
-    integer_gaussian,
-)
+from fedldp.mechanisms.integer_gaussian import IntegerGaussian, Integers, coarser, integer_gaussian
 from fedldp.models import layers_of
 from fedldp.protocol.roles import Arrays, Draw, LocalUpdate, Metrics, State
 from fedldp.protocol.updates import whole
@@ -131,9 +111,11 @@ class PeopleSettings(StageSettings):
     noise, they follow from class_shares, or else are equal"""
 
 
-_OF_CLASSES = ("class_shares", "class_count_rounds", "held_out_people")
 _STARTS = ("class_shares", "label_typical")
 """The settings at which the intercept starts."""
+
+_OF_TRAINING = ("measure_share", "intercept_share")
+"""The shares of stages that change how a model is trained."""
 
 _COUNTS, _VARIANCE = "class counts", "variance of class counts"
 _LOOK, _LOOK_NOISE = "look", "noise of the look"
@@ -185,60 +167,31 @@ class PersonSteps(Local):
 
     def check(self, algorithm: Algorithm) -> None:
         """Refuse questions and stages of another model; see ``Local.check``."""
-        classes = algorithm.problem.num_classes
-        if classes == 1:
-            self._check_numbers()
-        if self.settings.by_columns and not rounds_of(self.settings, "look"):
+        settings, classes = self.settings, algorithm.problem.num_classes
+        if settings.by_columns and not rounds_of(settings, "look"):
             raise ConfigError(
-                f"by_columns = {self.settings.by_columns}: nothing is evaluated; set "
-                f'evaluation_share, or ask = ["{EVALUATION}"], or leave it out'
+                f"by_columns = {settings.by_columns}: nothing is evaluated; set evaluation_share, "
+                f'or ask = ["{EVALUATION}"], or leave it out'
             )
-        self._check_shares(algorithm)
-        given = _first_set(self.settings, (*_OF_TRAINING, *_STARTS))
-        if not given:
-            return
-        config, summed = algorithm.config, self.summed(algorithm)
-        linear = isinstance(summed, DenseGradients) and [
-            (layer.bias, layer.relu) for layer in summed.layers
-        ] == [(False, False)]
-        if not linear or self.settings.features != "unit-norm":
-            raise ConfigError(
-                f"{given}, model = {config.model} and features = "
-                f"{self.settings.features}: they need one layer without a bias, on columns of norm "
-                "1 and the constant; set model = linear and features = unit-norm"
-            )
-        if config.server_optimizer != "none" and _first_set(self.settings, _OF_TRAINING):
-            raise ConfigError(
-                f"{given} and server_optimizer = {config.server_optimizer}: "
-                "stages start from each other's weights, without an optimiser's memory; set "
-                "server_optimizer = none"
-            )
-
-    def _check_numbers(self) -> None:
-        """Refuse settings about classes for labels that are numbers."""
-        given = {name: getattr(self.settings, name) for name in _OF_CLASSES}
-        asks = SHARES_OF_CLASSES in self.settings.ask
-        for name, used in {**given, f'ask = ["{SHARES_OF_CLASSES}"]': asks}.items():
-            if used:
-                raise ConfigError(
-                    f"{name} and label_range: the labels are numbers, and {name} is about classes; "
-                    "leave it out"
-                )
-
-    def _check_shares(self, algorithm: Algorithm) -> None:
-        """Refuse class shares that are not one for each class, or a start that another replaces."""
-        shares, classes = self.settings.class_shares, algorithm.problem.num_classes
+        shares = settings.class_shares
         if shares is not None and (len(shares) != classes or abs(sum(shares) - 1) > 0.01):
             raise ConfigError(
                 f"class_shares = {shares}: give one share for each of the {classes} classes, with "
                 "a sum of 1"
             )
-        for name in _STARTS:
-            if getattr(self.settings, name) is not None and algorithm.config.initial is not None:
-                raise ConfigError(
-                    f"{name} and initial = {algorithm.config.initial}: either sets the weights "
-                    "at the start; leave one of the two out"
-                )
+        given = _given(settings, *_OF_TRAINING, *_STARTS)
+        if not given:
+            return
+        summed = self.summed(algorithm)
+        linear = isinstance(summed, DenseGradients) and [
+            (layer.bias, layer.relu) for layer in summed.layers
+        ] == [(False, False)]
+        if not linear or settings.features != "unit-norm":
+            raise ConfigError(
+                f"{given[0]}, model = {settings.model} and features = {settings.features}: they "
+                "need one layer without a bias, on columns of norm 1 and the constant; set model = "
+                "linear and features = unit-norm"
+            )
 
     def summed(self, algorithm: Algorithm) -> Summed:
         """Return the sum of people's vectors, in closed form if the model allows it."""
@@ -261,16 +214,9 @@ class PersonSteps(Local):
         )
 
 
-_OF_TRAINING = ("measure_share", "intercept_share")
-"""The shares of stages that change how a model is trained."""
-
-
-def _first_set(settings: Settings, names: Sequence[str]) -> str:
-    """Return the first of some settings that is set, with its value; empty if there is none."""
-    given = {name: getattr(settings, name) for name in names}
-    if given.get("label_typical") == 0:  # which is a typical label like any other
-        return "label_typical = 0"
-    return next((f"{n} = {value}" for n, value in given.items() if value), "")
+def _given(settings: Settings, *names: str) -> list[str]:
+    """Return those of some settings that say something else than their defaults, with values."""
+    return [f"{n} = {value}" for n, value in settings.given(*names).items() if value != "all"]
 
 
 @dataclass(frozen=True)
@@ -332,14 +278,6 @@ class People:
         classes = self.problem.num_classes
         measured = classes + 2 * (weights // classes - 1) if self.settings.measure_share else 0
         return max(weights + voted, *asked, measured)
-
-    @property
-    def per_step(self) -> float:
-        """The factor that turns a client's sum, in grid steps, into its mean gradient."""
-        settings = self.settings
-        trained = self.number * (1 - settings.held_out_people) * settings.sample_rate
-        found: float = settings.clip / NORM * settings.num_clients / trained
-        return found
 
     def event(self, noise: Mechanism, size: int) -> Event:
         """Return what a noisy sum releases about one person, or row; it hides no whole client.
@@ -409,8 +347,11 @@ class OfPeople(Bound):
 
     @property
     def rate(self) -> float:
-        """The factor that multiplies the mean of clients' sums."""
-        found: float = self.known.settings.learning_rate * self.known.per_step
+        """The factor that turns the mean of clients' sums, in grid steps, into a step."""
+        settings = self.known.settings
+        trained = self.known.number * (1 - settings.held_out_people) * settings.sample_rate
+        per_step = settings.clip / NORM * settings.num_clients / trained
+        found: float = settings.learning_rate * per_step
         return found
 
     def size(self, size: int) -> int:
@@ -427,11 +368,9 @@ class OfPeople(Bound):
         """Return sums unchanged; see ``Bound.apply``."""
         return rows
 
-    def restore(
-        self, mean: NDArray[np.float64], state: State, factor: float = 1.0
-    ) -> NDArray[np.floating]:
+    def restore(self, mean: NDArray[np.float64], state: State) -> NDArray[np.floating]:
         """Return the step against the mean gradient; see ``Bound.restore``."""
-        return (-factor * self.rate) * mean[: state.weights.size]
+        return -self.rate * mean[: state.weights.size]
 
 
 def sums_of_people(release: Release, problem: Problem, *, calibration: PerPersonRun) -> Release:
@@ -500,8 +439,7 @@ With more clients they would hardly be read, and little would be seen.
 def largest_number(settings: Settings) -> int:
     """Return the largest number in any person's vector in a run, in magnitude, in grid steps."""
     names = ("class_count_rounds", "held_out_people", "evaluation_share", "ask")
-    asks = _first_set(settings, names)
-    return questions.ASKED if asks and norm_of(settings) > NORM**2 else NORM
+    return questions.ASKED if _given(settings, *names) and norm_of(settings) > NORM**2 else NORM
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -571,13 +509,10 @@ class MeanOfPeople(Estimate):
     @property
     def asks(self) -> bool:
         """Whether some rounds sum anything but gradients, of which the estimate tells little."""
-        return len(stages_of(self.settings)) > 1 or bool(
-            _first_set(self.settings, ("ask", "class_count_rounds", "held_out_people"))
-        )
+        names = ("ask", "class_count_rounds", "held_out_people")
+        return len(stages_of(self.settings)) > 1 or bool(_given(self.settings, *names))
 
-    def __call__(
-        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
-    ) -> Estimated:
+    def __call__(self, state: State, reports: Incoming, draw: Draw) -> Estimated:
         """Return the estimate, and what people answered; see ``Estimate``."""
         stage = stage_at(stages_of(self.settings), state.round)
         own = dict[int, NDArray[np.float64]]()
@@ -591,7 +526,7 @@ class MeanOfPeople(Estimate):
         if stage.kind == "measure":
             return self._measured(mean, deviation, state)
         if stage.kind == "intercept":
-            return self._intercept(mean, state, factor)
+            return self._intercept(mean, state)
         for rounds, question in self.people.questions:
             if state.round in rounds:
                 unit = self.settings.num_clients / question.norm
@@ -620,7 +555,7 @@ class MeanOfPeople(Estimate):
             noise = deviation * unit
             accuracy = mean_of(np.array([0.0, 1.0]), counts, noise)
             answers = as_metrics([Answer.of(SCORE, *accuracy, seen=is_seen(counts, noise))])
-        return Estimated(values=self.released.bound.restore(mean, state, factor), metrics=answers)
+        return Estimated(values=self.released.bound.restore(mean, state), metrics=answers)
 
     def _is_plausible(self, tables: Sequence[NDArray[np.float64]], noise: float) -> bool:
         """Return whether tables count about as many people as was stated, each the same people.
@@ -780,7 +715,7 @@ class MeanOfPeople(Estimate):
         start = start_at(arrays[SHARES], state.weights)
         return Estimated(values=start - state.weights, metrics=metrics, arrays=arrays)
 
-    def _intercept(self, mean: NDArray[np.float64], state: State, factor: float) -> Estimated:
+    def _intercept(self, mean: NDArray[np.float64], state: State) -> Estimated:
         """Return a step of the intercept."""
         unit = self.clients / self.people.number / NORM * INTERCEPT_CLIP
         rounds = rounds_of(self.settings, "intercept")
@@ -789,7 +724,7 @@ class MeanOfPeople(Estimate):
             state.arrays.get(SHARES, self.people.shares),
             1 + rounds.index(state.round),
         )
-        return Estimated(values=factor * step)
+        return Estimated(values=step)
 
 
 def _columns(arrays: Arrays) -> ColumnMap:
@@ -878,74 +813,24 @@ class PerPersonRun(Calibration):
         settings, channel = self.settings, self.channel
         if settings.delta < LEAST_FOR_MU:
             raise ConfigError(f"delta = {settings.delta:g}: give at least {LEAST_FOR_MU:g}")
-        rate, counted = settings.sample_rate, settings.class_count_rounds
-        together: dict[tuple[str, ...], tuple[object, str]] = {
-            **{
-                ("sample_rate", name): (
-                    rate < 1 and getattr(settings, name) is not None,
-                    "a ledger cannot charge for sums over sampled people; set sample_rate = 1, or "
-                    f"leave {name} out",
-                )
-                for name in ("client_budget", "person_budget")
-            },
-            ("sample_rate", "persons_at_sites", "channel"): (
-                rate < 1 and settings.persons_at_sites > 1 and channel != "named",
-                "a person may be sampled at several sites for one sum, so the noise could not be "
-                "smaller than without sampling; set sample_rate = 1, or channel = named",
-            ),
-            ("class_count_rounds", "class_weights"): (
-                counted and settings.class_weights is not None,
-                "class weights are either given or follow from counts; leave one of the two out",
-            ),
-            ("class_count_rounds",): (
-                counted and counted >= settings.rounds,
-                f"none of rounds = {settings.rounds} would be left for training; give at most "
-                f"{settings.rounds - 1}",
-            ),
-        }
-        for names, (wrong, why) in together.items():
-            if wrong:
-                *others, last = (f"{name} = {getattr(settings, name)}" for name in names)
-                told = f"{', '.join(others)} and {last}" if others else last
-                raise ConfigError(f"{told}: {why}")
-        self._check_stages()
-
-    def _check_stages(self) -> None:
-        """Refuse stages together with a setting that changes what a round sums, or of whom.
-
-        A client that misses rounds may miss all rounds of a stage, so no stage's budget could be
-        divided among fewer rounds.
-        """
-        settings = self.settings
-        if len(stages_of(settings)) == 1 and not settings.ask:
-            return
-        sites = settings.persons_at_sites
-        if settings.measure_share and settings.label_range is not None and sites > 1:
-            # No count tells how often people answered, by which to divide a mean label.
+        stages_of(settings)  # refuses too few rounds, and shares that leave none for training
+        both = _given(settings, "sample_rate", "persons_at_sites")
+        if len(both) == 2 and channel != "named":
             raise ConfigError(
-                f"measure_share = {settings.measure_share}, persons_at_sites = {sites} and "
-                "label_range: nothing tells at how many sites people answer, so a mean label "
-                "cannot be measured; set measure_share = 0"
+                f"{', '.join(both)} and channel = {channel}: a person may be sampled at several "
+                "sites for one sum, so the noise could not be smaller than without sampling; set "
+                "sample_rate = 1, or channel = named"
             )
-        given = _first_set(settings, ("ask", *_OF_TRAINING, "evaluation_share"))
-        for_training = bool(_first_set(settings, _OF_TRAINING))
-        of_model = (*_OF_TRAINING, "evaluation_share", "class_shares")
-        together = {
-            **{name: settings.ask and getattr(settings, name) for name in of_model},
-            "class_count_rounds": (for_training or settings.ask) and settings.class_count_rounds,
-            "class_weights": for_training and settings.class_weights,
-            "held_out_people": settings.held_out_people,
-            "sample_rate": 1 - settings.sample_rate,
-            "clients_per_round": settings.clients_per_round is not None,
-            "participation": not isinstance(self.participation, All),
-        }
-        for name, used in together.items():
-            if used:
-                value = getattr(settings, name, None)
-                raise ConfigError(
-                    f"{given} and {name} = {value}: a stage's rounds ask all people "
-                    "of all clients the same; leave one of the two out"
-                )
+        for names, why in _apart():
+            given = _given(settings, *names)
+            if len(given) == len(names):
+                raise ConfigError(f"{', '.join(given[:-1])} and {given[-1]}: {why}")
+        counted = settings.class_count_rounds
+        if counted >= settings.rounds:
+            raise ConfigError(
+                f"class_count_rounds = {counted}: none of rounds = {settings.rounds} would be left "
+                f"for training; give at most {settings.rounds - 1}"
+            )
 
     @property
     def kind(self) -> type[Mechanism]:  # type: ignore[override]
@@ -1019,7 +904,7 @@ class PerPersonRun(Calibration):
         shares = settings.fewest_in_sum - settings.untrusted_clients
         shares = shares if self.channel == "sum" else 1
         taken = rate_of(settings)
-        counts = _first_set(settings, ("ask", "class_count_rounds"))
+        counts = _given(settings, "ask", "class_count_rounds")
         room = max(_ROOM, 2 * settings.num_clients) if counts else 1
         least = partial(
             integer_gaussian,
@@ -1037,6 +922,37 @@ class PerPersonRun(Calibration):
         return least(mu / (math.sqrt(sites) if alone else sites), distance=2 * NORM)
 
 
+def _apart() -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield settings that are refused together, and why.
+
+    A client that misses rounds may miss all rounds of a stage, so no stage's budget could be
+    divided among fewer rounds. No count tells how often people answered, by which to divide a mean
+    label.
+    """
+    uncharged = "a ledger cannot charge for sums over sampled people; set sample_rate = 1, or leave"
+    for name in ("client_budget", "person_budget"):
+        yield ("sample_rate", name), f"{uncharged} {name} out"
+    given = "class weights are either given or follow from counts; leave one of the two out"
+    yield ("class_count_rounds", "class_weights"), given
+    unknown = "nothing tells at how many sites people answer, so a mean label cannot be measured"
+    names = "measure_share", "persons_at_sites", "label_range"
+    yield names, f"{unknown}; set measure_share = 0"
+    for name in _STARTS:
+        yield (name, "initial"), "either sets the weights at the start; leave one of the two out"
+    shares = (*_OF_TRAINING, "evaluation_share")
+    of_some = ("held_out_people", "sample_rate", "clients_per_round", "participation")
+    same = "a stage's rounds ask all people of all clients the same; leave one of the two out"
+    for pair in (
+        *product(("ask",), (*shares, "class_shares", "class_count_rounds")),
+        *product(_OF_TRAINING, ("class_count_rounds", "class_weights")),
+        *product(("ask", *shares), of_some),
+    ):
+        yield pair, same
+    memory = "stages start from each other's weights, without an optimiser's memory"
+    for name in _OF_TRAINING:
+        yield (name, "server_optimizer"), f"{memory}; set server_optimizer = none"
+
+
 _AGAINST: dict[str, Adversary] = {
     "named": "server", "sum": "summing-server", "central": "downlink",
 }  # fmt: skip
@@ -1047,23 +963,12 @@ def sums_over_people(settings: Settings) -> Composition:
     channel = Channel.of(settings, settings.channel or "named")
     turns = participation_of(settings, default="balanced")
     calibration = PerPersonRun(settings=settings, participation=turns, channel=channel.kind)
-    given: dict[str, Any] = {
-        "local": PersonSteps(settings=settings),
-        "calibration": calibration,
-        "participation": turns,
-        "channel": channel,
-        "averaged": 0.5,
-        "unused": dict.fromkeys(
-            ("local_epochs", "batch_size"), "each person gives one gradient in a step"
-        ),
-    }
-    if any(getattr(settings, name) is not None for name in _STARTS):
-        shares = shares_of(settings, len(settings.class_shares or [1]))
-        given["start"] = partial(start_at, shares)
     stages, few = stages_of(settings), settings.num_clients <= _MOST_CLIENTS
+    several = len(stages) > 1 or bool(settings.ask)
     asks = bool(settings.ask or rounds_of(settings, "question"))
     needs: Needs = "sender" if asks and few and channel.kind == "named" else "sum"
     noise_at = calibration.noise_at if channel.kind == "central" else None
+    starts = any(getattr(settings, name) is not None for name in _STARTS)
 
     def downlink(size: int, problem: Problem, round: int) -> Event:
         people = People(settings, problem)
@@ -1074,20 +979,30 @@ def sums_over_people(settings: Settings) -> Composition:
     if counted := settings.class_count_rounds:
         everybody = settings.round_size == settings.num_clients
         notes = [kinds.CLASS_COUNT_ROUNDS(counted=counted, of=settings.rounds, everybody=everybody)]
-    if len(stages) > 1 or settings.ask:
-        given["stages"] = tuple(stage.rounds for stage in stages)
-        given["trained"] = rounds_of(settings, "train")
-        for stage in stages:
-            first, last, share = stage.rounds[0], stage.rounds[-1], str(stage.share)
-            notes.append(kinds.STAGE(sums=stage.kind, first=first, last=last, share=share))
+    for stage in stages if several else ():
+        first, last, share = stage.rounds[0], stage.rounds[-1], str(stage.share)
+        notes.append(kinds.STAGE(sums=stage.kind, first=first, last=last, share=share))
+    unused = dict.fromkeys(
+        ("local_epochs", "batch_size"), "each person gives one gradient in a step"
+    )
     return Composition(
-        **given,
+        local=PersonSteps(settings=settings),
+        bound=OfPeople(),
+        calibration=calibration,
+        shaped=partial(sums_of_people, calibration=calibration),
+        channel=channel,
+        estimate=MeanOfPeople(needs=needs, noise=noise_at, settings=settings),
+        participation=turns,
+        downlink=None if noise_at is None else downlink,
+        unused=unused,
+        averaged=0.5,
         notes=tuple(notes),
         notes_on=partial(_noise_of_answers, settings, calibration),
-        bound=OfPeople(),
-        shaped=partial(sums_of_people, calibration=calibration),
-        estimate=MeanOfPeople(needs=needs, noise=noise_at, settings=settings),
-        downlink=None if noise_at is None else downlink,
+        stages=tuple(stage.rounds for stage in stages) if several else (),
+        trained=rounds_of(settings, "train") if several else None,
+        start=partial(start_at, shares_of(settings, len(settings.class_shares or [1])))
+        if starts
+        else None,
     )
 
 

@@ -5,9 +5,11 @@ The text below a setting is its meaning, as ``fedldp show`` and the comments in 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
+    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -16,8 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from fedldp.accounting.releases import ClientIndices
-from fedldp.algorithms.asking import asked_columns, reads_labels
+from fedldp.algorithms.asking import SHARES_OF_CLASSES, asked_columns, reads_labels
 from fedldp.algorithms.participation import cohort_sizes
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.server_update import Optimizer
@@ -32,12 +33,11 @@ from fedldp.algorithms.settings import (
     NormBound,
     PersonBudget,
     PrivacyTarget,
+    ServerRate,
     Trainable,
     WeightsFile,
     is_own,
     of_client,
-    of_equal_values,
-    with_calibrated,
 )
 from fedldp.algorithms.validation import describe
 from fedldp.core.errors import ConfigError
@@ -67,12 +67,18 @@ _OF_TABLES = (
     "other_columns",
     "fold_columns",
 )
-_OF_PARTITIONS = ("partition", "num_examples")
 _BY_CLASS = ("dirichlet", "shards")
 _EQUAL = ("iid", "drawn")
 """Partitions in which clients' numbers of examples differ by at most one."""
 WeightDecay = Annotated[float, Field(ge=0, le=1e3)]
-ServerRate = Annotated[float, Field(ge=1e-6, le=1e3, allow_inf_nan=False)]
+
+_OF_CLASSES = ("class_weights", "class_shares", "class_count_rounds", "held_out_people")
+"""Settings about classes, which labels that are numbers do not have."""
+
+_TABLES: Mapping[str, type[BaseModel]] = {
+    "target": PrivacyTarget, "client_budget": ClientBudget, "person_budget": PersonBudget,
+}  # fmt: skip
+"""The settings that are tables."""
 
 
 def _loss_named(loss: Any) -> Any:
@@ -250,14 +256,21 @@ class RunSettings(FrozenConfig):
     @classmethod
     def _refuse_in_one_line(cls, settings: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
         try:
-            return validate(with_calibrated(settings, cls.calibrated, cls.model_fields))
+            return validate(cls._with_calibrated(settings))
         except ValidationError as error:
-            nested = {
-                "target": PrivacyTarget.model_fields,
-                "client_budget": ClientBudget.model_fields,
-                "person_budget": PersonBudget.model_fields,
-            }
+            nested = {name: each.model_fields for name, each in _TABLES.items()}
             raise ConfigError(describe(error, cls.name(), cls.model_fields, nested)) from None
+
+    @classmethod
+    def _with_calibrated(cls, settings: Any) -> Any:
+        """Return settings with a start for the calibrated one, if a target needs it."""
+        field = cls.model_fields.get(cls.calibrated)
+        if not isinstance(settings, Mapping) or settings.get("target") is None or field is None:
+            return settings
+        needed = field.is_required() or field.default is None
+        if not needed or settings.get(cls.calibrated) is not None:
+            return settings
+        return {**settings, cls.calibrated: 1.0}  # every search for a budget starts at 1
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -278,16 +291,7 @@ class RunSettings(FrozenConfig):
         return self
 
     def _check_data(self) -> None:
-        fields = type(self).model_fields
-
-        def given(names: tuple[str, ...]) -> list[str]:
-            return [
-                name
-                for name in names
-                if getattr(self, name) != fields[name].get_default(call_default_factory=True)
-            ]
-
-        own = given(_OF_TABLES)
+        own = [*self.given(*_OF_TABLES)]
         if own == ["person_column"] and not is_table(self.dataset):
             raise ConfigError(
                 "person_column: this applies only to .csv and .parquet files, but dataset = "
@@ -301,12 +305,12 @@ class RunSettings(FrozenConfig):
             )
         if self.test_file is not None and not is_table(self.test_file):
             raise ConfigError(f"test_file = {self.test_file}: give a .csv or .parquet file")
-        divided = given(_OF_PARTITIONS)
-        if self.client_column is not None and divided:
-            raise ConfigError(
-                f"{divided[0]} = {getattr(self, divided[0])}: client_column = "
-                f"{self.client_column} already names the client of each row; leave this out"
-            )
+        for name, value in self.given("partition", "num_examples").items():
+            if self.client_column is not None:
+                raise ConfigError(
+                    f"{name} = {value}: client_column = {self.client_column} already names the "
+                    "client of each row; leave this out"
+                )
         self.columns  # noqa: B018 (this refuses contradictory columns)
 
     def _check_numbers(self) -> None:
@@ -324,9 +328,12 @@ class RunSettings(FrozenConfig):
                 f"label_typical = {self.label_typical:g}: it is not between {low:g} and {high:g} "
                 "(label_range)"
             )
-        if self.class_weights is not None:
+        given = [*self.given(*filter(self.has, _OF_CLASSES))]
+        if SHARES_OF_CLASSES in getattr(self, "ask", ()):
+            given.append(f'ask = ["{SHARES_OF_CLASSES}"]')
+        if given:
             raise ConfigError(
-                "class_weights and label_range: the labels are numbers, and class_weights is about "
+                f"{given[0]} and label_range: the labels are numbers, and {given[0]} is about "
                 "classes; leave it out"
             )
         scheme = parse_scheme(self.partition)[0]
@@ -343,26 +350,21 @@ class RunSettings(FrozenConfig):
                 f"clients_per_round = {self.clients_per_round}: there are only num_clients = "
                 f"{self.num_clients}; give at most that many"
             )
-        self._check_committees()
-        if self.untrusted_clients >= self.fewest_in_round:
-            raise ConfigError(
-                f"untrusted_clients = {self.untrusted_clients}: a round has {self.fewest_in_round} "
-                f"participants; give at most {self.fewest_in_round - 1}, so that one can be trusted"
-            )
-
-    def _check_committees(self) -> None:
-        if self.committee is None:
-            return
-        if self.committee > self.num_clients:
+        if self.committee is not None and self.committee > self.num_clients:
             raise ConfigError(
                 f"committee = {self.committee}: there are only num_clients = {self.num_clients}; "
                 "give at most that many"
             )
-        if self.untrusted_clients > self.committees.fewest - 2:
+        if self.committee is not None and self.untrusted_clients > self.committees.fewest - 2:
             raise ConfigError(
                 f"untrusted_clients = {self.untrusted_clients}: they may all be in one committee, "
                 f"and the smallest has {self.committees.fewest} clients, of which 2 must be "
                 f"trusted; give at most {self.committees.fewest - 2}, or a larger committee"
+            )
+        if self.untrusted_clients >= self.fewest_in_round:
+            raise ConfigError(
+                f"untrusted_clients = {self.untrusted_clients}: a round has {self.fewest_in_round} "
+                f"participants; give at most {self.fewest_in_round - 1}, so that one can be trusted"
             )
 
     @property
@@ -444,6 +446,12 @@ class RunSettings(FrozenConfig):
         """Whether every client takes part in one round only."""
         return getattr(self, "participation", None) == "once"
 
+    def given(self, *names: str) -> dict[str, Any]:
+        """Return those of some settings that do not have their defaults, with their values."""
+        fields = type(self).model_fields
+        found = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in found.items() if value != fields[name].default}
+
     # What clients receive
 
     def for_client(self, client: int) -> Self:
@@ -458,13 +466,6 @@ class RunSettings(FrozenConfig):
             if is_own(value):
                 settings[name] = ClientValue(own=of_client(value, client))
         return self.changed(**settings)
-
-    def encoder_groups(self) -> list[ClientIndices]:
-        """Return the clients in groups whose settings, and so their encoders, are equal.
-
-        Clients ascend within a group, and groups ascend by their first client.
-        """
-        return of_equal_values([getattr(self, name) for name in self.per_client], self.num_clients)
 
     @classmethod
     def name(cls) -> str:

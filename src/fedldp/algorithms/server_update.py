@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event
+from fedldp.algorithms.bounds import Send
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Needs, Release
 from fedldp.core.bounding import within_largest_weight
@@ -40,9 +41,6 @@ from fedldp.protocol.wire import Broadcast, Counted, Incoming, Report, Reports, 
 
 Mean: TypeAlias = NDArray[np.float64]
 Values: TypeAlias = NDArray[np.floating]
-
-Sent = Literal["weights", "update"]
-"""What the server averages: clients' weights, or their changes from the broadcast weights."""
 
 Optimizer = Literal["none", "momentum", "adam"]
 
@@ -76,7 +74,7 @@ class Estimated:
     metrics: Metrics = field(default_factory=dict)
     arrays: Arrays = field(default_factory=dict)
 
-    def change(self, gives: Sent, weights: Values) -> Values:
+    def change(self, gives: Send, weights: Values) -> Values:
         """Return the change of the weights if ``values`` are what an estimate ``gives``."""
         assert self.values is not None
         return self.values if gives == "update" else self.values - weights
@@ -117,7 +115,7 @@ class Estimate(ABC):
         return self.release
 
     @property
-    def gives(self) -> Sent:
+    def gives(self) -> Send:
         """Whether ``Estimated.values`` holds weights or their change."""
         return self.released.bound.send
 
@@ -138,10 +136,8 @@ class Estimate(ABC):
         return weights
 
     @abstractmethod
-    def __call__(
-        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
-    ) -> Estimated:
-        """Return the estimate; an estimated change is multiplied by ``factor``.
+    def __call__(self, state: State, reports: Incoming, draw: Draw) -> Estimated:
+        """Return the estimate.
 
         Raises:
             RunError: there are no reports, or some cannot be read.
@@ -187,9 +183,7 @@ class OwnMean(Estimate):
 
     scale: Callable[[float, int], float] | None = None
 
-    def __call__(
-        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
-    ) -> Estimated:
+    def __call__(self, state: State, reports: Incoming, draw: Draw) -> Estimated:
         """Return the estimate; see ``Estimate``."""
         release = self.released.at(state.round)
         aggregate = release.mechanism.aggregate(release.coordinates)
@@ -204,7 +198,7 @@ class OwnMean(Estimate):
         else:
             for report in whole(reports):
                 aggregate.add(report.payload)
-        return Estimated(values=release.bound.restore(aggregate.mean(), state, factor))
+        return Estimated(values=release.bound.restore(aggregate.mean(), state))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,9 +222,7 @@ class WeightedMean(Estimate):
         """The user's setting that chooses the weights."""
         return f"weighting = {'examples' if self.by_examples else 'uniform'}"
 
-    def __call__(
-        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
-    ) -> Estimated:
+    def __call__(self, state: State, reports: Incoming, draw: Draw) -> Estimated:
         """Return the estimate, and the sum of the weights; see ``Estimate``."""
         release = self.released.at(state.round)
         total, weight = np.zeros(release.coordinates), 0.0
@@ -240,8 +232,7 @@ class WeightedMean(Estimate):
             weight += share
         if weight == 0:
             raise RunError("no report arrived, so there is no mean to compute")
-        values = release.bound.restore(total / weight, state, factor)
-        return Estimated(values=values, weight=weight)
+        return Estimated(values=release.bound.restore(total / weight, state), weight=weight)
 
 
 def arrived(reports: Incoming) -> Iterator[Report]:
@@ -395,8 +386,7 @@ class ServerUpdate:
             RunError: there are no reports, or (Diverged) their mean must not be published.
         """
         straight = self.step.optimizer == "none"
-        factor = self.step.rate if straight and self._gives_change else 1.0
-        found = self.estimate(state, reports, draw, factor)
+        found = self.estimate(state, reports, draw)
         if found.values is None:
             return self._ended(state.next(state.weights, **found.arrays)), found.metrics
         noise = None if self.noise is None else self.noise(state.weights.size, draw)
@@ -439,11 +429,11 @@ class ServerUpdate:
         return kept
 
     def _straight(self, state: State, values: Values, noise: Values | None) -> Values:
-        """Return the next weights without an optimiser; an estimated change includes the rate."""
+        """Return the next weights without an optimiser."""
         rate = self.step.rate
         weights: Values
         if self._gives_change:
-            weights = state.weights + values
+            weights = state.weights + rate * values
         elif rate == 1:
             weights = values
         else:

@@ -6,14 +6,13 @@ values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic.fields import FieldInfo
 
 from fedldp.accounting.accountants import BudgetKind, Part
 from fedldp.accounting.guarantees import Adversary, Unit
@@ -33,6 +32,8 @@ Delta = Annotated[float, Field(ge=SMALLEST_DELTA, lt=1)]
 NormBound = Annotated[float, Field(ge=1e-9, le=1e9, allow_inf_nan=False)]
 NoiseMultiplier = Annotated[float, Field(ge=1e-3, le=1e3, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+ServerRate = Annotated[float, Field(ge=1e-6, le=1e3, allow_inf_nan=False)]
+RunBudget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
 Momentum = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -58,24 +59,6 @@ class PrivacyTarget(FrozenConfig):
     epsilon: Positive
     delta: float = Field(1e-5, ge=0, lt=1)
     adversary: Adversary = "server"
-
-
-def with_calibrated(settings: Any, calibrated: str, fields: Mapping[str, FieldInfo]) -> Any:
-    """Return a system's settings, with a start value for the calibrated setting if needed.
-
-    Args:
-        settings: the user's settings.
-        calibrated: the setting that a target is solved for.
-        fields: the system's fields.
-    """
-    if not isinstance(settings, Mapping) or settings.get("target") is None:
-        return settings
-    needed = calibrated in fields and (
-        fields[calibrated].is_required() or fields[calibrated].default is None
-    )
-    if not needed or settings.get(calibrated) is not None:
-        return settings
-    return {**settings, calibrated: 1.0}  # every search for a budget starts at 1
 
 
 class ClientBudget(FrozenConfig):

@@ -9,13 +9,7 @@ from typing import Any
 from fedldp.accounting.accountants import Side
 from fedldp.accounting.guarantees import HOUSE, SIDE_OF, Unit
 from fedldp.accounting.releases import ReleaseHistory
-from fedldp.accounting.statement import (
-    Assumed,
-    ShufflerInPath,
-    Statement,
-    SumInPath,
-    statement,
-)
+from fedldp.accounting.statement import Assumed, ShufflerInPath, Statement, SumInPath, statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import rests_on
 from fedldp.algorithms.problem import Problem
@@ -104,13 +98,9 @@ def assumed(config: RunConfig, begins: str | None = None) -> tuple[Assumed, ...]
     """
     found: list[Assumed] = []
     named = str(getattr(config, "features", "none"))
-    match rests_on(named):
-        case "code":
-            found.append(Assumed(kinds.MAPS_ALONE(of=named), "code"))
-        case "file":
-            found.append(Assumed(kinds.PUBLIC_FILE(of=named), "file"))
-        case None:
-            pass
+    if rest := rests_on(named):
+        kind = kinds.MAPS_ALONE if rest == "code" else kinds.PUBLIC_FILE
+        found.append(Assumed(kind(of=named), rest))
     for name in ("model", "loss"):
         if is_address(value := getattr(config, name)):
             found.append(Assumed(kinds.KEEPS_NOTHING(setting=name, of=value), "code"))

@@ -393,9 +393,7 @@ class _Trained(LocalUpdate):
 class _AllSums(Around):
     """An estimator of all numbers of a noisy sum over people, whatever they are used for."""
 
-    def __call__(
-        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
-    ) -> Estimated:
+    def __call__(self, state: State, reports: Incoming, draw: Draw) -> Estimated:
         assert isinstance(self.inner, MeanOfPeople)
         mean, _, _ = self.inner.noisy_mean(state, reports, draw)
         return Estimated(values=mean)

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.algorithms.bounds import Send
 from fedldp.algorithms.composition import Algorithm
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
-from fedldp.algorithms.server_update import Around, Estimated, FirstArrays, Sent, Values
+from fedldp.algorithms.server_update import Around, Estimated, FirstArrays, Values
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.none import Plain
 from fedldp.protocol.roles import Arrays, Batch, Draw, State, Update
@@ -76,16 +77,15 @@ class Signal:
             after = bound.unit * float(np.linalg.norm(mechanism.bound(values)))
             self._norms.append((before, after))
 
-    def compare(self, found: Estimated, gives: Sent, state: State, factor: float) -> None:
+    def compare(self, found: Estimated, gives: Send, state: State) -> None:
         """Compare the server's estimate with the mean without noise."""
         if found.values is None or self._mean is None:
             return
         bound = self._releases[0].at(state.round).bound
         twin = np.asarray(bound.restore(self._mean / self._weight, state), np.float64)
-        estimate = found.values.astype(np.float64)
         start = state.weights.astype(np.float64)
         self._found = (
-            estimate / factor if gives == "update" else estimate - start,
+            found.change(gives, start).astype(np.float64),
             twin if bound.send == "update" else twin - start,
         )
 
@@ -123,7 +123,7 @@ class _Watched(Around):
     signal: Signal
 
     @property
-    def gives(self) -> Sent:
+    def gives(self) -> Send:
         return self.inner.gives
 
     def arrays(self, problem: Problem) -> FirstArrays:
@@ -135,9 +135,7 @@ class _Watched(Around):
     def model(self, weights: Values, arrays: Arrays) -> Values:
         return self.inner.model(weights, arrays)
 
-    def __call__(
-        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
-    ) -> Estimated:
-        found = self.inner(state, reports, draw, factor)
-        self.signal.compare(found, self.gives, state, factor)
+    def __call__(self, state: State, reports: Incoming, draw: Draw) -> Estimated:
+        found = self.inner(state, reports, draw)
+        self.signal.compare(found, self.gives, state)
         return found

@@ -57,7 +57,7 @@ from pydantic import Field
 
 from fedldp.accounting.events import Event, InClear, SampledClientsGaussian
 from fedldp.accounting.statement import Claim
-from fedldp.algorithms.bounds import InNorm
+from fedldp.algorithms.bounds import InNorm, Send
 from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.channel import Channel
 from fedldp.algorithms.composition import Composition
@@ -68,7 +68,6 @@ from fedldp.algorithms.server_update import (
     Estimate,
     Estimated,
     FirstArrays,
-    Sent,
     Values,
     arrived,
     read_plain,
@@ -184,7 +183,7 @@ class ByServer(Estimate):
         number: the agreed number of clients in a round.
     """
 
-    gives: ClassVar[Sent] = "update"
+    gives: ClassVar[Send] = "update"
     needs: ClassVar[Needs] = "reports"
     setting: ClassVar[str] = "system = central_dp"
 
@@ -204,9 +203,7 @@ class NoisySum(ByServer):
     noise_multiplier: float
     clip: float | None
 
-    def __call__(
-        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
-    ) -> Estimated:
+    def __call__(self, state: State, reports: Incoming, draw: Draw) -> Estimated:
         """Return the noisy mean change; see ``Estimate``."""
         size, clip = state.weights.size, self.clip
         updates: Iterable[Values] = (
@@ -220,7 +217,7 @@ class NoisySum(ByServer):
         for update in updates:
             total += mechanism.ball.clip(update)
         total += mechanism.noise(size, stream_of_noise(total, draw))
-        return Estimated(values=factor * (total * (mechanism.ball.step / self.number)))
+        return Estimated(values=total * (mechanism.ball.step / self.number))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,9 +235,7 @@ class NoisyTotal(ByServer):
 
     steps: BoundedSteps
 
-    def __call__(
-        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
-    ) -> Estimated:
+    def __call__(self, state: State, reports: Incoming, draw: Draw) -> Estimated:
         """Return the noisy mean change; see ``Estimate``."""
         size, ball = state.weights.size, self.steps.ball
         found = self.steps.aggregate(size)
@@ -256,7 +251,7 @@ class NoisyTotal(ByServer):
         # As in ``stream_of_noise``; a simulation's stream, too, depends on the sum.
         stream = draw(f"noise on {hashlib.sha256(total.tobytes()).hexdigest()}")
         total = self.steps.noisy(total, stream)
-        return Estimated(values=factor * (total * (ball.step / self.number)))
+        return Estimated(values=total * (ball.step / self.number))
 
 
 _PUBLISHED = "Geyer, Klein, Nabi 2017"
@@ -328,9 +323,7 @@ class FollowedClip(ByServer):
         both = math.hypot(1 / _multiplier(self.vectors), 1 / _multiplier(self.counts))
         return (1 - 2.0**-50) / both
 
-    def __call__(
-        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
-    ) -> Estimated:
+    def __call__(self, state: State, reports: Incoming, draw: Draw) -> Estimated:
         """Return the noisy mean change, and the bound of the next round; see ``Estimate``."""
         clip, size = float(state.arrays[_CLIP][0]), state.weights.size
         total = np.zeros(size + 1, np.int64)
@@ -345,7 +338,7 @@ class FollowedClip(ByServer):
         within = 0.5 + int(total[-1]) * self.counts.ball.step / self.number
         following = clip * math.exp(_RATE * (self.quantile - within))
         return Estimated(
-            values=factor * (total[:-1] * (clip * self.vectors.ball.step / self.number)),
+            values=total[:-1] * (clip * self.vectors.ball.step / self.number),
             metrics={_CLIP: clip},
             arrays={_CLIP: np.clip([following], SMALLEST_CLIP, LARGEST_CLIP)},
         )

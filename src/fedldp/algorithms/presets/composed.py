@@ -16,13 +16,25 @@
                        -> step of `server_optimizer` -> weights of the next Broadcast
 
 No paper defines this system, and it claims only what its mechanism proves. Published systems fix
-these settings under their own names.
+these settings under their own names. Local updates besides SGD are
+
+    solution     a client's own ridge regression
+    statistics   what the server needs for a ridge regression
+    scaffold     SGD with SCAFFOLD's control variates
+    own_head     SGD with a last layer of the client's own
+
+What clients keep releases nothing more than the report of a round. A client's control variate is
+made of its own steps, and the server's of the mean of the reports, so that is post-processing; a
+head never leaves its client.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from fedldp.algorithms.bounds import (
@@ -39,31 +51,28 @@ from fedldp.algorithms.bounds import (
     Send,
     Unbounded,
 )
-from fedldp.algorithms.budgets import (
+from fedldp.algorithms.calibration import (
+    Calibration,
+    Fixed,
     GrowthSettings,
     PerReport,
     SharesPerRun,
     by_round,
     check_budget,
 )
-from fedldp.algorithms.calibration import Calibration, Fixed
-from fedldp.algorithms.composition import (
-    Composition,
-    Local,
-    Sgd,
-)
-from fedldp.algorithms.local_updates import (
-    Controlled,
-    InBody,
-    OwnHead,
-    OwnSolution,
-    Scaffold,
-    StatisticsOf,
-)
+from fedldp.algorithms.composition import Algorithm, Composition, Local, Sgd
 from fedldp.algorithms.matrix import WITHIN_ONE
 from fedldp.algorithms.participation import All, Participation, participation_of
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.server_update import Estimate, OwnMean, WeightedMean
+from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.server_update import (
+    Around,
+    Estimate,
+    Estimated,
+    FirstArrays,
+    OwnMean,
+    WeightedMean,
+)
 from fedldp.algorithms.settings import (
     ClientValue,
     LearningRate,
@@ -75,11 +84,21 @@ from fedldp.algorithms.settings import (
     check_one_each,
 )
 from fedldp.core.errors import ConfigError
-from fedldp.core.kinds import OWN_HEADS
-from fedldp.mechanisms import Mechanism, find_mechanism
+from fedldp.core.facts import Unprotected
+from fedldp.core.kinds import OWN_HEADS, SCORES
+from fedldp.mechanisms import find_mechanism
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian_share import SharedGaussian
 from fedldp.mechanisms.none import Plain
+from fedldp.models import HEAD, is_linear, trained_of
+from fedldp.protocol.roles import Arrays, Draw, LocalUpdate, State, Tester
+from fedldp.protocol.wire import Incoming
+from fedldp.training.linear_models import STATISTICS, LinearModel, Statistics
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedldp.training.stateful_sgd import OwnHeadSgd
 
 
 class Composed(Offers):
@@ -137,7 +156,8 @@ def composed(settings: Settings) -> Composition:
             f"learning_rate is not set, but local_update = {settings.local_update} needs it; add "
             "learning_rate"
         )
-    bound = bound_of(settings)
+    local, send, chart = computed(settings)
+    bound = bound_of(settings, send, chart)
     estimate: Estimate = OwnMean()
     if settings.weighting == "examples" or settings.mechanism == "none":
         estimate = WeightedMean(by_examples=settings.weighting == "examples")
@@ -146,7 +166,9 @@ def composed(settings: Settings) -> Composition:
     shaped = None
     stages: tuple[range, ...] = ()
     if settings.mechanism in _BARE:
-        calibration = Fixed(every=bare(settings))
+        what = "statistics" if settings.local_update == "statistics" else "weights"
+        codes = ClippedCodes(clip=settings.clip, what=what)
+        calibration = Fixed(every=Plain(what) if settings.mechanism == "none" else codes)
     elif settings.mechanism == _SHARE:
         # With a budget for a run, a client that may be drawn in every round would have to pay for
         # all rounds.
@@ -165,7 +187,7 @@ def composed(settings: Settings) -> Composition:
         share = settings.round_size / settings.num_clients
         estimate = Controlled(inner=estimate, share=share)
     return Composition(
-        local=local_of(settings),
+        local=local,
         bound=bound,
         shaped=shaped,
         calibration=calibration,
@@ -190,28 +212,28 @@ _OF_RANGES = ("ranges", "range_margin", "range_first")
 """The settings of ranges, except those of the fixed range, which is a fallback."""
 
 
-def local_of(settings: Settings) -> Local:
-    """Return what a client computes."""
+def computed(settings: Settings) -> tuple[Local, Send, Chart | None]:
+    """Return what a client computes and sends, and its coordinates if they are not the weights."""
     match settings.local_update:
         case "solution":
-            return OwnSolution(ridge=settings.ridge)
+            chart = InLabels() if settings.one_label else InContrasts()
+            return OwnSolution(ridge=settings.ridge), settings.send, chart
         case "statistics":
-            return StatisticsOf()
+            return StatisticsOf(), "weights", OfStatistics(ridge=settings.ridge)
         case "scaffold":
-            return Scaffold()
+            return Scaffold(), settings.send, None
         case "own_head":
-            return OwnHead(momentum=settings.momentum)
+            return OwnHead(momentum=settings.momentum), "update", InBody()
         case _:
-            return Sgd(momentum=settings.momentum)
+            return Sgd(momentum=settings.momentum), settings.send, None
 
 
-def bound_of(settings: Settings) -> Bound:
-    """Return the chart in which the mechanism works.
+def bound_of(settings: Settings, send: Send, chart: Chart | None) -> Bound:
+    """Return the chart in which the mechanism works, for what a client sends.
 
     Raises:
         ConfigError: the chart is incompatible with the mechanism or with what is sent.
     """
-    send, chart = sent(settings)
     computes, bound, mechanism = settings.local_update, settings.bound, settings.mechanism
     if settings.one_label:
         needed = {"local_update": "solution", "bound": "direction", "mechanism": "k_closest"}
@@ -276,48 +298,182 @@ def bound_of(settings: Settings) -> Bound:
     )
 
 
-def sent(settings: Settings) -> tuple[Send, Chart | None]:
-    """Return what clients send, and its coordinates if they are not the weights."""
-    match settings.local_update:
-        case "solution":
-            return settings.send, InLabels() if settings.one_label else InContrasts()
-        case "statistics":
-            return "weights", OfStatistics(ridge=settings.ridge)
-        case "own_head":
-            return "update", InBody()
-        case _:
-            return settings.send, None
-
-
-def bare(settings: Settings) -> Mechanism:
-    """Return the replacement for the mechanism, which protects nothing."""
-    what = "statistics" if settings.local_update == "statistics" else "weights"
-    if settings.mechanism == "none":
-        return Plain(what)
-    return ClippedCodes(clip=settings.clip, what=what)
-
-
 def unused(settings: Settings, bound: Bound) -> dict[str, str]:
     """Return the settings that these parts do not use, with reasons."""
-    found = dict[str, str]()
-    if settings.local_update not in _CLOSED_FORMS:
-        found["ridge"] = f"local_update = {settings.local_update} solves no regression"
-    else:
-        found |= dict.fromkeys(
-            ("learning_rate", "local_epochs", "batch_size", "momentum"),
-            f"local_update = {settings.local_update} takes no steps",
+    computes, mechanism = settings.local_update, settings.mechanism
+    closed, bare = computes in _CLOSED_FORMS, mechanism in _BARE
+    steps = ("learning_rate", "local_epochs", "batch_size", "momentum")
+    rules: tuple[tuple[bool, tuple[str, ...], str], ...] = (
+        (not closed, ("ridge",), f"local_update = {computes} solves no regression"),
+        (closed, steps, f"local_update = {computes} takes no steps"),
+        (computes == "scaffold", ("momentum",), "control variates correct plain steps"),
+        (bare, ("epsilon", "bound", "epsilon_growth"), f"mechanism = {mechanism} draws nothing"),
+        (mechanism == _SHARE, ("epsilon_growth",), "the budget is for the whole run"),
+        (mechanism == "none", ("clip",), "mechanism = none bounds nothing"),
+        (not isinstance(bound, InRange), _OF_RANGES, "nothing is sent in ranges"),
+    )
+    found = {name: why for applies, names, why in rules if applies for name in names}
+    return found | (bound.unused if isinstance(bound, InRange) else {})
+
+
+def check_linear(algorithm: Algorithm, local_update: str) -> None:
+    """Refuse a model that ridge regression cannot produce.
+
+    Raises:
+        ConfigError: the model is not linear, or there is only one class.
+    """
+    config, problem = algorithm.config, algorithm.problem
+    if problem.num_classes < 2:
+        raise ConfigError(
+            f"local_update = {local_update} and dataset = {config.dataset}: the data set has only "
+            "one class, so there is nothing to learn; choose data with two or more classes"
         )
-    if settings.local_update == "scaffold":
-        found["momentum"] = "control variates correct plain steps"
-    if settings.mechanism in _BARE:
-        found |= dict.fromkeys(
-            ("epsilon", "bound", "epsilon_growth"),
-            f"mechanism = {settings.mechanism} draws nothing",
+    if not is_linear(config.model, algorithm.input_shape, problem.num_classes):
+        raise ConfigError(
+            f"local_update = {local_update} and model = {config.model}: a ridge regression gives a "
+            "linear model; set model = linear, or local_update = sgd"
         )
-    if settings.mechanism == _SHARE:
-        found["epsilon_growth"] = "the budget is for the whole run"
-    if settings.mechanism == "none":
-        found["clip"] = "mechanism = none bounds nothing"
-    if isinstance(bound, InRange):
-        return found | bound.unused
-    return found | dict.fromkeys(_OF_RANGES, "nothing is sent in ranges")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnSolution(Local):
+    """The weights that best fit a client's examples, in closed form.
+
+    Attributes:
+        ridge: lambda, positive.
+    """
+
+    ridge: float
+
+    def check(self, algorithm: Algorithm) -> None:
+        """Refuse models that are not linear; see ``Local.check``."""
+        check_linear(algorithm, "solution")
+
+    def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
+        """Return the local update, which always computes on the CPU."""
+        from fedldp.training.ridge import RidgeSolution
+
+        return RidgeSolution(model=LinearModel.of(algorithm.layout), ridge=self.ridge)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatisticsOf(Local):
+    """The mean products of features with each other and with labels, over a client's examples."""
+
+    sends: ClassVar[str] = STATISTICS
+
+    def check(self, algorithm: Algorithm) -> None:
+        """Refuse models that are not linear; see ``Local.check``."""
+        check_linear(algorithm, "statistics")
+
+    def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
+        """Return the local update, which always computes on the CPU."""
+        from fedldp.training.ridge import OwnStatistics
+
+        return OwnStatistics(statistics=Statistics(LinearModel.of(algorithm.layout)))
+
+
+CONTROL = "control"
+"""The name of the mean of the clients' control variates, which the server keeps and tells."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaffold(Sgd):
+    """Steps that are corrected by control variates; see ``training.stateful_sgd.ControlledSgd``."""
+
+    trains_statistics: ClassVar[bool] = False
+
+    def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
+        """Return the local update."""
+        from fedldp.training.stateful_sgd import ControlledSgd
+
+        return ControlledSgd(algorithm.sgd(device))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Controlled(Around):
+    """An estimate that also moves the mean of the control variates.
+
+    Of the share s of the clients that answer, each C_i changes by D_i - C, where D_i is how far its
+    weights moved towards smaller loss. So the mean changes by s (D - C), and D is the estimate's.
+
+    Attributes:
+        share: s, above 0 and up to 1.
+    """
+
+    gives: ClassVar[Send] = "update"
+
+    share: float
+
+    def arrays(self, problem: Problem) -> FirstArrays:
+        """Return control variates of 0, which correct nothing; see ``Estimate``."""
+        return lambda draw: {CONTROL: np.zeros(self.released.size, np.float32)}
+
+    def told(self, state: State) -> Arrays:
+        """Return the control variate that the server tells clients; see ``Estimate``."""
+        return {CONTROL: state.arrays[CONTROL]}
+
+    def __call__(self, state: State, reports: Incoming, draw: Draw) -> Estimated:
+        """Return the mean change, and the next mean of the control variates; see ``Estimate``."""
+        found = self.inner(state, reports, draw)
+        change = found.change(self.inner.gives, state.weights)
+        control = state.arrays[CONTROL]
+        moved = (control - self.share * (change + control)).astype(np.float32)
+        return replace(found, values=change, arrays={**found.arrays, CONTROL: moved})
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnHead(Sgd):
+    """SGD whose last layer is each client's own; see ``training.stateful_sgd.OwnHeadSgd``."""
+
+    tested_on: str = "test examples with labels like each client's, by its own model"
+    trains_part: ClassVar[bool] = False
+    trains_statistics: ClassVar[bool] = False
+
+    @property
+    def private_scores(self) -> list[Unprotected]:
+        """Scores of models that were trained on the clients' examples and are never sent."""
+        return [SCORES(on="common", encoder="last layer")]
+
+    def check(self, algorithm: Algorithm) -> None:
+        """Refuse a model that is nothing but a head; see ``Local.check``."""
+        if not InBody(layout=algorithm.layout).size:
+            raise ConfigError(
+                f"local_update = own_head and model = {algorithm.config.model}: it is one layer, "
+                "and nothing would be sent; set model = mlp, or local_update = sgd"
+            )
+
+    def __call__(self, algorithm: Algorithm, device: torch.device) -> OwnHeadSgd:
+        """Return the local update."""
+        from fedldp.training.stateful_sgd import OwnHeadSgd
+
+        sgd = algorithm.sgd(device, self.momentum)
+        return OwnHeadSgd(sgd, InBody(layout=algorithm.layout).size)
+
+    def tester(self, algorithm: Algorithm, device: torch.device) -> Tester:
+        """Return the test of each client's own model."""
+        own, prepared = self(algorithm, device), algorithm.prepared()
+        return lambda broadcast, client, test: own.score(broadcast, client, prepared(test))
+
+
+@dataclass(frozen=True, kw_only=True)
+class InBody(Chart):
+    """The change of all weights but those of the last layer, which does not change."""
+
+    @property
+    def size(self) -> int:
+        """The number of coordinates."""
+        return self.whole.size - self._head
+
+    def apply(self, rows: NDArray[np.floating]) -> NDArray[np.floating]:
+        """Return the change of the body's weights; see ``Chart``."""
+        return rows[:, : self.size]
+
+    def restore(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the change of all weights; see ``Chart``."""
+        return np.concatenate([mean, np.zeros(self._head)])
+
+    @property
+    def _head(self) -> int:
+        names = trained_of(self.whole.names, HEAD)
+        return sum(self.whole.sizes[-len(names) :])

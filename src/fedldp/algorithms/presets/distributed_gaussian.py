@@ -33,32 +33,23 @@ rounding is not repeated if the rounded vector is too long.
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
 from fedldp.algorithms.bounds import Rotated
-from fedldp.algorithms.budgets import SharesPerRun
+from fedldp.algorithms.calibration import SharesPerRun
 from fedldp.algorithms.channel import Channel
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.participation import participation_of
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.run_settings import ServerRate
-from fedldp.algorithms.settings import NormBound, Offers
-
-Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
+from fedldp.algorithms.settings import NormBound, Offers, RunBudget
 
 
 class DistributedGaussian(Offers):
     """The settings of the distributed Gaussian."""
 
-    epsilon: Budget
+    epsilon: RunBudget
     """epsilon, at delta, for everything that a client sends in a run, against a server that sees
     only sums; the noise from a round's untrusted_clients is not counted"""
     clip: NormBound = 1.0
     """largest L2 norm of one update; longer updates are scaled down to this norm"""
-    server_rate: ServerRate = 1.0
-    """the server's learning rate: the factor on the mean change"""
 
 
 @preset(DistributedGaussian)

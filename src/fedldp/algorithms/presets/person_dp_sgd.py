@@ -36,15 +36,13 @@ from pydantic import Field
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.people import PeopleSettings, PersonClip, sums_over_people
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.settings import LearningRate, Offers
-
-Budget = Annotated[float, Field(ge=1e-4, le=1e4, allow_inf_nan=False)]
+from fedldp.algorithms.settings import LearningRate, Offers, RunBudget
 
 
 class PersonDpSgd(Offers):
     """The settings of DP-SGD for people, besides those of sums."""
 
-    epsilon: Budget
+    epsilon: RunBudget
     """epsilon, at delta, for everything that is sent about one person in a run: against any server
     with channel = named, against a server that sees only sums with channel = sum, and against those
     who see only broadcasts with channel = central"""

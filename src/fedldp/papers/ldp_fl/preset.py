@@ -27,7 +27,7 @@ from typing import Annotated, Literal
 
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InRange, RangeSettings
-from fedldp.algorithms.budgets import PerReport
+from fedldp.algorithms.calibration import PerReport
 from fedldp.algorithms.channel import Channel
 from fedldp.algorithms.composition import Composition, Sgd
 from fedldp.algorithms.preset import Settings, preset

@@ -152,9 +152,7 @@ class MeanByNoise(Estimate):
         sigmas = [1.0 if self.sigma is None else self.sigma(client) for client in clients]
         return replace(super().reading(release), sigmas=sigmas)
 
-    def __call__(
-        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
-    ) -> Estimated:
+    def __call__(self, state: State, reports: Incoming, draw: Draw) -> Estimated:
         """Return the estimate, without values if every share of a client that reported is 0."""
         shares, metrics = self.shares(self.sigmas, draw)
         total = np.zeros(state.weights.size)
@@ -175,8 +173,7 @@ class MeanByNoise(Estimate):
                 weight += share
         if weight == 0:
             return Estimated(values=None, metrics=metrics)
-        scale = factor if self.gives == "update" else 1.0
-        return Estimated(values=scale * (total / weight), weight=weight, metrics=metrics)
+        return Estimated(values=total / weight, weight=weight, metrics=metrics)
 
     def read(self, report: Report, client: int) -> Values:
         """Return the values in a client's report, shape (d,)."""

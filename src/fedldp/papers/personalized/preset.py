@@ -105,7 +105,7 @@ def personalized(settings: Settings) -> Composition:
         else lambda client: InBox(most=of_client(settings.clip, client)),
         calibration=noise or Fixed(every=plain, meaning=MEANING),
         estimate=OwnMean() if nameless(settings) else by_noise,
-        finish=(lambda release: symbolised) if signs else None,
+        finish=symbolised if signs else None,
         claim=partial(claim, noise) if noise else None,
         unused=unused(settings),
     )

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedldp.accounting.events import Event, InClear
+from fedldp.algorithms.bounds import Send
 from fedldp.algorithms.composition import Algorithm, Local
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
-from fedldp.algorithms.server_update import Estimated, FirstArrays, Sent, WeightedMean
+from fedldp.algorithms.server_update import Estimated, FirstArrays, WeightedMean
 from fedldp.algorithms.settings import Offers
 from fedldp.core.errors import ConfigError, UnfitEvent
 from fedldp.core.facts import Kind, Unprotected
@@ -231,7 +232,7 @@ class RankFeatures(WeightedMean):
     the noise would inflate.
     """
 
-    gives: ClassVar[Sent] = "update"
+    gives: ClassVar[Send] = "update"
     setting: ClassVar[str] = "system = priority_public"
 
     @property
@@ -248,9 +249,7 @@ class RankFeatures(WeightedMean):
         """Return what the server knows about the importance of features."""
         return {name: state.arrays[name] for name in ("importance", "precision")}
 
-    def __call__(
-        self, state: State, reports: Incoming, draw: Draw, factor: float = 1.0
-    ) -> Estimated:
+    def __call__(self, state: State, reports: Incoming, draw: Draw) -> Estimated:
         """Return the mean change, and what is known about the importance after the round."""
         uneven, found = self._uneven, super().__call__(state, reports, draw)
         change = found.change(self.released.bound.send, state.weights)
@@ -261,4 +260,4 @@ class RankFeatures(WeightedMean):
         precision = precision + ratio**-4
         importance = importance + (square - importance) * ratio**-4 / precision
         arrays = {"importance": importance, "precision": precision}
-        return Estimated(values=factor * change, weight=found.weight, arrays=arrays)
+        return Estimated(values=change, weight=found.weight, arrays=arrays)
