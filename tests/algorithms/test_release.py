@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedldp.accounting.events import BinaryRandomizedResponse, Event, InClear, PerRecord
 from fedldp.algorithms.bounds import Bound, InBox, InNorm, InRange, Rotated, Unbounded
-from fedldp.algorithms.release import Encoder, Release, in_clear, open_finite
+from fedldp.algorithms.release import Encoder, Release, open_finite
 from fedldp.core import kinds
 from fedldp.core.bounding import Ranges
 from fedldp.mechanisms import Mechanism
@@ -28,6 +28,7 @@ from fedldp.protocol.wire import Broadcast, Sensitive, pack_reply, pack_reports
 from fedldp.testing.clients import senders_of
 
 SIZE = 13
+CLEAR = Release(bound=Unbounded(), mechanism=Plain(), size=SIZE)
 WEIGHTS = np.linspace(-1, 1, SIZE).astype(np.float32)
 TOLD = Broadcast(round=3, weights=WEIGHTS, ranges=Ranges.fixed(0.1, 0.5, (5, 8)))
 
@@ -103,9 +104,9 @@ def test_values_computed_with_failed_weights_are_opened_as_zeros() -> None:
 @pytest.mark.parametrize(
     ("encoder", "expected"),
     [
-        (Encoder(release=in_clear(SIZE)), InClear(what="weights")),
+        (Encoder(release=CLEAR), InClear(what="weights")),
         (
-            Encoder(release=in_clear(SIZE), needs="weight"),
+            Encoder(release=CLEAR, needs="weight"),
             InClear(what=(kinds.WEIGHTS, kinds.NUMBER_OF_EXAMPLES)),
         ),
         (encoder_of("l2"), Gaussian(1.0, 2.0).event(SIZE)),
@@ -120,7 +121,7 @@ def test_values_computed_with_failed_weights_are_opened_as_zeros() -> None:
         (encoder_of("rotated"), SharedGaussian(1000.0, 1_100_000, 10, 24).event(16)),
         (
             Encoder(
-                release=in_clear(SIZE),
+                release=CLEAR,
                 inner=PerRecord(record=TwoPoint(1.0).event(3), client=InClear(what="count")),
             ),
             PerRecord(record=TwoPoint(1.0).event(3), client=InClear(what="count")),

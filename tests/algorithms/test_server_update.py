@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedldp.algorithms.bounds import Unbounded
-from fedldp.algorithms.release import in_clear
+from fedldp.algorithms.release import Release
 from fedldp.algorithms.server_update import (
     Estimate,
     Estimated,
@@ -22,6 +22,7 @@ from fedldp.algorithms.server_update import (
 from fedldp.core.bounding import LARGEST_WEIGHT
 from fedldp.core.errors import Diverged
 from fedldp.core.randomness import Stream
+from fedldp.mechanisms.none import Plain
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Report
@@ -40,7 +41,8 @@ def draw(purpose: str) -> Stream:
 
 
 def plain(gives: Any) -> WeightedMean:
-    return WeightedMean(release=replace(in_clear(SIZE), bound=Unbounded(send=gives)))
+    bound = Unbounded(send=gives)
+    return WeightedMean(release=Release(bound=bound, mechanism=Plain(), size=SIZE))
 
 
 class UsesNone(Estimate):

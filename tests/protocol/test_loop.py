@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedldp.algorithms.release import in_clear
+from fedldp.algorithms.bounds import Unbounded
+from fedldp.algorithms.release import Release
 from fedldp.algorithms.server_update import ServerUpdate, WeightedMean
 from fedldp.core.bounding import LARGEST_WEIGHT
 from fedldp.core.errors import RunError
+from fedldp.mechanisms.none import Plain
 from fedldp.protocol.keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.roles import Ask, Draw, ServerRole, State
 from fedldp.protocol.server_loop import Delivery, Evaluation, Loop, Round, mean_metrics
@@ -58,7 +60,9 @@ class Script:
 
 
 def averaging(**parts: Any) -> ServerRole:
-    mean = ServerUpdate(estimate=WeightedMean(release=in_clear(SIZE)))
+    mean = ServerUpdate(
+        estimate=WeightedMean(release=Release(bound=Unbounded(), mechanism=Plain(), size=SIZE))
+    )
     return ServerRole(**{"initial": lambda draw: FIRST, "aggregate": mean, **parts})
 
 

@@ -180,6 +180,8 @@ class Bound:
     Attributes:
         send: whether clients send the weights or their change from the broadcast weights.
         chart: the coordinates that replace the weights, if any.
+        sizes: the number of coordinates in each of the model's tensors; () until the bound is bound
+            to a model.
         bounds_people: whether what one person adds to a client's vector is bounded, and not the
             vector.
     """
@@ -188,10 +190,16 @@ class Bound:
 
     send: Send = "weights"
     chart: Chart | None = None
+    sizes: tuple[int, ...] = ()
 
     def bound_to(self, layout: Layout) -> Self:
-        """Return this bound for a model whose parameters have this layout."""
-        return self if self.chart is None else replace(self, chart=self.chart.bound_to(layout))
+        """Return this bound for a model whose parameters have this layout.
+
+        Raises:
+            ConfigError: fixed ranges are invalid for the model.
+        """
+        chart = None if self.chart is None else self.chart.bound_to(layout)
+        return replace(self, chart=chart, sizes=layout.sizes)
 
     def event(self, mechanism: Mechanism, size: int) -> Event:
         """Return what a report of ``size`` coordinates releases, whatever clients compute."""
@@ -265,7 +273,6 @@ class InNorm(Bound):
             has no direction, so a public direction with equal coordinates replaces it.
         by_layer: whether each of the model's L tensors is scaled down by itself first, to an L2
             norm of at most clip/sqrt(L), so that the norm of all of them is at most ``clip``.
-        sizes: the number of coordinates in each tensor; () until the bound is bound to a model.
 
     Source: H. B. McMahan, D. Ramage, K. Talwar, L. Zhang, "Learning Differentially Private
     Recurrent Language Models", ICLR 2018, for ``by_layer``.
@@ -274,11 +281,6 @@ class InNorm(Bound):
     clip: float
     direction: bool = False
     by_layer: bool = False
-    sizes: tuple[int, ...] = ()
-
-    def bound_to(self, layout: Layout) -> Self:
-        """Return this bound with the sizes of a model's tensors."""
-        return replace(super().bound_to(layout), sizes=layout.sizes)
 
     def apply(self, rows: NDArray[np.float32], broadcast: Broadcast) -> NDArray[np.floating]:
         """Return rows of any norm, or directions in float64; see ``Bound.apply``."""
@@ -352,26 +354,20 @@ class InRange(Bound):
     All computation here is in float32. The mechanism clips x, per coordinate or as a vector.
 
     Attributes:
-        sizes: the number of coordinates in each tensor; () until the bound is bound to a model.
         radius: r, one number for all tensors or one per tensor.
         adaptive: whether to compute c and r from each broadcast's weights instead.
         margin: a factor on the radius, if ranges are adaptive.
         first: the radius of a tensor whose weights are all equal, if ranges are adaptive.
     """
 
-    sizes: tuple[int, ...] = ()
     radius: float | tuple[float, ...] = 1.0
     adaptive: bool = False
     margin: float = 1.0
     first: float = _FLOOR
 
-    def bound_to(self, layout: Layout) -> InRange:
-        """Return this bound with the sizes of a model's tensors.
-
-        Raises:
-            ConfigError: the fixed ranges are invalid for the model.
-        """
-        found = replace(self, sizes=layout.sizes)
+    def bound_to(self, layout: Layout) -> Self:
+        """Return this bound for a model; see ``Bound.bound_to``."""
+        found = super().bound_to(layout)
         if not self.adaptive:
             found.fixed  # noqa: B018 (computing the ranges refuses wrong ones)
         return found
@@ -445,8 +441,10 @@ class InRange(Bound):
 
     def unbounded(self, rows: NDArray[np.float32], broadcast: Broadcast) -> NDArray[np.floating]:
         """Return x, computed with the broadcast's ranges but not clipped; see ``Bound.apply``."""
+        if broadcast.ranges is None:
+            raise RunError("ranges: the broadcast has none; the server must announce them")
         values = rows if self.send == "weights" else rows - broadcast.weights
-        return ranges_of(broadcast).normalise(values)
+        return broadcast.ranges.normalise(values)
 
     def restore(self, mean: NDArray[np.float64], state: State) -> NDArray[np.floating]:
         """Return c + r times the mean, in float32; see ``Bound.restore``."""
@@ -456,14 +454,3 @@ class InRange(Bound):
 def _norms(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the L2 norm of each row, shape (n,)."""
     return np.array([math.sqrt(float(np.sum(np.square(row)))) for row in rows])
-
-
-def ranges_of(broadcast: Broadcast) -> Ranges:
-    """Return the ranges of a broadcast.
-
-    Raises:
-        RunError: the broadcast has no ranges.
-    """
-    if broadcast.ranges is None:
-        raise RunError("ranges: the broadcast has none; the server must announce them")
-    return broadcast.ranges

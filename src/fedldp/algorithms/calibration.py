@@ -214,9 +214,7 @@ class PerRunInSums(PerRun):
         return found
 
 
-@lru_cache(maxsize=4096)
-def _sigma_per_unit(epsilon: float, delta: float) -> float:
-    return gaussian_sigma(epsilon, delta)
+_sigma_per_unit = lru_cache(maxsize=4096)(gaussian_sigma)
 
 
 @lru_cache(maxsize=4096)

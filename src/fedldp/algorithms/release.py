@@ -18,13 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import BinaryRandomizedResponse, Event, InClear
-from fedldp.algorithms.bounds import Bound, Unbounded
+from fedldp.algorithms.bounds import Bound
 from fedldp.core.errors import RunError, UnfitEvent
 from fedldp.core.facts import Unprotected
 from fedldp.core.kinds import NUMBER_OF_EXAMPLES
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, stated_category
-from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.summing import Summing
 from fedldp.protocol.roles import Senders, Update
 from fedldp.protocol.wire import Broadcast, Reports, Sensitive
@@ -187,11 +186,6 @@ class Encoder:
         if self.needs != "sum" or self.label is not None:
             return None
         return self.release.mechanism.summing(self.release.coordinates, most)
-
-
-def in_clear(size: int) -> Release:
-    """Return the release of a model's weights in the clear, for a model of ``size`` weights."""
-    return Release(bound=Unbounded(), mechanism=Plain(), size=size)
 
 
 def _in_clear(event: Event) -> tuple[Unprotected, ...]:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedldp.algorithms.release import in_clear
+from fedldp.algorithms.bounds import Unbounded
+from fedldp.algorithms.release import Release
 from fedldp.algorithms.server_update import Estimated
 from fedldp.core.errors import RunError
 from fedldp.mechanisms.none import Plain
@@ -32,7 +33,7 @@ def of_senders(given: list[float], reports: list[Report]) -> Estimated:
         sigma=None,
         shares=lambda sigmas, draw: (np.array(given), {"drawn": 1.0}),
         setting="aggregation = selection",
-        release=in_clear(SIZE),
+        release=Release(bound=Unbounded(), mechanism=Plain(), size=SIZE),
     )
     return mean(State(weights=START), reports, draws_of_seed(0)(1))
 

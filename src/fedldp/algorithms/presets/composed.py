@@ -316,38 +316,42 @@ def unused(settings: Settings, bound: Bound) -> dict[str, str]:
     return found | (bound.unused if isinstance(bound, InRange) else {})
 
 
-def check_linear(algorithm: Algorithm, local_update: str) -> None:
-    """Refuse a model that ridge regression cannot produce.
+@dataclass(frozen=True, kw_only=True)
+class InClosedForm(Local):
+    """A ridge regression, or a part of one, which gives a linear model.
 
-    Raises:
-        ConfigError: the model is not linear, or there is only one class.
+    Attributes:
+        name: the value of ``local_update``.
     """
-    config, problem = algorithm.config, algorithm.problem
-    if problem.num_classes < 2:
-        raise ConfigError(
-            f"local_update = {local_update} and dataset = {config.dataset}: the data set has only "
-            "one class, so there is nothing to learn; choose data with two or more classes"
-        )
-    if not is_linear(config.model, algorithm.input_shape, problem.num_classes):
-        raise ConfigError(
-            f"local_update = {local_update} and model = {config.model}: a ridge regression gives a "
-            "linear model; set model = linear, or local_update = sgd"
-        )
+
+    name: ClassVar[str]
+
+    def check(self, algorithm: Algorithm) -> None:
+        """Refuse a single class, and models that are not linear; see ``Local.check``."""
+        config, classes = algorithm.config, algorithm.problem.num_classes
+        if classes < 2:
+            raise ConfigError(
+                f"local_update = {self.name} and dataset = {config.dataset}: the data set has only "
+                "one class, so there is nothing to learn; choose data with two or more classes"
+            )
+        if not is_linear(config.model, algorithm.input_shape, classes):
+            raise ConfigError(
+                f"local_update = {self.name} and model = {config.model}: a ridge regression gives "
+                "a linear model; set model = linear, or local_update = sgd"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnSolution(Local):
+class OwnSolution(InClosedForm):
     """The weights that best fit a client's examples, in closed form.
 
     Attributes:
         ridge: lambda, positive.
     """
 
-    ridge: float
+    name: ClassVar[str] = "solution"
 
-    def check(self, algorithm: Algorithm) -> None:
-        """Refuse models that are not linear; see ``Local.check``."""
-        check_linear(algorithm, "solution")
+    ridge: float
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
         """Return the local update, which always computes on the CPU."""
@@ -357,14 +361,11 @@ class OwnSolution(Local):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatisticsOf(Local):
+class StatisticsOf(InClosedForm):
     """The mean products of features with each other and with labels, over a client's examples."""
 
+    name: ClassVar[str] = "statistics"
     sends: ClassVar[str] = STATISTICS
-
-    def check(self, algorithm: Algorithm) -> None:
-        """Refuse models that are not linear; see ``Local.check``."""
-        check_linear(algorithm, "statistics")
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
         """Return the local update, which always computes on the CPU."""
