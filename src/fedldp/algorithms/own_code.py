@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedldp.algorithms.composition import Algorithm
-from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import Answer, Rows, Trial, difference
 from fedldp.algorithms.people import PersonSteps
 from fedldp.algorithms.problem import Problem
@@ -114,9 +113,7 @@ def _check_mechanism(algorithm: Algorithm) -> None:
 
 def _check_groups(algorithm: Algorithm) -> None:
     """Refuse clients that release different events, though no setting says so."""
-    config = algorithm.config
-    assert isinstance(config, RunConfig)
-    for group in config.encoder_groups():
+    for group in algorithm.config.encoder_groups():
         tried = [int(group[at]) for at in (0, len(group) // 2, -1)]
         if len({algorithm.encoder(client).event() for client in tried}) > 1:
             raise ConfigError(

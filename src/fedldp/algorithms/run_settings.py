@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from fedldp.accounting.releases import ClientIndices
 from fedldp.algorithms.asking import SHARES_OF_CLASSES, asked_columns, reads_labels
 from fedldp.algorithms.participation import cohort_sizes
 from fedldp.algorithms.problem import Problem
@@ -38,6 +39,7 @@ from fedldp.algorithms.settings import (
     WeightsFile,
     is_own,
     of_client,
+    of_equal_values,
 )
 from fedldp.algorithms.validation import describe
 from fedldp.core.errors import ConfigError
@@ -466,6 +468,13 @@ class RunSettings(FrozenConfig):
             if is_own(value):
                 settings[name] = ClientValue(own=of_client(value, client))
         return self.changed(**settings)
+
+    def encoder_groups(self) -> list[ClientIndices]:
+        """Return the clients in groups whose settings, and so their encoders, are equal.
+
+        Clients ascend within a group, and groups ascend by their first client.
+        """
+        return of_equal_values([getattr(self, name) for name in self.per_client], self.num_clients)
 
     @classmethod
     def name(cls) -> str:
