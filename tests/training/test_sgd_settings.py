@@ -27,8 +27,8 @@ from fedldp.simulation.plan import plan, problem_of
 from fedldp.testing.clients import client_of, clients_of, trained
 from fedldp.training.augmentation import augmented
 from fedldp.training.batched_sgd import GROUP, single_gradients
-from fedldp.training.local_sgd import batches
-from fedldp.training.tensors import load_weights, read_weights, weights_of_classes
+from fedldp.training.local_sgd import batches, gradients
+from fedldp.training.tensors import as_tensors, load_weights, read_weights, weights_of_classes
 
 CPU = torch.device("cpu")
 SIZES = (14, 9)
@@ -133,6 +133,31 @@ def test_parameters_that_share_a_gradient_take_the_steps_of_others(given: str) -
         broadcast = Broadcast(round=1, weights=read_weights(step.model).copy())
         found.append(step.train(broadcast, client_of(own), drift=drift).copy())
     np.testing.assert_array_equal(found[0], found[1])
+
+
+def test_a_drift_is_added_after_all_else_that_changes_a_gradient() -> None:
+    """Sums of floats depend on the order, and SCAFFOLD's runs keep their digests."""
+    generator = np.random.default_rng(0)
+    own = Examples(generator.random((12, 4), np.float32), generator.integers(0, 3, 12))
+    config = fedldp.recipe("fedavg-digits", model="logistic", batch_size=12, local_epochs=9)
+    plain = config.algorithm(Problem((4,), 3, 12)).sgd(CPU, 0.0)
+    step = replace(plain, weight_decay=0.3, proximal=0.7)
+    broadcast = Broadcast(round=1, weights=generator.random(15, np.float32))
+    drift = generator.random(15, np.float32)
+    found = step.train(broadcast, client_of(own), lambda number: RATE, drift).copy()
+    features, labels = as_tensors(own)
+    load_weights(step.model, layout_of_module(step.model), broadcast.weights)
+    parameters = list(step.model.parameters())
+    starts = [each.detach().clone() for each in parameters]
+    for indices in step.batches(client_of(own)):
+        slopes = gradients(step.model, features[indices], labels[indices], parameters)
+        with torch.no_grad():
+            slopes = torch._foreach_add(slopes, parameters, alpha=0.3)
+            slopes = torch._foreach_add(slopes, torch._foreach_sub(parameters, starts), alpha=0.7)
+            drifts = map(torch.from_numpy, layout_of_module(step.model).split(drift).values())
+            slopes = torch._foreach_add(slopes, list(drifts))
+            torch._foreach_add_(parameters, slopes, alpha=-RATE)
+    np.testing.assert_array_equal(found, read_weights(step.model))
 
 
 def test_a_loss_may_be_given_as_a_function_and_the_statement_has_its_assumption() -> None:

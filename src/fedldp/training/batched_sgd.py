@@ -287,6 +287,7 @@ def descend(
     weight_decay: float = 0.0,
     clip: float | None = None,
     proximal: float = 0.0,
+    drifts: Weights | None = None,
 ) -> Advance:
     """Return SGD with step sizes ``rate(0)``, ``rate(1)``, ..., and a momentum that starts at zero.
 
@@ -297,6 +298,7 @@ def descend(
         clip: the largest norm of one client's gradient, before weight decay.
         proximal: the multiple of each weight's distance from its start that is added to its
             gradient.
+        drifts: what is added to each gradient after the above, by parameter, if anything is.
     """
     velocities: dict[str, Tensor] = {}
     starts: dict[str, Tensor] = {}
@@ -316,6 +318,8 @@ def descend(
                 slope = slope.add(own, alpha=weight_decay)
             if proximal:
                 slope = slope.add(own - starts[name], alpha=proximal)
+            if drifts:
+                slope = slope + drifts[name]
             if momentum:
                 before = velocities.get(name)
                 # Not in place: parameters that are added to each other share a gradient.

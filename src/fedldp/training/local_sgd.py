@@ -121,8 +121,8 @@ class LocalSgd(OneByOne):
         layout = layout_of_module(self.model)
         load_weights(self.model, layout, broadcast.weights)
         self.model.train()
-        named = self.model.named_parameters()
-        parameters: list[Tensor] = [each for name, each in named if not is_statistic(name)]
+        named = {n: own for n, own in self.model.named_parameters() if not is_statistic(n)}
+        parameters = list(named.values())
         features, labels = as_tensors(client.examples)
         stack = self._stack(features.shape[1:])
         if stack is not None and drift is None:
@@ -132,12 +132,13 @@ class LocalSgd(OneByOne):
                 stack.step(columns, labels, indices, rate(step), self.momentum, self.class_weights)
             stack.store(parameters)
             return read_weights(self.model)
+        own = {name: each.detach()[None] for name, each in named.items()}
+        split = {} if drift is None else layout.split(drift)
+        drifts = {name: torch.from_numpy(part).to(self.device) for name, part in split.items()}
         # As batched_sgd has it, for one client; its norm of a gradient has other bits.
-        advance = descend(rate, self.momentum, self.weight_decay, proximal=self.proximal)
-        own = {str(place): each.detach()[None] for place, each in enumerate(parameters)}
-        drifts = []
-        if drift is not None:
-            drifts = [torch.from_numpy(d).to(self.device) for d in layout.split(drift).values()]
+        advance = descend(
+            rate, self.momentum, self.weight_decay, proximal=self.proximal, drifts=drifts
+        )
         moves = None
         if self.augmentation != "none":
             moves = client.fresh("augmentation").generator()
@@ -157,8 +158,6 @@ class LocalSgd(OneByOne):
                         norm = torch.stack(torch._foreach_norm(found)).norm()
                         shorter = torch._foreach_mul(found, shrinking(norm, self.gradient_clip))
                         found = list(shorter)
-                    if drifts:
-                        found = list(torch._foreach_add(found, drifts))
                     advance(step, own, dict(zip(own, (each[None] for each in found), strict=True)))
         return read_weights(self.model)
 
