@@ -326,12 +326,10 @@ class GridBall:
             steps[far] = steps[far] / peaks[far, None] * largest
         steps /= self.step
         rounded = np.rint(steps)
-        longer = np.flatnonzero(~self._hold(rounded))
-        if longer.size:
-            totals = self._totals(steps[longer]).tolist()
-            factors = [self._room(rows.shape[1]) / math.pow(own, 1 / self.order) for own in totals]
-            rounded[longer] = np.rint(steps[longer] * np.array(factors)[:, None])
-            if not self._hold(rounded[longer]).all():
+        for place in np.flatnonzero(~self._hold(rounded)):
+            own, total = steps[place], self._totals(steps[place]).item()
+            own *= self._room(own.size) / math.pow(total, 1 / self.order)
+            if not self._hold(np.rint(own, out=rounded[place])):
                 raise PrivacyError("a clipped vector is too long: this is a bug in fedldp")
         return rounded.astype(np.int64)
 
