@@ -38,7 +38,7 @@ from fedldp.protocol.wire import (
 from fedldp.simulation.in_process import InProcess, SentRequest
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.plan import plan
-from fedldp.simulation.population import Population
+from fedldp.simulation.population import MANY, Population
 from fedldp.testing.clients import Roles, trained
 from fedldp.training.batched_sgd import GROUP
 
@@ -285,17 +285,19 @@ def test_an_unreadable_request_is_refused_by_each_client(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"model": "logistic"}, True),
-        ({"model": "vgg"}, False),
-        ({"model": "logistic", "num_clients": 5, "batch_size": 33}, False),
-        ({"model": "logistic", "num_clients": 100, "batch_size": 1000}, True),
+        ({"model": "logistic"}, GROUP),
+        ({"model": "vgg"}, 1),
+        ({"model": "logistic", "num_clients": 5, "batch_size": 33}, 1),
+        ({"model": "logistic", "num_clients": 100, "batch_size": 1000}, GROUP),
+        ({"model": "logistic", "num_clients": MANY, "partition": "drawn:6"}, 256),
+        ({"model": "logistic", "num_clients": MANY - 1, "partition": "drawn:6"}, GROUP),
+        ({"model": "vgg", "num_clients": MANY, "partition": "drawn:6"}, 1),
     ],
 )
-def test_the_rule_for_groups_depends_on_model_and_batch(
-    settings: dict[str, Any], expected: bool, tmp_path: Path
+def test_the_rule_for_groups_depends_on_model_batch_and_clients(
+    settings: dict[str, Any], expected: int, tmp_path: Path
 ) -> None:
-    group = population_of("quickstart", tmp_path, **settings).group
-    assert group == (GROUP if expected else 1)
+    assert population_of("quickstart", tmp_path, **settings).group == expected
 
 
 # Groups consist of the clients that were asked; clients that differ are separated after training

@@ -1,5 +1,7 @@
 """SGD for many clients at once: batches, orders, clients with fewer steps, and refusals."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
 from fedldp.models import build_model
+from fedldp.protocol.roles import Batch
 from fedldp.protocol.wire import Broadcast, RoundRequest, pack_request, read_request
 from fedldp.testing.clients import clients_of, trained
 from fedldp.training.batched_sgd import GROUP, epochs_of, joined, mean_gradients, padded
@@ -32,6 +35,38 @@ def test_training_in_a_batch_agrees_with_training_alone(name: str, batch_size: i
         alone = trained(step, broadcast, client)
         np.testing.assert_allclose(row, alone, atol=2e-5)
         assert np.abs(alone - broadcast.weights).max() > 1e-2
+
+
+@pytest.mark.parametrize("name", ["logistic", "mlp"])
+@pytest.mark.parametrize("batch_size", [4, 6])
+def test_groups_of_any_size_give_clients_with_equally_many_examples_the_same_bits(
+    name: str, batch_size: int
+) -> None:
+    model = build_model(name, (1, 8, 8), 10)
+    step = LocalSgd(model, 2, batch_size, 0.1, CPU, 0.5, gradient_clip=1.0, weight_decay=0.1)
+    broadcast = Broadcast(round=1, weights=read_weights(model))
+    clients = clients_of(load_dataset("digits").train, (6,) * 200)
+    together, few = (
+        np.concatenate(
+            [
+                step(broadcast, part, size).open().rows
+                for part in (part_of(clients, slice(at, at + size)) for at in range(0, 200, size))
+            ]
+        )
+        for size in (200, 64)
+    )
+    assert len(np.unique(together, axis=0)) == 200
+    np.testing.assert_array_equal(together, few)
+
+
+def part_of(batch: Batch, few: slice) -> Batch:
+    """Return some clients of a batch."""
+    return replace(
+        batch,
+        indices=batch.indices[few],
+        rows=batch.rows[few],
+        fresh=lambda purpose: batch.fresh(purpose)[few],
+    )
 
 
 @pytest.mark.parametrize("clients", [1, 3, 64])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,10 @@ from fedldp.simulation.participation import of_each_client
 from fedldp.simulation.signal import Signal
 from fedldp.training.local_sgd import PIECE, evaluate
 from fedldp.training.tensors import load_weights
+
+MANY, SMALL = 1 << 13, 1 << 13
+"""From how many clients on, and up to how many weights, groups may be larger: processes must still
+share the groups, and larger models gain nothing."""
 
 
 @dataclass(eq=False)
@@ -65,7 +69,9 @@ class Population:
             trains_in=algorithm.parts.channel.trains_in,
             layout=algorithm.layout,
         )
-        self.local_update = Watched(algorithm.local_update(self.device), self.signal)
+        update = algorithm.local_update(self.device)
+        self._of_equals = getattr(update, "group_of_equals", 1)
+        self.local_update = Watched(update, self.signal)
         self.encoders = of_each_client(config, algorithm.encoder)
         self.most_examples = algorithm.most_examples()
         self._tester = algorithm.tester(self.device)
@@ -131,11 +137,15 @@ class Population:
         """The phase of a round in which the clients train."""
         return self._parts.channel.trains_in
 
-    @property
+    @cached_property
     def group(self) -> int:
         """The smallest number of clients whose work can be split off without changing any bits."""
-        alone = self._parts.channel.phases > 1  # in an executed sum each client masks its report
-        return 1 if alone else self.local_update.group(self.members.largest)
+        if self._parts.channel.phases > 1:  # in an executed sum each client masks its report
+            return 1
+        group, sizes = self.local_update.group(self.members.largest), self.members.sizes
+        fits = self.layout.size <= SMALL and self.device.type == "cpu" and group > 1
+        equals = fits and len(sizes) >= MANY and (sizes == sizes[0]).all()
+        return max(group, self._of_equals) if equals else group
 
     def runtime(self, ledger: MemoryLedger) -> ClientRuntime:
         """Return the runtime of all clients, whose ledgers are ``ledger``."""

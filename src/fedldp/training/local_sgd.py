@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 import torch
@@ -68,6 +68,10 @@ class LocalSgd(OneByOne):
     T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith, "Federated Optimization in
     Heterogeneous Networks", MLSys 2020, for ``proximal``.
     """
+
+    group_of_equals: ClassVar[int] = 256
+    """How many clients train at once if all have equally many examples, so that no client's rows
+    are padded because of another. A larger group's own cost is shared by more clients."""
 
     model: nn.Module
     local_epochs: int
@@ -136,9 +140,7 @@ class LocalSgd(OneByOne):
         split = {} if drift is None else layout.split(drift)
         drifts = {name: torch.from_numpy(part).to(self.device) for name, part in split.items()}
         # As batched_sgd has it, for one client; its norm of a gradient has other bits.
-        advance = descend(
-            rate, self.momentum, self.weight_decay, proximal=self.proximal, drifts=drifts
-        )
+        advance = descend(rate, self.momentum, self.weight_decay, None, self.proximal, drifts)
         moves = None
         if self.augmentation != "none":
             moves = client.fresh("augmentation").generator()
