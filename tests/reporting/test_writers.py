@@ -238,8 +238,7 @@ WITHOUT_FACTS = {
     "experiments/comparing/compared.py:Compared.write",
     "experiments/comparing/compared.py:Compared.to_records",
     "experiments/sweeping/sweeps.py:SweepExperiment.document",
-    "experiments/comparing/running.py:CompareExperiment.document",
-    "experiments/advising/running.py:AdviseExperiment.document",
+    "experiments/comparing/running.py:OfComparison.document",
     *(f"experiments/table.py:{each}" for each in (
         "Group.figure", "Group.shown", "RunTable.shown", "RunTable.notes", "RunTable.to_records")),
     "experiments/advising/advice.py:Advice.figure",

@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     from fedldp.reporting.text import Terminal
 
 
+def on_stderr() -> Terminal:
+    """Return what prints on stderr."""
+    from fedldp.reporting.text import Terminal
+
+    return Terminal(stderr=True)
+
+
 def carry_out(
     kind: str,
     how: Runs,
@@ -60,7 +67,6 @@ def carry_out(
     """
     from fedldp.experiments.kept import Means, carried_out, verify
     from fedldp.experiments.scheduling import end_of
-    from fedldp.reporting.text import Terminal
 
     one_source(how, given, needed=needed)
     if how.verify is not None:
@@ -69,7 +75,7 @@ def carry_out(
         for line in lines or ["nothing is missing, and nothing differs"]:
             typer.echo(line)
         raise typer.Exit(1 if lines else 0)
-    stderr = Terminal(stderr=True)
+    stderr = on_stderr()
     with results_folder(how.resume or how.out, name or kind) as place:
         again = f"fedldp {kind} --resume {place}"
         if not is_installed("report"):
@@ -137,13 +143,12 @@ def one_source(how: Runs, given: Mapping[str, object], *, needed: str | None = N
 
 def at_most_cores(workers: int | None) -> int | None:
     """Limit the number of workers to the number of cores; more would only use more memory."""
-    from fedldp.reporting.text import Terminal
     from fedldp.simulation.plan import cores
 
     if workers is None or workers <= (most := cores()):
         return workers
     why = "this machine has no more cores, and the result does not depend on the number of workers"
-    Terminal(stderr=True).say("workers", f"{most} instead of {workers:,}: {why}")
+    on_stderr().say("workers", f"{most} instead of {workers:,}: {why}")
     return most
 
 
@@ -172,9 +177,8 @@ def shown_progress(workers: int | None, **means: Any) -> Iterator[Means]:
     """
     from fedldp.experiments.kept import Means
     from fedldp.reporting.progress import bar
-    from fedldp.reporting.text import Terminal
 
-    stderr = Terminal(stderr=True)
+    stderr = on_stderr()
     shown = bar("run", stderr)
     task = shown.add_task("", total=None)
     workers = at_most_cores(workers)
@@ -189,11 +193,9 @@ def shown_progress(workers: int | None, **means: Any) -> Iterator[Means]:
 
 def say_missing(missing: Sequence[str], place: object) -> None:
     """Say how many rows are missing, if any are, and how to continue."""
-    from fedldp.reporting.text import Terminal
-
     if missing:
         again = f"to continue, give the same command with --out {place}"
-        Terminal(stderr=True).say("missing", f"{len(missing)} rows; {again}")
+        on_stderr().say("missing", f"{len(missing)} rows; {again}")
 
 
 def print_rows(result: Sweep | Compared | MeanTable, console: Terminal) -> None:
@@ -213,9 +215,7 @@ def draw_charts(
         kinds: file extensions.
         rounds: draws scores by round, if there is such a chart.
     """
-    from fedldp.reporting.text import Terminal
-
-    stderr, place = Terminal(stderr=True), result.out
+    stderr, place = on_stderr(), result.out
     if place is None or not is_installed("report"):
         return
     try:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fedldp.cli import options
-from fedldp.cli._common import carry_out, draw_charts, print_rows, say_missing
+from fedldp.cli._common import carry_out, draw_charts, on_stderr, print_rows, say_missing
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -109,7 +109,6 @@ def _estimate(
     """Estimate a mean or frequencies by mechanisms, and return the errors."""
     from fedldp.experiments.comparing.means import Estimation, compare_means
     from fedldp.experiments.seeds import read_seeds
-    from fedldp.reporting.text import Terminal
 
     if epsilon is None:
         raise ConfigError("epsilon: give one or more values, such as 1,4")
@@ -119,7 +118,7 @@ def _estimate(
         contestants=names,
         delta=1e-5 if delta is None else delta,
         seeds=read_seeds("0-2" if seeds is None else seeds),
-        say=Terminal(stderr=True).put,
+        say=on_stderr().put,
     )
     return options.Answer(found.document(), partial(print_rows, found))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fedldp.cli._common import confirmed, one_place, say_settings
+from fedldp.cli._common import confirmed, on_stderr, one_place, say_settings
 from fedldp.cli.options import Answer, DataDir, Group, Json, Positive, Settings, Yes
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
@@ -726,10 +726,9 @@ def server(
         return None
     from fedldp.deployment.running import OverHttps, run_server
     from fedldp.protocol.server_loop import asked_of
-    from fedldp.reporting.text import Terminal
 
     reached = OverHttps(listen, *_tls_files(agreement, certificate, key))
-    stderr = Terminal(stderr=True)
+    stderr = on_stderr()
     served = run_server(folder, agreement, reached, test, data_dir, stderr, tries, metrics)
     summary, config, told = served.summary(), served.agreement.config, asked_of(served.rounds)
     stated = one_place() and served.released == served.agreement.planned

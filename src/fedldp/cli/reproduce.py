@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -61,17 +61,12 @@ def reproduce(
     if run:
         cells = [recipe for each in chosen for recipe in each.cells]
         _run(cells, seeds or 3, budget, measurements, workers)
-    rows = {each.name: compare(each, measurements, prove=target is not None) for each in chosen}
-    differing = [row for each in rows.values() for row in each if row.verdict == "differs"]
-    wrong = [row for row in differing if check and row.why is None]
-    for row in wrong:
+    made = [(each, compare(each, measurements, prove=target is not None)) for each in chosen]
+    wrong = [row for _, rows in made for row in rows if row.verdict == "differs" and not row.why]
+    for row in wrong if check else ():
         typer.echo(f"differs: {row.row}, {row.column} ({row.recipe})", err=True)
-    if target is None:
-        return _of_all(chosen, rows, measurements, int(bool(wrong)))
-    source, shown = f"{chosen[0].paper}, {chosen[0].place}", rows[chosen[0].name]
-    found_cells = [row.as_json() for row in shown]
-    document = {"target": chosen[0].name, "source": source, "cells": found_cells}
-    return Answer(document, partial(_show, source, shown), int(bool(wrong)))
+    answer = _of_all(made, measurements) if target is None else _of_target(*made[0])
+    return replace(answer, status=int(check and bool(wrong)))
 
 
 def _run(
@@ -101,32 +96,26 @@ def _run(
         todo.make(means)
 
 
-def _of_all(
-    chosen: list[PaperTarget], rows: dict[str, list[Row]], measurements: Measurements, status: int
-) -> Answer:
+def _of_all(made: list[tuple[PaperTarget, list[Row]]], measurements: Measurements) -> Answer:
     """Return how much of each target is measured, and the verdicts by paper."""
     from fedldp.experiments.reproduction.pages import totals
     from fedldp.experiments.reproduction.runner import missing
 
     documents = []
-    for target in chosen:
-        left = [
-            recipe
-            for recipe, row in zip(target.cells, rows[target.name], strict=True)
-            if row.ours is None
-        ]
+    of_papers: dict[str, list[Row]] = {}
+    for target, rows in made:
+        cells = zip(target.cells, rows, strict=True)
+        left = [recipe for recipe, row in cells if row.ours is None]
         documents.append(
             {
                 "target": target.name,
                 "paper": f"{target.paper}, {target.place}",
-                "cells": len(rows[target.name]),
-                "measured": sum(row.ours is not None for row in rows[target.name]),
+                "cells": len(rows),
+                "measured": len(rows) - len(left),
                 "minutes": round(missing(left, range(1), measurements).seconds / 60, 1),
             }
         )
-    of_papers: dict[str, list[Row]] = {}
-    for target in chosen:
-        of_papers.setdefault(target.paper, []).extend(rows[target.name])
+        of_papers.setdefault(target.paper, []).extend(rows)
     counted = totals(of_papers)
 
     def show(console: Terminal) -> None:
@@ -136,17 +125,24 @@ def _of_all(
             console.put("claims and cells with each verdict")
             console.print_table(list(counted[0]), [[*map(str, row.values())] for row in counted])
 
-    return Answer({"targets": documents, "totals": counted}, show, status)
+    return Answer({"targets": documents, "totals": counted}, show)
 
 
-def _show(source: str, rows: list[Row], console: Terminal) -> None:
+def _of_target(target: PaperTarget, rows: list[Row]) -> Answer:
+    """Return a target's cells."""
     from fedldp.experiments.reproduction.pages import table
     from fedldp.reporting import words
 
-    console.put(source)
-    head, cells = table(rows)
-    console.print_table(head, [[cell.replace("`", "") for cell in row] for row in cells])
-    console.put(words.line(SHOWN_WITHOUT_SHUFFLER))
-    for row in rows:
-        if row.why:
-            console.put(f"why {row.row} differs: {row.why}")
+    source = f"{target.paper}, {target.place}"
+
+    def show(console: Terminal) -> None:
+        console.put(source)
+        head, told = table(rows)
+        console.print_table(head, [[cell.replace("`", "") for cell in row] for row in told])
+        console.put(words.line(SHOWN_WITHOUT_SHUFFLER))
+        for row in rows:
+            if row.why:
+                console.put(f"why {row.row} differs: {row.why}")
+
+    cells = [row.as_json() for row in rows]
+    return Answer({"target": target.name, "source": source, "cells": cells}, show)

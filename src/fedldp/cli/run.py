@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedldp.cli._common import at_most_cores, one_place, results_folder
+from fedldp.cli._common import at_most_cores, on_stderr, one_place, results_folder
 from fedldp.cli.options import Answer, DataDir, Json, Settings, recipe_names
 from fedldp.core.errors import ConfigError
 
@@ -158,10 +158,9 @@ def _simulate(
     """
     from fedldp.reporting import lines, text
     from fedldp.reporting.progress import RunProgress
-    from fedldp.reporting.text import Terminal
     from fedldp.simulation.plan import cores
 
-    stderr = Terminal(stderr=True)
+    stderr = on_stderr()
     workers = at_most_cores(how.workers)
     several = cores() if how.cluster is None else 1
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedldp.cli import options
-from fedldp.cli._common import carry_out, draw_charts, print_rows
+from fedldp.cli._common import carry_out, draw_charts, on_stderr, print_rows
 from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ def sweep(
     from fedldp.experiments.seeds import read_seeds
     from fedldp.experiments.sweeping.grid import read_grid
     from fedldp.experiments.sweeping.sweeps import SweepExperiment, View, design_of, sweep_in
-    from fedldp.reporting.text import Terminal
     from fedldp.simulation.settings import assignment
 
     varied = read_grid(grid or [])
@@ -58,7 +57,7 @@ def sweep(
             "grid recipe: recipes are also given as arguments; use only one of the two ways"
         )
     names = recipes or [str(name) for name in varied.pop("recipe", ["quickstart"])]
-    shown, stderr = View.of(guarantee, metric), Terminal(stderr=True)
+    shown, stderr = View.of(guarantee, metric), on_stderr()
 
     def made(means: Means) -> SweepExperiment:
         settings = dict(map(assignment, set_ or []))

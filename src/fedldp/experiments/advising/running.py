@@ -23,7 +23,7 @@ from fedldp.experiments.advising.plan import (
 )
 from fedldp.experiments.comparing.running import OfComparison
 from fedldp.experiments.kept import Means, carried_out, of_given_data, settings_of
-from fedldp.experiments.store import Document, RunStore, design_from, document_of
+from fedldp.experiments.store import RunStore, design_from
 from fedldp.reporting import words
 from fedldp.reporting.record import replace_file
 from fedldp.simulation.given import Data, given_data
@@ -158,13 +158,9 @@ class AdviseExperiment(OfComparison[Advice]):
         comparison = request.comparison(load, means.data_dir)
         cells = request.cells(comparison, len(data.clients or ()))
         self._breadth = BreadthFirst(comparison, cells)
-        super().__init__(self._breadth, comparison, data, comparison.metric)
+        super().__init__(request, self._breadth, comparison, data)
         self._request = request
         self._people = held_people(request, data)
-
-    def document(self) -> Document:
-        """Return its settings, with a description of the data that may be shared."""
-        return {**document_of(self._request), "own_data": self.dataset.own_data}
 
     def before(self, left: int, at_once: int, folder: Path | None) -> Iterator[str]:
         """Yield what must be said of private scores and delta."""

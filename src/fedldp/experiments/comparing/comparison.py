@@ -270,22 +270,6 @@ class Comparison:
         seeds = () if best is None else self.seeds_of(cell)
         return [self.run(cell, best or {}, "measured", seed) for seed in seeds]
 
-    def due(self, cells: Sequence[Cell], known: Mapping[str, Row]) -> Iterator[PlannedRun]:
-        """Yield the runs that are decided, epsilon by epsilon, whether or not they are known.
-
-        All contestants' tries come first, then all their seeds, so that the results are always
-        about equally complete for all contestants.
-        """
-        for epsilon in dict.fromkeys(cell.epsilon for cell in cells):
-            here = [cell for cell in cells if cell.epsilon == epsilon]
-            yield from in_turn(map(self.tries, here))
-            yield from in_turn([self.measured(cell, known) for cell in here])
-
-    def total(self, cells: Sequence[Cell]) -> int:
-        """Return how many runs the cells have; a cell whose tries are all refused has fewer."""
-        tries = {run.digest for cell in cells for run in self.tries(cell)}
-        return len(tries) + sum(len(self.seeds_of(cell)) for cell in cells)
-
     def configuration(self, cell: Cell, attempt: Try, seed: int) -> RunConfig:
         """Return a cell's configuration, with a target instead of a budget.
 
@@ -466,12 +450,21 @@ class Cells:
     cells: Sequence[Cell]
 
     def due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:
-        """Yield the runs that are decided."""
-        return self.comparison.due(self.cells, known)
+        """Yield the runs that are decided, epsilon by epsilon, whether or not they are known.
+
+        All contestants' tries come first, then all their seeds, so that the results are always
+        about equally complete for all contestants.
+        """
+        of = self.comparison
+        for epsilon in dict.fromkeys(cell.epsilon for cell in self.cells):
+            here = [cell for cell in self.cells if cell.epsilon == epsilon]
+            yield from in_turn(map(of.tries, here))
+            yield from in_turn([of.measured(cell, known) for cell in here])
 
     def total(self, known: Mapping[str, Row]) -> int:
-        """Return how many runs there are in all."""
-        return self.comparison.total(self.cells)
+        """Return how many runs there are; a cell whose tries are all refused has fewer."""
+        tries = {run.digest for cell in self.cells for run in self.comparison.tries(cell)}
+        return len(tries) + sum(len(self.comparison.seeds_of(cell)) for cell in self.cells)
 
 
 def in_turn(lists: Iterable[Sequence[PlannedRun]]) -> Iterator[PlannedRun]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -333,19 +333,10 @@ def _measured(
     ]
     best = min(lines, key=lambda line: math.inf if line.epsilon is None else line.epsilon)
     found = [_estimated(of, planned.scheduled, problem, seed) for seed in seeds]
-    errors = np.array([each.squared for each in found])
-    return MeanRow(
-        **start,
-        stated_by=whose_word(config),
-        proven=best.epsilon,
-        conditions=tuple(in_order(best.assumptions)),
-        mse=float(errors.mean()),
-        error=_standard_error(errors),
-        closed=None if channel == "central" else found[0].closed,
-        bytes=found[0].bytes,
-        cpu_client=1e6 * min(each.client for each in found) / of.clients,
-        cpu_server=1e6 * min(each.server for each in found) / of.clients,
-    )
+    if channel == "central":
+        found = [replace(each, closed=None) for each in found]
+    stated_by, conditions = whose_word(config), tuple(in_order(best.assumptions))
+    return _row(of, found, **start, stated_by=stated_by, proven=best.epsilon, conditions=conditions)
 
 
 def _settings(
@@ -381,6 +372,20 @@ class _Found:
     bytes: float
     client: float
     server: float
+
+
+def _row(of: Estimation, found: Sequence[_Found], **start: Any) -> MeanRow:
+    """Return a contestant's row, from what each seed tells."""
+    errors = np.array([each.squared for each in found])
+    return MeanRow(
+        **start,
+        mse=float(errors.mean()),
+        error=float(errors.std(ddof=1) / np.sqrt(errors.size)) if errors.size > 1 else None,
+        closed=found[0].closed,
+        bytes=found[0].bytes,
+        cpu_client=1e6 * min(each.client for each in found) / of.clients,
+        cpu_server=1e6 * min(each.server for each in found) / of.clients,
+    )
 
 
 def _estimated(of: Estimation, config: RunConfig, problem: Problem, seed: int) -> _Found:
@@ -457,7 +462,10 @@ def _of_categories(
         except ConfigError as error:
             yield MeanRow(**start, refused=str(error))
             continue
-        q, gain, errors, seconds = mechanism.other_probability, mechanism.gain, [], []
+        q, gain, found = mechanism.other_probability, mechanism.gain, []
+        p = q + gain
+        closed = (p * (1 - p) + (of.size - 1) * q * (1 - q)) / (of.clients * gain**2)
+        size = float(-(-mechanism.payload_bits(1) // 8))
         for seed in seeds:
             labels = of.labels(seed)
             begun = time.process_time()
@@ -466,24 +474,11 @@ def _of_categories(
             for start_at in range(0, of.clients, BATCH):
                 made = mechanism.randomise(labels[start_at : start_at + BATCH], stream)
                 counts += np.bincount(made, minlength=of.size) if made.ndim == 1 else made.sum(0)
-            seconds.append(time.process_time() - begun)
+            seconds = time.process_time() - begun
             true = np.bincount(labels, minlength=of.size) / of.clients
-            errors.append(float(np.sum(((counts / of.clients - q) / gain - true) ** 2)))
-        p = q + gain
-        yield MeanRow(
-            **start,
-            proven=mechanism.realised_epsilon,
-            mse=float(np.mean(errors)),
-            error=_standard_error(np.array(errors)),
-            closed=(p * (1 - p) + (of.size - 1) * q * (1 - q)) / (of.clients * gain**2),
-            bytes=float(-(-mechanism.payload_bits(1) // 8)),
-            cpu_client=1e6 * min(seconds) / of.clients,
-            cpu_server=0.0,
-        )
-
-
-def _standard_error(errors: Values) -> float | None:
-    return float(errors.std(ddof=1) / np.sqrt(errors.size)) if errors.size > 1 else None
+            squared = float(np.sum(((counts / of.clients - q) / gain - true) ** 2))
+            found.append(_Found(squared, closed, size, seconds, 0.0))
+        yield _row(of, found, **start, proven=mechanism.realised_epsilon)
 
 
 def _unit(rows: Values) -> Values:

@@ -110,21 +110,29 @@ class OfComparison(KeptExperiment[View]):
     """What experiments about the contestants of a comparison share; see ``KeptExperiment``.
 
     Args:
+        design: its settings.
         plan: which runs are due.
         comparison: the contestants.
         data: their data.
-        metric: the metric of the scores.
     """
 
     def __init__(
-        self, plan: Experiment, comparison: Comparison, data: Dataset, metric: str
+        self, design: object, plan: Experiment, comparison: Comparison, data: Dataset
     ) -> None:
+        self.design = design
         self.comparison = comparison
         self.maker = comparison.maker
         self.dataset = data
         self.data = sum_of(data)
         self._plan = plan
-        self._metric = metric
+
+    def document(self) -> Document:
+        """Return its settings, with a description of the data that may be shared."""
+        return {**document_of(self.design), "own_data": self.dataset.own_data}
+
+    def read_again(self, old: Document) -> Document:
+        """Return an older document with the settings that there are now."""
+        return {**old, **document_of(design_from(type(self.design), old, self.kind))}
 
     def due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:
         """Yield the runs that are decided."""
@@ -136,7 +144,7 @@ class OfComparison(KeptExperiment[View]):
 
     def outcome(self, row: Row) -> str:
         """Return a run's score in words, in the metric that is compared."""
-        return outcome_in(self._metric)(row)
+        return outcome_in(self.comparison.metric)(row)
 
     def planned(self, row: Row) -> PlannedRun | None:
         """Return the run that the contestants would make now of a row's labels."""
@@ -164,20 +172,12 @@ class CompareExperiment(OfComparison[Compared]):
         data = means.shared(design.load, given)
         comparison = design.comparison(data, means.data_dir)  # refuses incompatible settings
         cells = design.cells(comparison)
-        super().__init__(Cells(comparison, cells), comparison, data(), design.metric)
+        super().__init__(design, Cells(comparison, cells), comparison, data())
         self._design = design
         self.configs = [entry.config for entry in design.entries.values()]
         # Refuses data of which nobody can be held out.
         for run in [run for cell in cells for run in comparison.tries(cell)][:1]:
             self.maker.data_for(run)
-
-    def document(self) -> Document:
-        """Return its settings."""
-        return {**document_of(self._design), "own_data": self.dataset.own_data}
-
-    def read_again(self, old: Document) -> Document:
-        """Return an older document with the settings that there are now."""
-        return {**old, **document_of(design_from(Design, old, "compare"))}
 
     def before(self, left: int, at_once: int, folder: Path | None) -> Iterator[str]:
         """Yield what must be said of private scores."""
