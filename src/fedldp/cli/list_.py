@@ -34,30 +34,42 @@ def dataset_rows(data_dir: Path | None) -> Rows:
     return rows
 
 
-def _recipe_rows(_: Path | None, left_out: list[str]) -> Rows:
-    """Return every recipe as a row, grouped by system; append a line for each that is left out."""
-    from fedldp.algorithms.recipes import recipes
+def _rows(kind: str, data_dir: Path | None, left_out: list[str], *, brief: bool) -> Rows:
+    """Return all of a kind as rows; append a line for each that is left out.
 
-    rows: Rows = []
-    for name, recipe in recipes().items():
-        meaning = recipe.config.composition.calibration.meaning
-        rows.append(
-            {
-                "name": name,
-                "system": recipe.config.system,
-                "epsilon": None if meaning is None else asdict(meaning),
-                "description": recipe.description,
-                "same_as": recipe.same_as,
-            }
-        )
-    return sorted(rows + _installed_rows(left_out), key=lambda row: row["system"])
+    Brief rows, which a summary shows, take less time: those of recipes have names and systems, and
+    those of systems have names.
+    """
+    if kind == "recipes":
+        return _recipe_rows(left_out, brief)
+    if kind == "systems":
+        from fedldp.algorithms.systems import modules_of_systems, systems
+
+        names = [{"name": name} for name in modules_of_systems()] if brief else None
+        rows = names or _module_rows(systems())
+        return rows + _rows_of_papers("preset*.py", _preset_name, left_out)
+    if kind == "mechanisms":
+        from fedldp.mechanisms import mechanisms
+
+        rows = _module_rows(mechanisms())
+        return rows + _rows_of_papers("mechanism*.py", _class_name, left_out)
+    if kind == "models":
+        from fedldp.models import models
+
+        return [{"name": name, "description": summary_of(each)} for name, each in models().items()]
+    return dataset_rows(data_dir)
 
 
-def _brief_recipe_rows(_: Path | None, left_out: list[str]) -> Rows:
-    """Return the name and the system of every recipe, as ``_recipe_rows`` does, but at once."""
-    from fedldp.algorithms.recipes import systems_of_recipes
+def _recipe_rows(left_out: list[str], brief: bool) -> Rows:
+    """Return every recipe as a row, grouped by system; see ``_rows``."""
+    from fedldp.algorithms.recipes import recipes, systems_of_recipes
 
     rows: Rows = [{"name": name, "system": of} for name, of in systems_of_recipes().items()]
+    if not brief:
+        for row, recipe in zip(rows, recipes().values(), strict=True):
+            meaning = recipe.config.composition.calibration.meaning
+            row["epsilon"] = None if meaning is None else asdict(meaning)
+            row |= {"description": recipe.description, "same_as": recipe.same_as}
     return sorted(rows + _installed_rows(left_out), key=lambda row: row["system"])
 
 
@@ -74,26 +86,6 @@ def _installed_rows(left_out: list[str]) -> Rows:
 
 def _of(package: str) -> str:
     return f" (of the installed package {package})"
-
-
-def _system_rows(_: Path | None, left_out: list[str]) -> Rows:
-    from fedldp.algorithms.systems import systems
-
-    return _module_rows(systems()) + _rows_of_papers("preset*.py", _preset_name, left_out)
-
-
-def _brief_system_rows(_: Path | None, left_out: list[str]) -> Rows:
-    """Return the name of every system, as ``_system_rows`` does, but import none."""
-    from fedldp.algorithms.systems import modules_of_systems
-
-    rows: Rows = [{"name": name} for name in modules_of_systems()]
-    return rows + _rows_of_papers("preset*.py", _preset_name, left_out)
-
-
-def _mechanism_rows(_: Path | None, left_out: list[str]) -> Rows:
-    from fedldp.mechanisms import mechanisms
-
-    return _module_rows(mechanisms()) + _rows_of_papers("mechanism*.py", _class_name, left_out)
 
 
 def _rows_of_papers(pattern: str, wanted: Callable[[ast.stmt], str], left_out: list[str]) -> Rows:
@@ -145,12 +137,6 @@ def _class_name(statement: ast.stmt) -> str:
     return statement.name if "name" in stored else ""
 
 
-def _model_rows(_: Path | None, left_out: list[str]) -> Rows:
-    from fedldp.models import models
-
-    return [{"name": name, "description": summary_of(each)} for name, each in models().items()]
-
-
 def _module_rows(found: Mapping[str, Any]) -> Rows:
     return [
         {"name": name, "description": summary_of(inspect.getmodule(member))}
@@ -158,17 +144,7 @@ def _module_rows(found: Mapping[str, Any]) -> Rows:
     ]
 
 
-_KINDS: dict[str, Callable[[Path | None, list[str]], Rows]] = {
-    "recipes": _recipe_rows,
-    "systems": _system_rows,
-    "mechanisms": _mechanism_rows,
-    "datasets": lambda data_dir, _: dataset_rows(data_dir),
-    "models": _model_rows,
-}
-
-
-_BRIEF = {"recipes": _brief_recipe_rows, "systems": _brief_system_rows}
-"""What takes less time and is enough for the summary."""
+_KINDS = ("recipes", "systems", "mechanisms", "datasets", "models")
 
 
 def _has(row: dict[str, Any], words: list[str]) -> bool:
@@ -206,11 +182,12 @@ def list_(
     if kind is not None and kind not in _KINDS:
         raise ConfigError(f"list {kind}: choose {', '.join(_KINDS)}")
     left_out: list[str] = []
-    brief = _BRIEF if kind is None and not as_json else {}
+    brief = kind is None and not as_json
     found = {
-        name: [row for row in rows(data_dir, left_out) if _has(row, words or [])]
-        for name, rows in {**_KINDS, **brief}.items()
-        if kind in (None, name)
+        each: [
+            row for row in _rows(each, data_dir, left_out, brief=brief) if _has(row, words or [])
+        ]
+        for each in ([kind] if kind else _KINDS)
     }
     for why in dict.fromkeys(left_out):
         typer.echo(f"warning    {why}", err=True)
