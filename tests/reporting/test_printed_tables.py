@@ -76,7 +76,7 @@ def test_a_sweep_or_comparison_is_whole(width: int) -> None:
     epsilon = "1.1714 (delta 1e-05) per client-round, against the summing-server"
     rows = [["0.5", "3", "81.50 ± 0.30 %", "24", "0.5123", epsilon], ["1"] * 5 + ["none"]]
     result: Any = SimpleNamespace(shown=lambda: (head, rows), notes=list, out="x")
-    _common.print_rows(result, console)
+    _common.print_rows(result, (), console)
     assert_whole(text.getvalue(), width, [cell.replace(";", "") for row in rows for cell in row])
     assert "clip_[norm]" in text.getvalue()
 

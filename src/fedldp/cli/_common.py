@@ -198,11 +198,15 @@ def say_missing(missing: Sequence[str], place: object) -> None:
         on_stderr().say("missing", f"{len(missing)} rows; {again}")
 
 
-def print_rows(result: Sweep | Compared | MeanTable, console: Terminal) -> None:
-    """Print a set of runs, or of estimates, as a table with notes."""
+def print_rows(
+    result: Sweep | Compared | MeanTable, last: Sequence[str], console: Terminal
+) -> None:
+    """Print a set of runs, or of estimates, as a table with notes and a last line, if any."""
     console.print_table(*result.shown())
     for note in result.notes():
         console.say("note", note)
+    if last:
+        console.say(*last)
 
 
 def draw_charts(

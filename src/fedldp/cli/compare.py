@@ -12,7 +12,6 @@ from fedldp.core.errors import ConfigError
 if TYPE_CHECKING:
     from fedldp.experiments.comparing.running import CompareExperiment
     from fedldp.experiments.kept import Means
-    from fedldp.reporting.text import Terminal
 
 
 def compare(
@@ -90,11 +89,7 @@ def compare(
     if any(line.mean(result.metric) is not None for line in result.groups):
         draw_charts(result, ("pdf", "svg"), result.plot_rounds if result.has_rounds else None)
     say_missing(result.missing, result.out)
-
-    def show(console: Terminal) -> None:
-        print_rows(result, console)
-        console.say("folder", str(result.out))
-
+    show = partial(print_rows, result, ("folder", str(result.out)))
     return options.Answer(result.summary(), show, 2 if result.refused else 0)
 
 
@@ -120,7 +115,7 @@ def _estimate(
         seeds=read_seeds("0-2" if seeds is None else seeds),
         say=on_stderr().put,
     )
-    return options.Answer(found.document(), partial(print_rows, found))
+    return options.Answer(found.document(), partial(print_rows, found, ()))
 
 
 def _epsilons(text: str) -> list[float]:

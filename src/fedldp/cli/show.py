@@ -152,6 +152,7 @@ def _of_model(name: str) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Any], console: Terminal) -> None:
+    from fedldp.algorithms.recipes import Expected
     from fedldp.algorithms.settings_docs import value_text
 
     def line(label: str, text: object) -> None:
@@ -165,9 +166,8 @@ def _show(found: dict[str, Any], console: Terminal) -> None:
     if source is not None:
         line("source", ", ".join(source[key] for key in ("paper", "place", "row", "column")))
     if expected is not None:
-        ends = [expected[key] for key in ("lowest", "accuracy") if expected[key] is not None]
-        percent = f"{' to '.join(f'{100 * end:.4g}' for end in ends)} %"
-        line("expected", f"{percent}, give or take {100 * expected['tolerance']:.3g}")
+        give = f"give or take {100 * expected['tolerance']:.3g}"
+        line("expected", f"{Expected(**expected).text} %, {give}")
     line("setting", found.get("epsilon"))
     line("epsilon", found.get("epsilon_unit") and f"per {found['epsilon_unit']}")
     line("report", found.get("report"))

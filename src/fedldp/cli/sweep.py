@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,6 @@ from fedldp.core.errors import ConfigError
 if TYPE_CHECKING:
     from fedldp.experiments.kept import Means
     from fedldp.experiments.sweeping.sweeps import SweepExperiment
-    from fedldp.reporting.text import Terminal
 
 
 def sweep(
@@ -83,9 +83,5 @@ def sweep(
         draw_charts(result, ("svg", "png"))
     if result.failed:
         stderr.say("failed", f"{len(result.failed)} of {len(result.failed) + len(result.runs)}")
-
-    def show(console: Terminal) -> None:
-        print_rows(result, console)
-        console.say("sweep", str(result.out))
-
+    show = partial(print_rows, result, ("sweep", str(result.out)))
     return options.Answer(result.summary(), show, 2 if result.failed else 0)
