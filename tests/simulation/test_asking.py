@@ -250,6 +250,21 @@ def test_an_answer_that_was_not_seen_becomes_no_setting(tmp_path: Path, table: P
     assert settings_from(without, seen)["categories"] == {"sex": ["f", "m", "other"]}
 
 
+@pytest.mark.parametrize(
+    "asked", [["shares"], ["sex"], ["shares", "sex"], ["shares", "age", "sex"]], ids=str
+)
+@pytest.mark.parametrize("people", [None, "who"])
+def test_what_is_told_of_no_row_is_what_the_rows_tell(
+    tmp_path: Path, table: Path, asked: list[str], people: str | None
+) -> None:
+    """Also if no column is asked for: a model without any input was once refused."""
+    changes = [f"ask={json.dumps(asked)}", 'classes=["0", "1"]', f"person_column={people or ''}"]
+    config = config_to_ask(written(tmp_path), table, None, changes)
+    unread = config_to_ask(written(tmp_path), tmp_path / "later.csv", None, changes, read=False)
+    told = plan(unread, problem_to_ask(unread, NUMBER, None, None)).privacy
+    assert told == plan(config, problem_of(config, None)).privacy
+
+
 def test_half_widths_are_told_before_any_row_is_read(tmp_path: Path, table: Path) -> None:
     """The table need not exist yet, and what is told is what the table's statement will say."""
     there, later = str(written(tmp_path)), str(tmp_path / "later.csv")
@@ -307,6 +322,8 @@ def test_columns_alone_need_no_classes_and_a_built_in_data_set_nothing(tmp_path:
     text = 'ask = ["shares"]\nchannel = "named"\nepsilon = 1.0\ndataset = "digits"\n'
     known = config_to_ask(written(tmp_path, text), None, None, [], read=False)
     assert problem_to_ask(known, None, None, None) == problem_of(known, None)
+    with pytest.raises(ConfigError, match=r"people = 500: .* digits has; leave people out"):
+        problem_to_ask(known, 500, None, None)
     refused = CliRunner().invoke(app, ["ask", str(path), str(later), "--people", "500"])
     assert isinstance(refused.exception, ConfigError)
 

@@ -87,19 +87,26 @@ def problem_to_ask(
 
     Args:
         config: the configuration of a run that asks.
-        people: about how many people there are; for a built-in data set, None counts its rows.
+        people: about how many people there are; None for a built-in data set, whose rows are known.
         model: the folder of the run whose model is evaluated, if any.
         data_dir: the data folder.
 
     Raises:
         ConfigError: something is not declared that only rows would tell.
     """
-    if people is None and not is_own_file(config.dataset):
+    if not is_own_file(config.dataset):
+        if people is not None:
+            raise ConfigError(
+                f"people = {people}: it is known how many rows {config.dataset} has; leave people "
+                "out"
+            )
         return problem_of(config, data_dir)
     asks: Any = config
     columns, named = config.columns, dict.fromkeys((*asks.ask, *asks.by_columns))
     made = [each for name in named if columns.is_feature(name) for each in columns.made(name)]
-    shape: tuple[int, ...] = (len(made),)
+    shape: tuple[int, ...] = (
+        max(1, len(made)),
+    )  # no model has no input, even one that is not used
     classes = len(config.classes or ())
     if model is not None:
         schema = read_schema(model)
