@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import os
 import socket
+import string
 import threading
 import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
+import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from environments import HOST, new_tls, write_tls
 from https_ends import DIGEST, LARGEST, Ends, all_taken, eventually, is_hung_up, taken
+from pydantic import ValidationError
 
+from fedldp.core.errors import ConfigError
 from fedldp.deployment.certificates import authorities_of, fingerprint, is_of_server
 from fedldp.deployment.https import pipe as pipe_module
 from fedldp.deployment.https import server as listening
-from fedldp.deployment.https.hello import NO_DIGEST, TAG, Nonces
+from fedldp.deployment.https.hello import NO_DIGEST, TAG, Hello, Nonces
 from fedldp.deployment.https.pipe import RunPipe
+from fedldp.deployment.https.site import fetch_agreement
 from fedldp.deployment.messages import End, read_message
 
 slow = pytest.mark.slow
@@ -188,7 +194,7 @@ def test_a_site_is_accepted_under_its_own_name_only(ends: Ends, pipe: RunPipe) -
         as_far = own.changed(key=public)
         elsewhere = ends.hello(client, near, certificate=fingerprint(b"of another server"))
         changed = own.changed(version="9.9")
-        made_up = ends.hello(client, near, nonce="0" * len(own.nonce))
+        made_up = ends.hello(client, near, nonce=f"{'A' * 98}==")
     for hello, status in ((as_far, 403), (elsewhere, 403), (changed, 403), (made_up, 401),
                           (own, 200), (own, 401)):  # fmt: skip
         with ends.client() as client:
@@ -210,6 +216,42 @@ def test_a_nonce_is_valid_once_and_for_a_minute() -> None:
     assert not Nonces(lambda: now[0]).is_good(nonces.fresh())
     nonces.use(nonces.fresh())
     assert len(nonces._used) == 1  # expired ones are forgotten
+
+
+def test_a_nonce_has_one_spelling() -> None:
+    """Base64 reads 16 spellings alike, and only the one that was used would be known as used."""
+    nonces, key, nothing = Nonces(), Ed25519PrivateKey.generate(), bytes(32).hex()
+    terms = {"certificate": nothing, "agreement": nothing, "receipt": nothing, "version": "1"}
+    nonce = nonces.fresh()
+    letters = f"{string.ascii_letters}{string.digits}-_"
+    same = [each for c in letters if nonces.is_good(each := f"{nonce[:97]}{c}==")]
+    assert len(same) == 16
+    assert Hello.signed(key, nonce=nonce, **terms).is_signed
+    for spelling in set(same) - {nonce}:
+        with pytest.raises(ValidationError):
+            Hello.signed(key, nonce=spelling, **terms)
+
+
+@pytest.mark.parametrize("nonce", [b"x" * 100, b"\n" * 100, b"\xff" * 100, b"", b"A" * 97 + b"B=="])
+def test_a_site_signs_nothing_for_a_server_that_gives_no_nonce(
+    tmp_path: Path, nonce: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def other(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        socket = SimpleNamespace(getpeercert=lambda der: b"certificate")
+        told = {"network_stream": SimpleNamespace(get_extra_info=lambda name: socket)}
+        length, body = {"content-length": str(len(nonce))}, httpx.ByteStream(nonce)
+        return httpx.Response(200, headers=length, stream=body, extensions=told)
+
+    def client(*given: object) -> httpx.Client:
+        return httpx.Client(base_url="https://s", transport=httpx.MockTransport(other))
+
+    monkeypatch.setattr("fedldp.deployment.https.site._client", client)
+    with pytest.raises(ConfigError, match=r"^server https://s: it is not a fedldp server"):
+        fetch_agreement("https://s", tmp_path, Ed25519PrivateKey.generate(), LARGEST, DIGEST)
+    assert asked == ["/v1/nonce"]
 
 
 @slow

@@ -22,6 +22,9 @@ NO_DIGEST = bytes(DIGEST_BYTES)
 """Stands for the digest in the hello of a site that does not name an agreement."""
 NONCE_LENGTH = 100
 """How many characters a nonce has."""
+NONCE = r"^[A-Za-z0-9_-]{97}[AQgw]==$"
+"""The form of a nonce. Its 98th character has four unused bits, which are 0, so that each nonce has
+one spelling."""
 LONGEST = 1024
 """The largest hello, in bytes."""
 BEAT_SECONDS = 20.0
@@ -50,7 +53,7 @@ class Hello(SignedDocument):
     kind = "hello"
     what = "hello"
 
-    nonce: Annotated[str, Field(pattern=r"^[A-Za-z0-9_=-]+$", max_length=NONCE_LENGTH)]
+    nonce: Annotated[str, Field(pattern=NONCE)]
     certificate: Hex
     agreement: Hex
     receipt: Hex

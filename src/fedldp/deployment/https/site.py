@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 import ssl
 import threading
 import time
@@ -27,6 +28,7 @@ from fedldp.deployment.certificates import fingerprint
 from fedldp.deployment.https.hello import (
     BEAT_SECONDS,
     NO_DIGEST,
+    NONCE,
     NONCE_LENGTH,
     TAG,
     TOKEN_BYTES,
@@ -319,7 +321,7 @@ def _nonce(client: httpx.Client) -> tuple[str, bytes]:
         nonce = _read(response, NONCE_LENGTH).decode("ascii", "replace")
         secured = response.extensions["network_stream"].get_extra_info("ssl_object")
         certificate: bytes = secured.getpeercert(True)
-    if len(nonce) != NONCE_LENGTH:
+    if re.fullmatch(NONCE, nonce) is None:
         raise WireError(_OTHER)
     return nonce, certificate
 
