@@ -43,10 +43,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fedldp.algorithms.config import RunConfig
 from fedldp.data import load_examples
 from fedldp.deployment.agreement import Channel
-from fedldp.deployment.certificates import tls_of_server
+from fedldp.deployment.certificates import fingerprint, tls_of_server
 from fedldp.deployment.demo import HOST, DemoEnvironment, Running, free_ports
-from fedldp.deployment.https.hello import SignedHello
+from fedldp.deployment.https.hello import NO_DIGEST, Hello
 from fedldp.deployment.https.site import tls_of_site
+from fedldp.deployment.messages import NO_RECEIPT
 from fedldp.deployment.policy import SitePolicy
 from fedldp.deployment.running import OverHttps, pipe_of, serve_links
 from fedldp.deployment.server import Server
@@ -146,8 +147,11 @@ def knocking(world: DemoEnvironment, over: threading.Event) -> Callable[[], int]
     url = f"https://{HOST}:{world.port}"
     certificate = tls_of_server(world.folder / "server.pem", world.folder / "server.key")[1]
     with httpx.Client(base_url=url, verify=context, trust_env=False) as client:
-        nonce = client.get("/v1/nonce").content
-    hello = SignedHello.signed(Ed25519PrivateKey.generate(), nonce, certificate, "0.1.0").pack()
+        nonce = client.get("/v1/nonce").text
+    hello = Hello.signed(
+        Ed25519PrivateKey.generate(), nonce=nonce, certificate=fingerprint(certificate),
+        agreement=NO_DIGEST.hex(), receipt=NO_RECEIPT.hex(), version="0.1.0",
+    ).to_bytes()  # fmt: skip
     head = f"POST /v1/hello HTTP/1.1\r\nhost: here\r\ncontent-length: {len(hello)}\r\n\r\n"
     counts = [0] * KNOCKING
 
