@@ -9,7 +9,6 @@ another server.
 from __future__ import annotations
 
 import time
-from base64 import urlsafe_b64decode
 from collections.abc import Callable, Container
 from typing import Annotated
 
@@ -76,7 +75,7 @@ class Nonces:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._seal = Fernet(Fernet.generate_key())
-        self._used: dict[bytes, float] = {}  # decoded: many texts stand for the same bytes
+        self._used: dict[str, float] = {}
 
     def fresh(self) -> str:
         """Return a new nonce."""
@@ -88,10 +87,10 @@ class Nonces:
             self._seal.decrypt_at_time(nonce, _SECONDS, int(self._clock()))
         except InvalidToken:
             return False
-        return urlsafe_b64decode(nonce) not in self._used
+        return nonce not in self._used
 
     def use(self, nonce: str) -> None:
         """Make a valid nonce invalid for good."""
         now = self._clock()
         self._used = {each: until for each, until in self._used.items() if until > now}
-        self._used[urlsafe_b64decode(nonce)] = now + _SECONDS + 1
+        self._used[nonce] = now + _SECONDS + 1
