@@ -95,8 +95,14 @@ def test_only_runs_that_ask_for_counts_have_another_version() -> None:
             )  # fmt: skip
             assert "version" not in made.identity()
     assert "version" not in config_of(measure_share=0.1).identity()
-    for more in ({"class_count_rounds": 1}, {"held_out_people": 0.1}, {"evaluation_share": 0.1}):
-        assert config_of(**more).identity()["version"] == 2
+    for version, more in (
+        (2, {"held_out_people": 0.1}),
+        (2, {"evaluation_share": 0.1}),
+        (2, {"ask": ["shares"], "rounds": 1}),
+        (3, {"ask": ["evaluation"], "rounds": 2}),
+        (3, {"class_count_rounds": 1}),
+    ):
+        assert config_of(**more).identity()["version"] == version
 
 
 # Shares of classes

@@ -142,10 +142,11 @@ class PersonSteps(Local):
 
     @property
     def version(self) -> int:
-        """2 where the noisy counts of people, or an evaluation's tables, changed, else 1."""
+        """One more where noisy counts or an evaluation's tables changed, or where sums got room."""
         of = self.settings
         evaluates = of.evaluation_share or EVALUATION in of.ask
-        return 1 + bool(of.class_count_rounds or of.held_out_people or evaluates)
+        counts = bool(of.class_count_rounds or of.held_out_people or evaluates)
+        return 1 + counts + bool(of.class_count_rounds or of.ask)
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
         """Return the local update, which always computes on the CPU."""
