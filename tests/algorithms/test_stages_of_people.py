@@ -33,6 +33,7 @@ from fedldp.algorithms.stages import (
 from fedldp.audit.harness import update_of
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.kinds import DECLARED_PUBLIC, STAGE
+from fedldp.core.randomness import Stream
 from fedldp.data.examples import Examples
 from fedldp.data.label_range import LabelRange
 from fedldp.data.public_features import CONSTANT
@@ -40,7 +41,7 @@ from fedldp.mechanisms.summing import signed
 from fedldp.protocol.client_store import MemoryStore
 from fedldp.protocol.keys import SecretKeys, draws_of_seed
 from fedldp.protocol.roles import HALF_WIDTH, Senders, Update
-from fedldp.protocol.wire import Broadcast, Sensitive
+from fedldp.protocol.wire import Broadcast, Report, Sensitive
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.settings import from_mapping
@@ -481,6 +482,26 @@ def test_training_starts_where_a_model_without_columns_predicts_the_shares() -> 
     logits = weights[:, -1] * CONSTANT
     assert np.exp(logits) / np.exp(logits).sum() == pytest.approx(shares)
     assert (weights[:, :-1] == 0.5).all()
+
+
+def test_the_server_rate_changes_no_measured_start() -> None:
+    """A start is no step: at a rate of 0.5, training would begin half way to it."""
+    starts = []
+    for rate in (1.0, 0.5, 0.1):
+        config = config_of("named", epsilon=50.0, measure_share=0.3, server_rate=rate)
+        algorithm = config.algorithm(PROBLEM)
+        server, release = algorithm.server(), algorithm.release(0)
+        sums, reports = np.zeros(release.coordinates), []
+        sums[:2] = np.array([270, 30]) * BLOCK  # of the 300 people of each client
+        for client in range(5):
+            stream = Stream.simulation(seed=1, round=1, client=client, purpose="mechanism")
+            payload = release.at(1).mechanism.encode(sums, stream)
+            reports.append(Report(round=1, size=sums.size, chunk=sums.size, payload=payload))
+        draws = draws_of_seed(0)
+        starts.append(server.aggregate(server.initial(draws(0)), reports, draws(1))[0].weights)
+    assert float(abs(starts[0]).max()) > 1
+    assert starts[1] == pytest.approx(starts[0])
+    assert starts[2] == pytest.approx(starts[0])
 
 
 @pytest.mark.parametrize("more", [{}, {"measure_share": 0.1}, {"intercept_share": 0.1}])

@@ -714,7 +714,8 @@ class MeanOfPeople(Estimate):
         if not shares.seen:
             return Estimated(values=None, metrics=metrics, arrays=arrays)
         start = start_at(arrays[SHARES], state.weights)
-        return Estimated(values=start - state.weights, metrics=metrics, arrays=arrays)
+        change = (start - state.weights) / self.settings.server_rate  # with which it is multiplied
+        return Estimated(values=change, metrics=metrics, arrays=arrays)
 
     def _intercept(self, mean: NDArray[np.float64], state: State) -> Estimated:
         """Return a step of the intercept."""
