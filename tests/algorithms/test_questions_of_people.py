@@ -469,7 +469,9 @@ def test_no_figure_is_seen_if_the_number_of_people_is_stated_wrongly(
     assert PRIVATELY + "share of class 1" + HALF_WIDTH in metrics
 
 
-def told_of(counts: np.ndarray, people: int, **settings: Any) -> dict[str, float]:
+def told_of(
+    counts: np.ndarray, people: int, answered: int | None = None, **settings: Any
+) -> dict[str, float]:
     """Return what a first round tells if clients give the same counts, in grid steps each."""
     clients = settings["num_clients"]
     algorithm = config_of(channel="named", **settings).algorithm(
@@ -479,7 +481,7 @@ def told_of(counts: np.ndarray, people: int, **settings: Any) -> dict[str, float
     sums = np.zeros(release.coordinates)
     sums[: counts.size] = np.rint(counts)
     mechanism, reports = release.at(1).mechanism, []
-    for client in range(clients):
+    for client in range(clients if answered is None else answered):
         stream = Stream.simulation(seed=people, round=1, client=client, purpose="mechanism")
         payload = mechanism.encode(sums, stream)
         reports.append(Report(round=1, size=sums.size, chunk=sums.size, payload=payload))
@@ -518,6 +520,25 @@ def test_shares_are_of_all_who_answered_however_many_were_stated(more: str, time
         assert share == pytest.approx(0.5, abs=0.01)
     else:
         assert share is None
+
+
+@pytest.mark.parametrize("answered", [10, 5, 2])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"measure_share": 0.5, "rounds": 2},
+        {"class_count_rounds": 1, "rounds": 2},
+        {"ask": ["shares"], "rounds": 1},
+    ],
+    ids=str,
+)
+def test_an_interval_is_wider_if_fewer_clients_answer(more: dict[str, Any], answered: int) -> None:
+    """It covers the chance of who was asked; where all answered, the people of all clients were."""
+    scale = BLOCK if "measure_share" in more else ASKED
+    counts = np.array([0.8, 0.2]) * 300 * scale
+    told = told_of(counts, 3_000, answered, epsilon=1_000.0, num_clients=10, **more)
+    half = told[f"{PRIVATELY}share of class 1{HALF_WIDTH}"]
+    assert half == pytest.approx(1.96 * math.sqrt(0.8 * 0.2 / (300 * answered)), rel=0.02)
 
 
 @pytest.mark.parametrize("times", [2, 30, 100])

@@ -523,9 +523,10 @@ class MeanOfPeople(Estimate):
         mean, deviation, answered = self.noisy_mean(state, reports, draw)
         # Intervals take a count's own variance to be at most the count, so nobody may count more
         # than once: neither at several sites, nor for the people of clients that did not answer.
-        once = answered / self.settings.num_clients / self.settings.persons_at_sites
+        present = answered / self.settings.num_clients
+        once = present / self.settings.persons_at_sites
         if stage.kind == "measure":
-            return self._measured(mean, deviation, state)
+            return self._measured(mean, deviation, state, present)
         if stage.kind == "intercept":
             return self._intercept(mean, state)
         for rounds, question in self.people.questions:
@@ -535,7 +536,7 @@ class MeanOfPeople(Estimate):
                 if not self._is_plausible(split(counts, question.tables), noise):
                     noise = math.inf  # so that no figure is seen
                 if stage.kind == "train":
-                    return self._counted(counts, noise, state)
+                    return self._counted(counts, noise, state, present)
                 # A client adds all of the noise, of which the mean has 1/sqrt(their number).
                 of_one = noise * math.sqrt(answered) / self.settings.num_clients
                 parts = {
@@ -579,8 +580,13 @@ class MeanOfPeople(Estimate):
         """
         return float(shares.sum().clip(1, self.settings.persons_at_sites))
 
-    def _counted(self, counts: NDArray[np.float64], noise: float, state: State) -> Estimated:
-        """Return the counts of classes so far, and after the last round of them, class weights."""
+    def _counted(
+        self, counts: NDArray[np.float64], noise: float, state: State, present: float
+    ) -> Estimated:
+        """Return the counts of classes so far, and after the last round of them, class weights.
+
+        In each round, the share ``present`` of the clients was asked.
+        """
         summed, variance = state.arrays[_COUNTS] + counts, state.arrays[_VARIANCE] + noise**2
         arrays: dict[str, NDArray[Any]] = {_COUNTS: summed, _VARIANCE: variance}
         if state.round < self.settings.class_count_rounds:
@@ -590,7 +596,7 @@ class MeanOfPeople(Estimate):
         found = ClassShares(summed * unit, math.sqrt(float(variance[0])) * unit)
         shares = found.usable(self.people.shares)
         arrays[questions.CLASS_WEIGHTS] = shares.min() / shares
-        asked = self.people.number * self.settings.sample_rate
+        asked = self.people.number * self.settings.sample_rate * min(1, state.round * present)
         return Estimated(values=None, metrics=found.metrics(asked), arrays=arrays)
 
     def _by_client(self, reports: Sequence[Report], state: State) -> dict[int, NDArray[np.float64]]:
@@ -689,8 +695,13 @@ class MeanOfPeople(Estimate):
         deviation = math.sqrt(float(noise.variance(mean[:1])[0])) / self.clients
         return steps.astype(np.float64) * (noise.step / self.clients), deviation, self.clients
 
-    def _measured(self, mean: NDArray[np.float64], deviation: float, state: State) -> Estimated:
-        """Return what was measured; the next weights predict the classes' shares, if known."""
+    def _measured(
+        self, mean: NDArray[np.float64], deviation: float, state: State, present: float
+    ) -> Estimated:
+        """Return what was measured; the next weights predict the classes' shares, if known.
+
+        The share ``present`` of the clients answered.
+        """
         people = self.people.number
         unit = self.clients / (people * BLOCK)
         classes = self.people.problem.num_classes
@@ -710,7 +721,8 @@ class MeanOfPeople(Estimate):
         }
         rounded = self.people.problem.counted_in_private
         most = people + _last_digit(people) if rounded else people
-        metrics = shares.metrics(people, self.settings.columns.label_range, most)
+        within = self.settings.columns.label_range
+        metrics = shares.metrics(people * present, within, most * present)
         if not shares.seen:
             return Estimated(values=None, metrics=metrics, arrays=arrays)
         start = start_at(arrays[SHARES], state.weights)
