@@ -185,7 +185,8 @@ def test_without_lower_bounds_the_figures_are_those_of_the_statement(event: Even
             )
             for searched in (None, "client-run")
         )
-        assert [g.epsilon for g in quick.guarantees] == [g.epsilon for g in whole.guarantees]
+        of_run = [g.epsilon for g in whole.guarantees if g.unit != "client-round"]
+        assert [g.epsilon for g in quick.guarantees] == of_run
 
 
 def test_a_sum_of_bits_does_not_cover_several_clients_at_once() -> None:

@@ -475,6 +475,7 @@ def test_the_pages_app_in_flowers_simulation(tmp_path: Path) -> None:
         " for n, one in nodes.items()}))\n"
     )
     flags = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_HOME": "flwr"}
+    flags["RAY_ADDRESS"] = "local"  # no other cluster that happens to run on this machine
     for script in ("simulate.py", "read.py"):
         done = subprocess.run(
             [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=300,

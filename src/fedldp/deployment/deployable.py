@@ -17,11 +17,6 @@ def without_simulation(config: RunConfig) -> RunConfig:
     A system that uses a shuffler by itself gets ``channel = named`` and no ``untrusted_clients``,
     because the agreement has its own settings of these names.
     """
-    if config.target is not None and config.target.adversary == "shuffled-server":
-        raise ConfigError(
-            "target.adversary = shuffled-server: a deployment has no shuffler; set "
-            "target.adversary = summing-server and channel = sum"
-        )
     _check_values(config)
     # Per-client values are kept: all sites see these values, if each site consents.
     public = {n: getattr(config, n) for n in config.per_client}
@@ -52,7 +47,11 @@ def _check_values(config: RunConfig) -> None:
             "reports need a relay that a third party runs between sites and server, and a "
             "deployment has none; set channel = named"
         )
-
+    if config.target is not None and config.target.adversary == "shuffled-server":
+        raise ConfigError(
+            "target.adversary = shuffled-server: a deployment has no shuffler; set "
+            "target.adversary = summing-server and channel = sum"
+        )
     if (rate := getattr(config, "sample_rate", 1)) < 1:
         raise ConfigError(
             f"sample_rate = {rate:g}: the duration of a step reveals how many people were "
