@@ -26,6 +26,7 @@ from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.deployment.certificates import (
     Certified,
     authority,
+    check_host,
     fingerprints,
     renew_server_keys,
     server_certificate,
@@ -34,6 +35,7 @@ from fedldp.deployment.certificates import (
 )
 from fedldp.deployment.https import server
 from fedldp.deployment.identity import new_file
+from fedldp.deployment.joining import host_of
 
 
 def shake_hands(folder: Path, trusted: Certified, server: Certified, host: str) -> None:
@@ -275,3 +277,25 @@ def test_a_connection_outlasts_a_week_in_which_nothing_ran(ends: Ends, a_week_la
         assert taken(pipe, pipe.ask(0, b"asked")) == b"deksa"
         a_week_later()
         assert taken(pipe, pipe.ask(0, b"again")) == b"niaga"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://server.example.org:8443",
+        "https://SERVER.example.org",
+        "https://Server.Example.org:8443",
+        "https://192.0.2.7:8443",
+        "https://[2001:db8::1]:8443",
+        "https://[2001:DB8:0:0::1]:8443",
+    ],
+)
+def test_a_host_has_no_case_and_an_address_has_one_value(tmp_path: Path, url: str) -> None:
+    """A certificate for Server.Example.org was once refused for this very host."""
+    write_server_keys(tmp_path, ["Server.Example.org", "192.0.2.7", "2001:db8::1"], 2)
+    check_host(tmp_path / "server.pem", host_of(url))
+    for other in ("example.org", "server.example.org.evil", "192.0.2.70", "2001:db8::2"):
+        with pytest.raises(ConfigError, match="it is not for"):
+            check_host(tmp_path / "server.pem", other)
+    with pytest.raises(ConfigError, match="it is not for"):
+        check_host(tmp_path / "ca.pem", host_of(url))

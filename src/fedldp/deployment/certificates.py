@@ -9,7 +9,7 @@ import datetime
 import hashlib
 import ipaddress
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -198,7 +198,7 @@ def check_host(certificate: Path, host: str) -> None:
         ConfigError: the certificate is for other hosts, or cannot be read.
     """
     own, *_ = _certificates("certificate", certificate)
-    if _host(host) not in _alternative_names(own):
+    if str(_host(host).value).lower() not in _hosts_of(own):
         raise ConfigError(
             f"certificate {certificate}: it is not for {host}; make one for this host with "
             "`fedldp deploy keys --server`, in another folder"
@@ -242,12 +242,14 @@ def _certificates(what: str, file: Path) -> list[x509.Certificate]:
         raise ConfigError(f"{what} {file}: this is not a certificate in PEM") from error
 
 
-def _alternative_names(certificate: x509.Certificate) -> Iterable[x509.GeneralName]:
-    """Return the hosts for which a certificate is."""
+def _hosts_of(certificate: x509.Certificate) -> list[str]:
+    """Return the hosts for which a certificate is, in small letters, as names have no case."""
     try:
-        return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, x509.ExtensionNotFound):
-        return ()
+        return []
+    addresses = found.get_values_for_type(x509.IPAddress)
+    return [*map(str.lower, found.get_values_for_type(x509.DNSName)), *map(str, addresses)]
 
 
 def tls_of_server(certificate: Path, key: Path) -> tuple[ssl.SSLContext, bytes]:
