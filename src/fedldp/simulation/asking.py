@@ -104,9 +104,7 @@ def problem_to_ask(
     asks: Any = config
     columns, named = config.columns, dict.fromkeys((*asks.ask, *asks.by_columns))
     made = [each for name in named if columns.is_feature(name) for each in columns.made(name)]
-    shape: tuple[int, ...] = (
-        max(1, len(made)),
-    )  # no model has no input, even one that is not used
+    shape: tuple[int, ...] = (max(1, len(made)),)  # a model has inputs, even if it is not used
     classes = len(config.classes or ())
     if model is not None:
         schema = read_schema(model)
