@@ -152,7 +152,7 @@ def test_intervals_of_counted_shares_cover_the_noise_and_who_was_asked(
             noise = note.values["half_width"]
             held += abs(share - y.mean()) <= half
             chance = 1.96 * math.sqrt(share * (1 - share) / people)
-            # Of one count among both: the noise of each, times its derivative. Their sum is noisy too.
+            # Of one count among both: the noise of each, times its derivative; their sum is noisy.
             noise *= math.hypot(share, 1 - share)
             assert half == pytest.approx(math.hypot(noise, chance), rel=0.05)
             assert epsilon == 2.0 or half == pytest.approx(chance, rel=0.01)
