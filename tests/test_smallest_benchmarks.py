@@ -152,10 +152,9 @@ def tracked(small: Smallest) -> None:
     small.main("--show", small.folder / "rows")
 
 
-QUICK: list[Callable[[Smallest], None]] = [k_closest, kernels, measure, small_clients]
-SLOW: list[Callable[[Smallest], None]] = [
-    advise_tables, attacks, distributed_gaussian, fleet_sizes, person_step, poisoning,
-    priority_maps, round, scale, startup, tracked,
+RUNS: list[Callable[[Smallest], None]] = [
+    advise_tables, attacks, distributed_gaussian, fleet_sizes, k_closest, kernels, measure,
+    person_step, poisoning, priority_maps, round, scale, small_clients, startup, tracked,
 ]  # fmt: skip
 
 
@@ -168,9 +167,8 @@ def few_images(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     monkeypatch.setitem(SOURCES, "mnist", replace(small, num_train=200, num_examples=220))
 
 
-@pytest.mark.parametrize(
-    "run", [*QUICK, *(pytest.param(each, marks=pytest.mark.slow) for each in SLOW)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("run", RUNS)
 def test_a_benchmark_runs_at_its_smallest_size(
     run: Callable[[Smallest], None],
     few_images: None,

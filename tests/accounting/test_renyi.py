@@ -150,6 +150,7 @@ def test_a_profile_of_two_points_is_randomised_response():
     assert both == pytest.approx(least.epsilon, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_an_error_is_added_and_points_above_the_hull_change_nothing():
     exact = epsilon_of({gaussian_profile(0.5, 6): 10})
     assert exact < epsilon_of({gaussian_profile(0.5, 6, error=1e-7): 10}) < exact + 0.2

@@ -12,6 +12,7 @@ from fedldp.simulation.plan import dataset_of, plan, problem_of, problem_with
 from fedldp.simulation.settings import from_mapping
 
 
+@pytest.mark.slow
 def test_the_file_is_what_the_study_has_now():
     assert PLACE.read_text(encoding="utf-8") == made()
     assert len(made().encode()) < 50_000

@@ -116,6 +116,7 @@ def test_a_report_depends_on_no_head_and_changes_none() -> None:
     assert (own != roles.first.weights[-head:]).any()
 
 
+@pytest.mark.slow
 def test_each_client_is_tested_by_its_own_model_on_labels_like_its_own() -> None:
     draw = np.random.default_rng(2)
     features = draw.uniform(size=(40, 3)).astype(np.float32)

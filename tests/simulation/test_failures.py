@@ -202,6 +202,7 @@ def failing() -> Callable[[str], None]:
     return fail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["several", "unwritable"])
 def test_an_error_that_no_other_process_can_read_is_told_by_its_text(how: str) -> None:
     workers = Workers(1, failing)
