@@ -98,6 +98,7 @@ def test_sums_of_divergences_are_rounded_up():
     assert gain == pytest.approx(math.log(2) - 2 * math.log(2), abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mu", "times", "largest"), [(1.0, 1, 12), (1.0, 20, 12), (0.1, 100, 2), (3.0, 1, 30)]
 )

@@ -94,6 +94,7 @@ def test_the_noise_has_deviation_sigma_s_over_m(clip: float | None) -> None:
     assert not np.array_equal(noise[0], noise[1])
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.floats(0, 1e6), min_size=2, max_size=4),
     st.floats(0, 1e30),
@@ -181,6 +182,7 @@ def test_both_sums_together_have_the_noise_that_is_charged(noise: float, quantil
     assert line == pytest.approx(expected, rel=1e-2)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.floats(0, 1e6), min_size=2, max_size=4),
     st.floats(0, 1e30),

@@ -83,6 +83,7 @@ def test_rows_that_were_not_played_are_told_first() -> None:
     assert "not played" not in page(audit(OK))
 
 
+@pytest.mark.slow
 def test_the_page_is_one_file_with_escaped_text() -> None:
     text = page(audit(OK), found())
     assert text.startswith(BEGINS)

@@ -527,6 +527,7 @@ OF_DAYS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_numbers_are_judged_by_r2(tmp_path: Path) -> None:
     found = advice(tmp_path, {FREE: 0.4, ANY: 0.33}, 0.1, rows=days(), **OF_DAYS)
     assert found.judged == NUMBERS
@@ -642,6 +643,7 @@ def without_runs(found: Advice) -> Advice:
     return replace(found, figures={k: replace(each, runs=[]) for k, each in found.figures.items()})
 
 
+@pytest.mark.slow
 def test_a_way_that_is_not_viable_has_a_file_that_says_so(tmp_path: Path) -> None:
     """It is the run that the verdict of its kind of trust is about, and says what would help."""
     weak = advice(tmp_path, {FREE: 0.9, **dict.fromkeys([ANY, SUM, CENTRAL], 0.55)})
