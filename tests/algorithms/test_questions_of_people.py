@@ -474,7 +474,7 @@ def test_no_figure_is_seen_if_the_number_of_people_is_stated_wrongly(
 def told_of(
     counts: np.ndarray, people: int, answered: int | None = None, **settings: Any
 ) -> dict[str, float]:
-    """Return what a first round tells if clients give the same counts, in grid steps each."""
+    """Return what is told once clients gave the same counts, in grid steps each, in each round."""
     clients = settings["num_clients"]
     algorithm = config_of(channel="named", **settings).algorithm(
         replace(PROBLEM, num_examples=people, num_clients=clients)
@@ -482,13 +482,15 @@ def told_of(
     server, release = algorithm.server(), algorithm.release(0)
     sums = np.zeros(release.coordinates)
     sums[: counts.size] = np.rint(counts)
-    mechanism, reports = release.at(1).mechanism, []
-    for client in range(clients if answered is None else answered):
-        stream = Stream.simulation(seed=people, round=1, client=client, purpose="mechanism")
-        payload = mechanism.encode(sums, stream)
-        reports.append(Report(round=1, size=sums.size, chunk=sums.size, payload=payload))
-    draws = draws_of_seed(0)
-    found: dict[str, float] = server.aggregate(server.initial(draws(0)), reports, draws(1))[1]
+    draws, found = draws_of_seed(0), dict[str, float]()
+    state = server.initial(draws(0))
+    for round in range(1, settings.get("class_count_rounds", 1) + 1):
+        mechanism, reports = release.at(round).mechanism, []
+        for client in range(clients if answered is None else answered):
+            stream = Stream.simulation(seed=people, round=round, client=client, purpose="mechanism")
+            payload = mechanism.encode(sums, stream)
+            reports.append(Report(round=round, size=sums.size, chunk=sums.size, payload=payload))
+        state, found = server.aggregate(state, reports, draws(round))
     return found
 
 
@@ -530,6 +532,7 @@ def test_shares_are_of_all_who_answered_however_many_were_stated(more: str, time
     [
         {"measure_share": 0.5, "rounds": 2},
         {"class_count_rounds": 1, "rounds": 2},
+        {"class_count_rounds": 5, "rounds": 6},  # the same clients are missing in each
         {"ask": ["shares"], "rounds": 1},
     ],
     ids=str,

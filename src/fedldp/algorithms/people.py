@@ -585,7 +585,7 @@ class MeanOfPeople(Estimate):
     ) -> Estimated:
         """Return the counts of classes so far, and after the last round of them, class weights.
 
-        In each round, the share ``present`` of the clients was asked.
+        The share ``present`` of the clients answered in this round.
         """
         summed, variance = state.arrays[_COUNTS] + counts, state.arrays[_VARIANCE] + noise**2
         arrays: dict[str, NDArray[Any]] = {_COUNTS: summed, _VARIANCE: variance}
@@ -596,7 +596,10 @@ class MeanOfPeople(Estimate):
         found = ClassShares(summed * unit, math.sqrt(float(variance[0])) * unit)
         shares = found.usable(self.people.shares)
         arrays[questions.CLASS_WEIGHTS] = shares.min() / shares
-        asked = self.people.number * self.settings.sample_rate * min(1, state.round * present)
+        # Rounds may draw different clients, but those that are missing may be the same in each.
+        drawn = self.settings.round_size / self.settings.num_clients
+        asked = self.people.number * self.settings.sample_rate * present / drawn
+        asked *= 1 - (1 - drawn) ** state.round
         return Estimated(values=None, metrics=found.metrics(asked), arrays=arrays)
 
     def _by_client(self, reports: Sequence[Report], state: State) -> dict[int, NDArray[np.float64]]:
