@@ -26,10 +26,13 @@ _T = TypeVar("_T")
 
 def of_each_client(config: RunConfig, make: Callable[[int], _T]) -> list[_T]:
     """Return what ``make`` gives for each client; clients that release alike share one object."""
-    found = dict[int, _T]()
-    for group in config.encoder_groups():
-        found |= dict.fromkeys(map(int, group), make(int(group[0])))
-    return [found[client] for client in range(config.num_clients)]
+    first, *others = config.encoder_groups()
+    found = [make(int(first[0]))] * config.num_clients
+    for group in others:
+        shared = make(int(group[0]))
+        for client in group:
+            found[client] = shared
+    return found
 
 
 def participants(config: RunConfig, round: int, draws: Draws) -> Sequence[int]:
