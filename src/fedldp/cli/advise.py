@@ -142,7 +142,6 @@ def _of_fleet(text: str) -> options.Answer:
 
 
 def _show(result: Advice, console: Terminal) -> None:
-
     for title, rows in result.groups():
         first = "epsilon" if rows[0][-1] else "trained"
         console.print_table((first, *result.heads, ""), rows, title)

@@ -373,12 +373,10 @@ def _check_same_people(policy: SitePolicy, agreement: Agreement, other: Acceptan
         return
     if other.digest == agreement.digest or protected_part(agreement) != "person":
         return
-    column, remedy = (
-        agreement.config.person_column,
-        (
-            "set it in the policy to the column of the people whom the budget protects, and accept "
-            "the runs again"
-        ),
+    column = agreement.config.person_column
+    remedy = (
+        "set it in the policy to the column of the people whom the budget protects, and accept the "
+        "runs again"
     )
     try:
         before = other.agreement(policy)

@@ -109,7 +109,7 @@ _ENTRIES = 1 << 22
 """The most entries of single people's gradients held at a time, to bound the memory."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Summed(ABC):
     """Sums the vectors of people at given weights.
 
