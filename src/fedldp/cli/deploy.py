@@ -743,40 +743,6 @@ def server(
 
 
 @deploy_app.command()
-def enable(file: Path, *, listen: str | None = None, test: str | None = None) -> None:
-    """Print a systemd unit that runs a site's agent or a server, and restarts it if it stops.
-
-    The command changes nothing. Its line on stderr says how to install the unit.
-
-    Help:
-        file: a site's policy, a server's agreement, or the folder of a server of several runs
-        listen (HOST:PORT): the address of a server [default: 0.0.0.0:8443]
-        test: the server's option --test: see `fedldp deploy server`
-    """
-    from fedldp.deployment.units import unit_of_server, unit_of_site
-
-    if file.is_dir() and test is not None:
-        raise ConfigError("test: each run has its own; give it to fedldp deploy queue")
-    if file.suffix == ".toml":
-        if listen is not None or test is not None:
-            raise ConfigError(
-                "listen, test: these options are for a server; leave them out for a site"
-            )
-        name, text = unit_of_site(file)
-    else:
-        options = [] if listen is None else ["--listen", listen]
-        if test is not None:
-            options += ["--test", str(Path(test).absolute()) if Path(test).exists() else test]
-        name, text = unit_of_server(file, options)
-    typer.echo(text, nl=False)
-    typer.echo(
-        f"install it with: ... | sudo tee /etc/systemd/system/{name} && sudo systemctl enable "
-        f"--now {name.removesuffix('.service')}",
-        err=True,
-    )
-
-
-@deploy_app.command()
 def demo(
     recipe: str = "quickstart",
     *,

@@ -39,7 +39,6 @@ Operating them
     ``running``          an agent or a server as a process
     ``checks``           whether everything is in order before a run
     ``status``           the state of a run, from files; ``watch`` and ``metrics`` while it runs
-    ``units``            units with which systemd runs them
     ``demo``             all parties on one machine
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, secure_sum, training,
@@ -67,6 +66,5 @@ __all__ = [
     "source",
     "statement",
     "status",
-    "units",
     "words",
 ]
