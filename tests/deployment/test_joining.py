@@ -294,7 +294,7 @@ def test_a_network_signs_the_answers_of_hundreds_of_sites(invited: Callable[...,
         ("by-stranger", known, f"by-stranger/{first}: a network with the key"),
         (f"by-net/{first}", (), "give its public key (--signed-by) if you know that network"),
         ("answers", known, f"answers/{first}: no network signed it"),
-        ("server", known, "it has no .join or .changed file"),
+        ("server", known, "it has no .join file"),
     ):
         line = invited("admit", "server/run.invite", files, *more, "--yes").assert_refused()
         assert part in line
@@ -404,7 +404,7 @@ def test_only_sites_of_the_roster_fetch_the_agreement_and_only_the_one_they_expe
         return joined("accept", *said, "--policy", f"{site}/site.toml", "--yes")
 
     reached = OverHttps("127.0.0.1:0", Path("server/server.pem"), Path("server/server.key"))
-    listener = reached.listener(Path("server"), 2)
+    listener = reached.listener(2)
     with listener.opened(), listener.serving(pipe_of(agreement)) as pipe:
         for site in ("north", "south", "stranger"):
             policy = Path(site, "site.toml")
@@ -422,10 +422,6 @@ def test_only_sites_of_the_roster_fetch_the_agreement_and_only_the_one_they_expe
         assert outcome.status == 0, outcome.err
         assert accept("south", agreement.digest.hex()).status == 0
         assert not pipe.connected  # it was not an agent's session
-        shutil.copytree("south", "thief")
-        assert joined("keys", "south", "--rotate", "--yes").status == 0
-        assert admit(joined, "south/south.changed").status == 0
-        assert "knows that the key was changed" in accept("thief", *told).assert_refused()
     (accepted,) = Acceptances(read_policy(Path("north/site.toml"))).current()
     assert accepted.digest == agreement.digest
     assert "refused" in accept("north", *told).assert_refused()  # nothing listens any more
@@ -467,40 +463,27 @@ def test_a_servers_certificate_is_renewed_in_one_command(invited: Callable[..., 
     assert "one of them alone" in invited(*given).assert_refused()
 
 
-def test_a_site_that_changes_its_key_is_admitted_with_the_new_one_only(
-    joined: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_site_with_another_key_keeps_its_ledger(joined: Callable[..., Any]) -> None:
     assert admit(joined).status == 0
-    assert joined("accept", "server/run.agreement", "--policy", "north/site.toml", "--yes")
-    before = Path("north/north.pub").read_text()
-    for site in ("north", "south"):
-        shutil.copy(f"{site}/{site}.join", f"{site}.join")
-    monkeypatch.setattr("typer.confirm", lambda *given, **more: False)
-    assert joined("keys", "north", "--rotate").status == 1
-    assert Path("north/north.pub").read_text() == before
-    assert "one of them alone" in joined("keys", "north", "--rotate", "--renew").assert_refused()
-    rotated = joined("keys", "north", "--rotate", "--yes")
-    assert rotated.status == 0, rotated.err
-    assert "ends       the run of agreement" in rotated.out
-    assert Path("north/north.pub").read_text() != before
-    # With the rotation alone, the message is about current runs, whose agreement already exists.
-    told = admit(joined, "north/north.changed")
-    assert told.status == 0, told.err
-    assert words_in(rotated.out, "words") == words_in(told.out, "north.changed")
-    again = (*INVITE[:3], "server/next.invite", *INVITE[4:], *URL)
-    assert joined(*again).status == 0
-    for site in ("north", "south"):
-        assert joined("join", "server/next.invite", "--site", site).status == 0
+    terms = ("--policy", "north/site.toml")
+    assert joined("accept", "server/run.agreement", *terms, "--yes").status == 0
+    (accepted,) = Acceptances(read_policy(Path("north/site.toml"))).current()
+    assert joined("retire", accepted.digest.hex(), *terms).status == 0
+    assert joined("keys", "next", "--site", "north").status == 0
+    for name in ("north.key", "north.pub"):
+        Path("next", name).replace(Path("north", name))
+    assert joined(*INVITE[:3], "server/next.invite", *INVITE[4:], *URL).status == 0
+    again = ("join", "server/next.invite", "--site", "north")
+    assert "the ledger of another site's folder" in joined(*again).assert_refused()
+    assert joined(*again, "--second-ledger").status == 0
+    assert joined("join", "server/next.invite", "--site", "south").status == 0
     answers = ("north/north.join", "south/south.join", "--yes")
-    outcome = joined("admit", "server/next.invite", *answers)
-    assert outcome.status == 0, outcome.err
+    assert joined("admit", "server/next.invite", *answers).status == 0
     agreement = Agreement.read(Path("server/next.agreement"))
     assert agreement.sites[0].key == Path("north/north.pub").read_text().strip()
-    # The earlier key is in no further agreement.
-    Path("server/run.agreement").unlink()
-    outcome = admit(joined, "north.join", "south.join")
-    assert outcome.status == 2
-    assert "north: it changed the key" in outcome.err
+    assert joined("accept", "server/next.agreement", *terms, "--yes").status == 0
+    states = [each.state for each in Acceptances(read_policy(Path("north/site.toml"))).all()]
+    assert states == ["retired", "accepted"]
 
 
 def test_ten_words_stand_for_a_digest() -> None:

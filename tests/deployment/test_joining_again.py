@@ -343,7 +343,7 @@ def test_each_server_is_asked_for_the_agreement_with_the_words(
         OverHttps("127.0.0.1:0", Path(place, "server.pem"), Path(place, "server.key"))
         for place in ("one", "two")
     ]
-    ends = [each.listener(each.key.parent, 1) for each in reached]
+    ends = [each.listener(1) for each in reached]
     with ExitStack() as stack:
         for end, agreement in zip(ends, (first, second), strict=True):
             stack.enter_context(end.opened())
@@ -374,8 +374,6 @@ def test_a_second_ledger_for_a_table_is_declared_and_an_act_in_both(
     assert deploy(*other, "--second-ledger").status == 0
     assert [each.second for each in DataLedgers.of(table).ledgers] == [False, True]
     # The first folder goes on, and so does the second: each is told of the other.
-    assert deploy("join", "two/run.invite", "--site", SITE, "--yes").status == 0
-    assert deploy("keys", SITE, "--rotate", "--yes").status == 0
     assert deploy("join", "two/run.invite", "--site", SITE, "--yes").status == 0
     assert len(DataLedgers.of(table).ledgers) == 2
     assert deploy("admit", "two/run.invite", "other/other.join", "--yes").status == 0
@@ -410,12 +408,12 @@ def test_of_two_sites_that_join_at_once_with_one_table_one_is_refused(tmp_path: 
     table.write_text("a,b\n1,2\n")
     first, later = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
     for _ in (first, later):
-        check_only(table, (), second=False)
-    assert note_ledger(table, first, [], second=False)
+        check_only(table, None, second=False)
+    assert note_ledger(table, first, second=False)
     with pytest.raises(ConfigError, match="would spend a second budget on the same people"):
-        note_ledger(table, later, [], second=False)
+        note_ledger(table, later, second=False)
     assert [each.second for each in DataLedgers.of(table).ledgers] == [False]
-    assert note_ledger(table, later, [], second=True)
+    assert note_ledger(table, later, second=True)
     assert [each.second for each in DataLedgers.of(table).ledgers] == [False, True]
 
 

@@ -144,7 +144,7 @@ def test_a_queue_with_a_thousand_runs_begins_as_many_as_it_may(
     reached = running.OverHttps(f"{HOST}:0", home / "server.pem", home / "server.key")
     servers: dict[str, Any] = {}
     stop = threading.Event()
-    given = (queue, reached.listener(home, 0), servers, 3, None, stop)
+    given = (queue, reached.listener(0), servers, 3, None, stop)
     thread = threading.Thread(target=running._serve_queue, args=given)
     thread.start()
     try:

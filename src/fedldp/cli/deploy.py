@@ -60,8 +60,6 @@ def keys(
     site: str | None = None,
     server: list[str] | None = None,
     renew: bool = False,
-    rotate: bool = False,
-    yes: Yes = False,
 ) -> None:
     """Make the keys for a site, or the certificates for a server.
 
@@ -72,20 +70,15 @@ def keys(
         server: make a server's certificate for this name or address; repeatable
         renew: make a new key and certificate for the server in this folder, signed by the same
             authority
-        rotate: replace the key of the site in this folder; the site keeps its ledger and leaves its
-            runs
     """
     from fedldp.deployment import certificates
     from fedldp.deployment.identity import make_identity
 
-    if [site is not None, bool(server), renew, rotate].count(True) != 1:
+    if [site is not None, bool(server), renew].count(True) != 1:
         raise ConfigError(
-            "give --site NAME for a site's keys, or --server HOST for a server's, or --renew or "
-            "--rotate for other keys of the one in this folder: one of them alone"
+            "give --site NAME for a site's keys, or --server HOST for a server's, or --renew for "
+            "another certificate of the server in this folder: one of them alone"
         )
-    if rotate:
-        _change_key(folder, yes)
-        return
     if renew:
         ends = certificates.renew_server_keys(folder, _DAYS)
         typer.echo(
@@ -309,13 +302,9 @@ def admit(
 ) -> None:
     """Admit the sites that answered an invite, and write the agreement next to it.
 
-    Changed keys take effect in all runs in this server's folder, including unfinished runs. If only
-    changed keys are given, no agreement is written.
-
     Help:
         invite: the invite's file
-        files (NAME.join... NAME.changed...): the sites' answers and changed keys, or folders of
-            them
+        files (NAME.join...): the sites' answers, or folders of them
         signed_by (NETWORK.pub): the public key of a network that signed the answers (fedldp deploy
             vouch), in place of words by telephone
     """
@@ -323,31 +312,18 @@ def admit(
     from fedldp.deployment.initial import agreed_initial, beside
     from fedldp.deployment.joining import Invite
     from fedldp.deployment.joining import admit as admitted
-    from fedldp.deployment.key_changes import ChangedKey, check_current, take_over
 
     invited = Invite.read(invite, own=None)
-    files = _in_folders(files)
-    changed = {file: ChangedKey.read(file) for file in files if ChangedKey.is_in(file)}
-    answers = [file for file in files if file not in changed]
     out = invite.with_suffix(".agreement")
-    if answers and out.exists():
+    if out.exists():
         raise ConfigError(f"{out} already exists; remove it, or make another invite")
     network = None if signed_by is None else read_public(signed_by)
-    joinings = admitted(invited, answers, network)
+    joinings = admitted(invited, _in_folders(files), network)
     for each in joinings:
         known = words_of(each.digest) if network is None else f"key {each.key[:16]}, signed"
         typer.echo(f"{each.name:<10} {known}")
-    for file, keys_of in changed.items():
-        typer.echo(f"{file.name:<10} {words_of(keys_of.digest)}")
-    heard = yes or (network is not None and not changed)
+    heard = yes or network is not None
     confirmed(heard, "Did each site's operator read these words to you by telephone?")
-    for keys_of in changed.values():
-        take_over(invite.parent, keys_of)
-        last = keys_of.changes[-1]
-        typer.echo(f"changed    the key {last.old[:16]} to {last.key[:16]}: the old key is refused")
-    if not joinings:
-        return
-    check_current(invite.parent, {each.name: each.key for each in joinings})
     budgets = [each.own for each in joinings if each.own is not None]
     agreement = invited.agreement({each.name: each.key for each in joinings}, budgets)
     if agreement.initial is not None:
@@ -413,7 +389,6 @@ def accept(
     from fedldp.deployment.data_ledgers import note_others, other_ledgers
     from fedldp.deployment.identity import public_of, read_private
     from fedldp.deployment.joining import fetched_agreement
-    from fedldp.deployment.key_changes import keys_of
     from fedldp.deployment.own_budgets import stay_at_sites
     from fedldp.deployment.policy import own_place, read_policy
     from fedldp.deployment.source import digest_of_data
@@ -435,7 +410,8 @@ def accept(
     known = acceptance.Acceptances(terms)
     known.check_beside(found)
     known.check_new(found, new=new)
-    place = own_place(found, public_of(read_private(terms.key)))
+    key = public_of(read_private(terms.key))
+    place = own_place(found, key)
     data = digest_of_data(*terms.source)
     left_out = check_data(terms, found)
     changed = check_replaced(terms, found, data)
@@ -463,7 +439,7 @@ def accept(
     console.say(
         "server", f"{terms.server[0].url}; labels are in column {terms.label_column}{people}"
     )
-    for other in other_ledgers(terms.data, keys_of(terms)):
+    for other in other_ledgers(terms.data, key):
         console.say("beside", f"another ledger counts these data too: {other}")
     console.say(
         "compare",
@@ -473,7 +449,7 @@ def accept(
     )
     confirmed(yes, "Accept this agreement?")
     acceptance.accept(terms, found, data, rounds)  # this fixes the limits, so not before the answer
-    note_others(terms.data, keys_of(terms), Database(terms.ledger))
+    note_others(terms.data, key, Database(terms.ledger))
     typer.echo(f"accepted: {found.digest.hex()}")
 
 
@@ -793,38 +769,14 @@ def demo(
 
 
 def _in_folders(paths: Sequence[Path]) -> list[Path]:
-    """Return files, and in place of each folder the answers and changed keys in it."""
+    """Return files, and in place of each folder the answers in it."""
     found = list[Path]()
     for path in paths:
-        inside = [*sorted(path.glob("*.join")), *sorted(path.glob("*.changed"))]
+        inside = sorted(path.glob("*.join"))
         if path.is_dir() and not inside:
-            raise ConfigError(f"folder {path}: it has no .join or .changed file; check the path")
+            raise ConfigError(f"folder {path}: it has no .join file; check the path")
         found += inside if path.is_dir() else [path]
     return found
-
-
-def _change_key(folder: Path, yes: bool) -> None:
-    """Give a new key to the site in a folder."""
-    from fedldp.deployment.joining import POLICY
-    from fedldp.deployment.key_changes import change_key, runs_of
-    from fedldp.deployment.policy import read_policy
-
-    terms = read_policy(folder / POLICY)
-    with alone(terms.state / "lock", "agent"):
-        ends = runs_of(terms)
-        for digest in ends:
-            typer.echo(
-                f"ends       the run of agreement {digest[:16]}, whose roster has the old key"
-            )
-        confirmed(yes or not ends, "Stop taking part in these runs?")
-        changed, file = change_key(terms)
-    last, servers = changed.changes[-1], " and of ".join(each.url for each in terms.server)
-    typer.echo(f"key        {last.key[:16]}, instead of {last.old[:16]}; the ledger stays in use")
-    typer.echo(f"words      {words_of(changed.digest)}")
-    typer.echo(
-        f"wrote      {file}; send it to the operator of {servers}, and compare the words; answer "
-        "the next invite as before, with: fedldp deploy join"
-    )
 
 
 def _tls_files(agreement: Path, certificate: Path | None, key: Path | None) -> tuple[Path, Path]:

@@ -11,7 +11,7 @@ The agreement
     ``agreeing``         makes it from a configuration; ``deployable`` says what sites can run
     ``joining``          invite, join, admit: how sites join; their files are ``documents``
     ``words``            ten words to compare a digest by telephone
-    ``identity``         a site's key, and ``key_changes`` a new one
+    ``identity``         a site's key
     ``data_ledgers``     which ledgers count what is released about a table
     ``own_budgets``      the budgets that sites state and sign beforehand
     ``initial``          initial weights that come from another run
@@ -56,7 +56,6 @@ __all__ = [
     "identity",
     "initial",
     "joining",
-    "key_changes",
     "own_budgets",
     "policy",
     "restored",

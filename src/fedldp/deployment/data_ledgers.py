@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.deployment.documents import Document, SignedDocument
+from fedldp.deployment.identity import public_of
 from fedldp.ledgers.database import Database, now
 from fedldp.reporting.record import replace_file
 
@@ -59,24 +60,24 @@ class DataLedgers(Document):
         for each in self.ledgers:
             each.check_read(own)
 
-    def others(self, keys: Container[str]) -> list[DataLedger]:
-        """Return the ledgers of sites other than the one that has, or had, these keys."""
-        return [each for each in self.ledgers if each.key not in keys]
+    def others(self, key: str | None) -> list[DataLedger]:
+        """Return the ledgers of sites with another key."""
+        return [each for each in self.ledgers if each.key != key]
 
 
-def check_only(data: Path, keys: Container[str], *, second: bool) -> None:
+def check_only(data: Path, key: str | None, *, second: bool) -> None:
     """Refuse another ledger for a table that has one, unless its owner declares it.
 
     Args:
         data: the table.
-        keys: the public keys that the site has and had.
+        key: the site's public key; None if it has none yet.
         second: whether the owner declares a second ledger.
 
     Raises:
         ConfigError: see above; or see ``DataLedgers.of``.
     """
     found = DataLedgers.of(data)
-    others = found.others(keys)
+    others = found.others(key)
     if others and len(others) == len(found.ledgers) and not second:
         raise ConfigError(
             f"data {data}: since {others[0].date}, the ledger of another site's folder (key "
@@ -86,7 +87,7 @@ def check_only(data: Path, keys: Container[str], *, second: bool) -> None:
         )
 
 
-def note_ledger(data: Path, key: Ed25519PrivateKey, keys: Container[str], *, second: bool) -> bool:
+def note_ledger(data: Path, key: Ed25519PrivateKey, *, second: bool) -> bool:
     """Note beside a table that this site's ledger counts it; return whether that was possible.
 
     Raises:
@@ -94,9 +95,9 @@ def note_ledger(data: Path, key: Ed25519PrivateKey, keys: Container[str], *, sec
     """
     with data.open("rb") as table:
         fcntl.flock(table, fcntl.LOCK_EX)  # of two sites that join at once, one is refused
-        check_only(data, keys, second=second)
+        check_only(data, public_of(key), second=second)
         found = DataLedgers.of(data)
-        others = found.others(keys)
+        others = found.others(public_of(key))
         if len(others) < len(found.ledgers):
             return True
         own = DataLedger.signed(key, date=now(), second=bool(others))
@@ -107,16 +108,16 @@ def note_ledger(data: Path, key: Ed25519PrivateKey, keys: Container[str], *, sec
         return True
 
 
-def other_ledgers(data: Path, keys: Container[str]) -> list[str]:
+def other_ledgers(data: Path, key: str) -> list[str]:
     """Return in words the ledgers that other sites have for a table; see ``check_only``."""
-    others = DataLedgers.of(data).others(keys)
+    others = DataLedgers.of(data).others(key)
     return [f"key {each.key[:16]}, since {each.date}" for each in others]
 
 
-def note_others(data: Path, keys: Container[str], database: Database) -> None:
+def note_others(data: Path, key: str, database: Database) -> None:
     """Record as an act in a site's database each other ledger of its table, once."""
     known = {row["words"] for row in database.history() if row["what"] == _ACT}
-    for each in other_ledgers(data, keys):
+    for each in other_ledgers(data, key):
         if each not in known:
             database.note(_ACT, words=each)
 

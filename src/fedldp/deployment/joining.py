@@ -49,8 +49,13 @@ from fedldp.deployment.checks import check_data
 from fedldp.deployment.data_ledgers import check_only, note_ledger
 from fedldp.deployment.deployable import without_simulation
 from fedldp.deployment.documents import LARGEST, Hex, SignedDocument
-from fedldp.deployment.identity import make_identity, new_file, read_private, replace_secret
-from fedldp.deployment.key_changes import keys_of
+from fedldp.deployment.identity import (
+    make_identity,
+    new_file,
+    public_of,
+    read_private,
+    replace_secret,
+)
 from fedldp.deployment.own_budgets import OwnBudget, SignedBudget, largest_alone, stay_at_sites
 from fedldp.deployment.policy import (
     URL,
@@ -403,13 +408,13 @@ def join(
         policy = checked_policy(tomllib.loads(text), place)
         _check_private(terms.data)
         check_data(policy, expected)
-        check_only(terms.data, (), second=second_ledger)
+        check_only(terms.data, None, second=second_ledger)
         _make_folder(folder)
         make_identity(folder / f"{name}.key", folder / f"{name}.pub")
         new_file(folder / "ca.pem", invite.ca_pem, 0o644)
         new_file(place, text.encode(), 0o600)
     key = read_private(policy.key)
-    noted = note_ledger(policy.data, key, keys_of(policy), second=second_ledger)
+    noted = note_ledger(policy.data, key, second=second_ledger)
     own = None
     if policy.own is not None and not stay_at_sites(invite.config):
         own = SignedBudget.signed(key, budget=policy.own)
@@ -464,7 +469,7 @@ def _joined_again(
     here.check(expected.changed(server_ca=()) if fresh else expected)
     _check_private(policy.data)
     check_data(here, expected)
-    check_only(policy.data, keys_of(policy), second=second)
+    check_only(policy.data, public_of(read_private(policy.key)), second=second)
     if added:
         confirm(added)
     if new_ca is not None:

@@ -20,7 +20,7 @@ import hashlib
 import hmac
 import json
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -147,7 +147,6 @@ def read_message(body: bytes) -> Ask | End | Answered | Stranger:
 
 _CONTENT = struct.Struct("<HI10s")
 _MOST_RESTORES = 0xFFFF
-_CHANGED = ".changed"
 
 
 class Receipts:
@@ -161,16 +160,11 @@ class Receipts:
 
     Args:
         key: the site's identity, which survives a loss of the site's state.
-        earlier: the secrets that open receipts sealed with earlier identities of the site.
-
-    Attributes:
-        opens: the secret that opens the site's own receipts: 32 bytes, which cannot sign anything.
     """
 
-    def __init__(self, key: Ed25519PrivateKey, earlier: Iterable[bytes] = ()) -> None:
-        self.opens = hmac.digest(key.private_bytes_raw(), b"fedldp receipts", hashlib.sha256)
-        self._seal = AESSIV(self.opens)
-        self._seals = [self._seal, *map(AESSIV, earlier)]
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        secret = hmac.digest(key.private_bytes_raw(), b"fedldp receipts", hashlib.sha256)
+        self._seal = AESSIV(secret)
 
     def of(self, entry: Release, restores: int) -> bytes:
         """Return the receipt of a release made after this many restores."""
@@ -180,32 +174,17 @@ class Receipts:
 
     def read(self, receipt: bytes) -> Seen | None:
         """Return what a receipt stands for; None if this site never gave it."""
-        for seal in self._seals:
-            with suppress(InvalidTag):
-                restores, number, start = _CONTENT.unpack(seal.decrypt(receipt, None))
-                return Seen(restores=restores, number=number, hash=start.hex())
+        with suppress(InvalidTag):
+            restores, number, start = _CONTENT.unpack(self._seal.decrypt(receipt, None))
+            return Seen(restores=restores, number=number, hash=start.hex())
         return None
-
-
-def changed_file(folder: Path, key: str) -> Path:
-    """Return the path of the server's file that records which key replaced ``key``."""
-    return folder / f"{key}{_CHANGED}"
-
-
-def _changed_to(path: Path) -> tuple[str, str]:
-    """Return a site's next key and its earlier one, from the file that records the change."""
-    try:
-        return str(json.loads(path.read_text())["key"]), path.stem
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path} is damaged: restore it from a copy") from error
 
 
 class KeptReceipts:
     """The last receipt that a server has from each of its sites, across all its runs.
 
     There is one file for each site's key, in a folder beside the run folders. Receipts serve only
-    to reveal that a ledger was set back. For a site that changed its key, the last receipt is the
-    one stored for the earlier key until the site gives another; see ``key_changes``.
+    to reveal that a ledger was set back.
 
     Args:
         folder: the folder of the run; the receipts are in ``receipts`` beside it.
@@ -220,7 +199,6 @@ class KeptReceipts:
         self._folder, self._run, self._sites = folder.parent / "receipts", run, sites
         with os_errors(str(self._folder), "check its permissions and free space", RunError):
             self._folder.mkdir(mode=0o700, exist_ok=True)
-        self._earlier = dict(map(_changed_to, self._folder.glob(f"*{_CHANGED}")))
         self.all()
 
     def all(self) -> dict[int, bytes]:
@@ -237,8 +215,6 @@ class KeptReceipts:
     def last(self, site: int) -> bytes:
         """Return the last receipt of a site, by its number; ``NO_RECEIPT`` if it gave none."""
         path = self._folder / self._sites[site].key
-        while not path.exists() and path.name in self._earlier:
-            path = self._folder / self._earlier[path.name]
         if not path.exists() or not path.stat().st_size:  # a power cut may leave it empty
             return NO_RECEIPT
         try:
@@ -251,10 +227,6 @@ class KeptReceipts:
                 f"{self._sites[site].name} may not notice that its ledger is an older copy"
             ) from error
         return receipt
-
-    def is_changed(self, site: int) -> bool:
-        """Return whether a site, given by its number, has replaced the key in the run's roster."""
-        return changed_file(self._folder, self._sites[site].key).exists()
 
     def keep(self, site: int, receipt: bytes) -> None:
         """Store a receipt that a site gave; it is not synced, see ``restore``."""

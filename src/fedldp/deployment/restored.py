@@ -19,7 +19,7 @@ from fedldp.accounting.accountants import releases_nothing
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.acceptance import Acceptances
 from fedldp.deployment.agreement import Agreement
-from fedldp.deployment.key_changes import keys_of
+from fedldp.deployment.identity import public_of, read_private
 from fedldp.deployment.policy import SitePolicy, costs_of, make_state, rounds_answered
 from fedldp.deployment.site_ledger import (
     LEAST_HASH,
@@ -151,19 +151,19 @@ class _Placed:
 
     @classmethod
     def of(cls, policy: SitePolicy, agreement: Agreement) -> _Placed:
-        """Return the most that a site, found by its present or an earlier key, may have released.
+        """Return the most that a site, found by its key, may have released.
 
-        If neither the site's present key nor a recorded earlier key is in the roster, the site may
-        be any site of the roster, so it is charged at least as much as any of them.
+        If its key is not in the roster, the site may be any site of the roster, so it is charged at
+        least as much as any of them.
 
         Raises:
             ConfigError: it is unknown which site of the roster released the most.
         """
         if not agreement.budgets:
             return cls(agreement, 0, agreement.rounds_of(0))
-        keys = keys_of(policy)
+        key = public_of(read_private(policy.key))
         for place, site in enumerate(agreement.sites):
-            if site.key in keys:
+            if site.key == key:
                 return cls(agreement, place, agreement.rounds_of(place))
         everywhere = range(len(agreement.sites))
         costs = [[costs_of(agreement, b, p)[0] for b in policy.budgets] for p in everywhere]

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
@@ -24,7 +23,6 @@ from fedldp.data import Examples, is_own_file, load_dataset, load_examples
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.certificates import ServerTls
 from fedldp.deployment.initial import beside
-from fedldp.deployment.key_changes import is_replaced
 from fedldp.deployment.policy import ServerTable, SitePolicy
 from fedldp.deployment.runs import Queue, QueuedRun, asked_to_finish
 from fedldp.deployment.server import Server
@@ -142,13 +140,13 @@ class OverHttps(NamedTuple):
     certificate: Path
     key: Path
 
-    def listener(self, folder: Path, sites: int) -> Listener:
-        """Return the listener for runs with so many sites together, whose folders are in one."""
+    def listener(self, sites: int) -> Listener:
+        """Return the listener for runs with so many sites together."""
         from fedldp.deployment.https.server import Listener, listen
 
         _allow_files(_FILES + _FILES_OF_SITE * sites)
         tls = ServerTls(self.certificate, self.key)
-        return Listener(listen(self.listen), tls, partial(is_replaced, folder))
+        return Listener(listen(self.listen), tls)
 
 
 def pipe_of(agreement: Agreement) -> RunPipe:
@@ -195,7 +193,7 @@ def run_server(
     found = Agreement.read(agreement, own=None)
     with alone(folder.with_name(f"{folder.name}.lock"), "server"):
         # reports errors before anything is created
-        listener = reached.listener(folder.parent, len(found.sites))
+        listener = reached.listener(len(found.sites))
         server = _server(folder, agreement, test, data_dir, listener)
         # Of the whole run, also after a restart: what was released so far has smaller figures.
         whole = server.agreement.planned
@@ -248,7 +246,7 @@ def run_servers(
     )
     logging.getLogger().handlers[-1].addFilter(_name_run)
     with alone(home / "lock", "server"):
-        listener = reached.listener(home, 0)
+        listener = reached.listener(0)
         with beating(None), shown, _until_told() as stop:
             _serve_queue(Queue(home), listener, servers, most, data_dir, stop)
 

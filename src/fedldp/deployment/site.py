@@ -40,7 +40,6 @@ from fedldp.deployment.certificates import authorities_of, fingerprint, is_of_se
 from fedldp.deployment.channels import client_role
 from fedldp.deployment.data_ledgers import note_others
 from fedldp.deployment.identity import public_of, read_private
-from fedldp.deployment.key_changes import EarlierKeys, keys_of
 from fedldp.deployment.logs import RateLimitedLog
 from fedldp.deployment.messages import (
     NO_RECEIPT,
@@ -158,7 +157,7 @@ class Agent:
         self.ledger = self._kept.ledger
         # Not with the ledger's connection: a wait for its lock would reveal when a training ended.
         self._accepted = Acceptances(policy)
-        self._receipts = Receipts(self.key, EarlierKeys.of(policy).opens)
+        self._receipts = Receipts(self.key)
         self._source = open_source(*policy.source)
         self._runs: dict[bytes, ServedRun] = {}
         self._refused: dict[bytes, Acceptance] = {}
@@ -175,7 +174,7 @@ class Agent:
         """The number of the latest shown entry of each run."""
         try:
             self.shown = self._kept.keep()
-            note_others(policy.data, keys_of(policy), self.ledger.database)
+            note_others(policy.data, public_of(self.key), self.ledger.database)
         except LedgerUnusable as error:
             # Start anyway: the server is told, so that it does not wait for this site.
             self._say_refused(error)

@@ -196,8 +196,6 @@ class Sites:
         """Whether the next request waits until the quorum is present."""
         self.waited = 0.0
         """Seconds in which no site was asked because the quorum was not present."""
-        self._changed: set[int] = set()
-        """Sites whose keys were changed: somebody else may answer with the earlier key."""
         self._left: set[int] = set()
         """Sites that withdrew their acceptance of the agreement, until they begin a session."""
         self._unanswered: defaultdict[int, Counter[int]] = defaultdict(Counter)
@@ -306,7 +304,7 @@ class Sites:
     def _look_at_sites(self, now: float) -> None:
         """Note which sites are present, and their versions."""
         for client, found in enumerate(self._pipe.present()):
-            if client not in self._changed and (found.session or found.near):
+            if found.session or found.near:
                 self._look_at(client, found)
         self._see_again = now + max(_SEE, _SEE_SHARE * (time.monotonic() - now))
 
@@ -374,18 +372,6 @@ class Sites:
         self._unanswered.pop(client, None)
         self._left.discard(client)
 
-    def _has_other_key(self, client: int) -> None:
-        """Stop asking a site, because somebody else may answer with its earlier key."""
-        name = self._agreement.sites[client].name
-        self._changed.add(client)
-        self._there.discard(client)
-        self._watch.is_now(client, "refused", "its key was changed")
-        log.warning(
-            "site %s changed its key, and this run's agreement has the earlier one: it is no "
-            "longer asked",
-            name,
-        )
-
     def _ask(self, waiting: _Waiting, now: float) -> None:
         """Send the request to the sites that are due."""
         if now < waiting.next_due and not self._new_ones:
@@ -393,9 +379,6 @@ class Sites:
         self._new_ones = False
         for client in sorted(waiting.open & self._there):
             if now < waiting.due.get(client, -math.inf):
-                continue
-            if self._receipts.is_changed(client):
-                self._has_other_key(client)
                 continue
             receipt = self._receipts.last(client)
             message = waiting.message or pack_request(waiting.request.to(client))

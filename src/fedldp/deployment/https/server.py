@@ -107,21 +107,15 @@ class Listener:
         listening: a TCP socket that listens; closed at the end.
         tls: the server's certificate, which sites sign, and its key; both are read again after they
             are renewed.
-        changed: returns whether a site has replaced the given key; such a key is refused.
 
     Attributes:
         address: where it listens: host and port.
         certificate: the file of its certificate.
     """
 
-    def __init__(
-        self,
-        listening: socket.socket,
-        tls: ServerTls,
-        changed: Callable[[str], bool] = lambda key: False,
-    ) -> None:
+    def __init__(self, listening: socket.socket, tls: ServerTls) -> None:
         self.address = listening.getsockname()[:2]
-        self._tls, self._changed_key = tls, changed
+        self._tls = tls
         self.certificate = tls.file
         self._known: dict[bytes, _Known] = {}
         """The runs by the digest of their agreement, in a dictionary that is replaced, not changed:
@@ -350,11 +344,6 @@ class Listener:
         name = self._name_of(hello.key)
         if name is None:
             self._rate_limited("a connection with a key that is not in the roster was refused")
-            raise _refused(403)
-        if self._changed_key(hello.key):
-            self._rate_limited(
-                f"site {name}: a connection with its earlier key, which it changed, was refused"
-            )
             raise _refused(403)
         if not self._nonces.is_good(hello.nonce):
             raise _refused(401)
