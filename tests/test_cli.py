@@ -199,7 +199,7 @@ def test_lists_are_named_and_described(fedldp_command: Any, kind: str) -> None:
 
 
 def test_the_help_of_list_names_every_kind() -> None:
-    assert described(list_.list_, "Help")["kind"] == ("", f"one of: {', '.join(list_._KINDS)}")
+    assert described(list_.list_)["kind"] == ("", f"one of: {', '.join(list_._KINDS)}")
 
 
 def test_lists_are_complete(fedldp_command: Any) -> None:
@@ -237,7 +237,7 @@ def test_help_says_what_every_argument_and_option_is() -> None:
     check(typer.main.get_command(app))
     for module in modules("fedldp.cli"):
         for each in filter(inspect.isfunction, vars(module).values()):
-            if told := described(each, "Help"):
+            if told := described(each):
                 assert told.keys() <= {one.name for one in parameters(each, {})}, each
 
 

@@ -360,8 +360,6 @@ def test_a_users_mechanism_runs_and_is_stated(fedldp_command: Any, folder: Path)
     ):
         line = fedldp_command("account", "--set", f"mechanism=own_mech:{name}").assert_refused()
         assert says in line
-    shown = fedldp_command("show", "own_mech:Own").out
-    assert "per weight" in shown
 
 
 def test_a_deployed_run_says_so_too(folder: Path) -> None:
@@ -406,16 +404,8 @@ def test_a_model_may_be_a_class_or_an_instance(folder: Path) -> None:
 # What show prints, and files of settings
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("ldp_fl", "system"),
-        ("ldp-fl-mnist", "recipe"),
-        ("two_point", "mechanism"),
-        ("cnn", "model"),
-    ],
-)
-def test_everything_can_be_shown(fedldp_command: Any, name: str, kind: str) -> None:
+@pytest.mark.parametrize(("name", "kind"), [("ldp_fl", "system"), ("ldp-fl-mnist", "recipe")])
+def test_systems_and_recipes_are_shown(fedldp_command: Any, name: str, kind: str) -> None:
     found = json.loads(fedldp_command("show", name, "--json").out)
     assert (found["kind"], found["name"]) == (kind, name)
     assert found["description"]

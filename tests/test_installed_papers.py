@@ -92,17 +92,6 @@ def test_only_classes_with_a_name_are_listed_as_mechanisms(
     assert not is_imported()
 
 
-def test_a_setting_has_its_type_whether_or_not_annotations_are_strings(
-    install: Install, fedldp_command: Any
-) -> None:
-    own = "    epsilon: float\n"
-    code = TOY["mechanism.py"].replace(own, f"{own}    a: float = 1.0\n    b: list[int] = ()\n")
-    install("toypaper", {**TOY, "mechanism.py": code})
-    shown = json.loads(fedldp_command("show", "toypaper.mechanism:Sign", "--json").out)
-    types = [each["type"] for each in shown["settings"]]
-    assert types == ["float", "float", "list[int]"]
-
-
 @pytest.mark.parametrize(
     ("summary", "listed"),
     [

@@ -122,7 +122,7 @@ def parameters(
         of: the command or the class.
         more: what the help of a command says of such a class's fields, in place of the class.
     """
-    texts = described(of, "Help") | dict(more)
+    texts = described(of) | dict(more)
     for each in inspect.signature(of, eval_str=True).parameters.values():
         if _is_group(each.annotation):
             yield from parameters(each.annotation, texts)
@@ -150,15 +150,9 @@ def _annotated(parameter: inspect.Parameter, kind: str, text: str) -> Any:
 _ENTRY = re.compile(r"^ {4}(\w+)(?: \(([^)]*)\))?: (.*(?:\n {8}.*)*)", re.M)
 
 
-def described(documented: object, section: str) -> dict[str, tuple[str, str]]:
-    """Return what a section of a docstring says of each name: the text in brackets, and the rest.
-
-    Args:
-        documented: what has the docstring.
-        section: the section's title, as a regular expression.
-    """
-    text = inspect.getdoc(documented) or ""
-    found = re.search(rf"^(?:{section}):\n((?:[ \t]+.*\n?|\n)+)", text, re.M)
+def described(documented: object) -> dict[str, tuple[str, str]]:
+    """Return what a docstring's section Help says of a name: the text in brackets, and the rest."""
+    found = re.search(r"^Help:\n((?:[ \t]+.*\n?|\n)+)", inspect.getdoc(documented) or "", re.M)
     entries = _ENTRY.findall(found[1]) if found else []
     return {name: (kind, " ".join(rest.split())) for name, kind, rest in entries}
 

@@ -8,22 +8,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fedldp.cli._common import summary_of
-from fedldp.cli.options import Answer, described
-from fedldp.core.errors import ConfigError
+from fedldp.cli.options import Answer
 
 if TYPE_CHECKING:
     from fedldp.algorithms.config import RunConfig
-    from fedldp.mechanisms import Mechanism
     from fedldp.reporting.text import Terminal
-
-_SHAPES = {"digits": (1, 8, 8), "MNIST": (1, 28, 28), "CIFAR-10": (3, 32, 32)}
 
 
 def show(name: str) -> Answer:
     """Show each setting's meaning, type, limits, unit and default.
 
     Help:
-        name: a system, recipe, mechanism or model; a .toml file; or module:Class
+        name: a system or recipe; a .toml file; or your own module:preset
     """
     found = _found(name)
     return Answer(found, partial(_show, found))
@@ -31,21 +27,11 @@ def show(name: str) -> Answer:
 
 def _found(name: str) -> dict[str, Any]:
     """Return the description of the thing called ``name``, as a JSON-ready document."""
-    from fedldp.algorithms.config import RunConfig
     from fedldp.algorithms.systems import find_system, systems
-    from fedldp.core.registry import is_address, load
-    from fedldp.mechanisms import Mechanism, find_mechanism, mechanisms
-    from fedldp.models import models
+    from fedldp.core.registry import is_address
 
-    own = load(name, "show") if is_address(name) else None
-    kind = own if isinstance(own, type) else type(None)
-    if name in systems() or issubclass(kind, RunConfig):
-        return _of_system(find_system(name), name)
-    if name in mechanisms() or issubclass(kind, Mechanism):
-        return _of_mechanism(find_mechanism(name), name)
-    if name in models() or own is not None:
-        return _of_model(name)
-    return _of_recipe(name)
+    own = is_address(name) and not name.endswith(".toml")
+    return _of_system(find_system(name), name) if own or name in systems() else _of_recipe(name)
 
 
 def _of_system(system: type[RunConfig], name: str) -> dict[str, Any]:
@@ -60,17 +46,10 @@ def _of_system(system: type[RunConfig], name: str) -> dict[str, Any]:
 
 
 def _of_recipe(name: str) -> dict[str, Any]:
-    from fedldp.algorithms.recipes import find_recipe, recipe_names
+    from fedldp.algorithms.recipes import find_recipe
     from fedldp.simulation.settings import epsilon_as_set, resolve
 
-    try:
-        config = resolve(name)
-    except ConfigError as error:
-        if name.endswith(".toml") or name in recipe_names():
-            raise
-        raise ConfigError(
-            f"show {name}: no system, recipe, mechanism or model has this name; see `fedldp list`"
-        ) from error
+    config = resolve(name)
     values = config.model_dump()
     document = _of_system(type(config), config.system)
     recipe = None if name.endswith(".toml") else find_recipe(name)
@@ -105,52 +84,6 @@ def _parts(config: RunConfig) -> dict[str, str]:
     return told | {"channel": f"The server sees {SEEN[parts.channel.kind]}."}
 
 
-def _of_mechanism(mechanism: type[Mechanism], name: str) -> dict[str, Any]:
-    from fedldp.mechanisms import BitMechanism
-
-    meanings = described(mechanism, "Attributes|Args")
-    bits = issubclass(mechanism, BitMechanism)
-    return {
-        "kind": "mechanism",
-        "name": name,
-        "description": summary_of(inspect.getmodule(mechanism)),
-        "epsilon_unit": mechanism.epsilon_unit,
-        "report": "one bit for each weight" if bits else "one message for the whole vector",
-        "settings": [
-            {
-                "name": each.name,
-                "meaning": meanings.get(each.name, ("", ""))[1],
-                "type": each.type
-                if isinstance(each.type, str)
-                else inspect.formatannotation(each.type),
-                "default": "required" if each.default is dataclasses.MISSING else str(each.default),
-                "limits": None,
-            }
-            for each in dataclasses.fields(mechanism)  # type: ignore[arg-type]
-            if each.init
-        ],
-    }
-
-
-def _of_model(name: str) -> dict[str, Any]:
-    from fedldp.models import find_model, layout_of
-
-    builder = find_model(name)
-    sizes: dict[str, int | None] = {}
-    for dataset, shape in _SHAPES.items():
-        try:
-            sizes[dataset] = layout_of(name, shape, 10).size
-        except ConfigError:
-            sizes[dataset] = None  # a model may refuse a shape
-    return {
-        "kind": "model",
-        "name": name,
-        "description": summary_of(builder),
-        "weights": sizes,
-        "settings": [],
-    }
-
-
 def _show(found: dict[str, Any], console: Terminal) -> None:
     from fedldp.algorithms.recipes import Expected
     from fedldp.algorithms.settings_docs import value_text
@@ -169,14 +102,8 @@ def _show(found: dict[str, Any], console: Terminal) -> None:
         give = f"give or take {100 * expected['tolerance']:.3g}"
         line("expected", f"{Expected(**expected).text} %, {give}")
     line("setting", found.get("epsilon"))
-    line("epsilon", found.get("epsilon_unit") and f"per {found['epsilon_unit']}")
-    line("report", found.get("report"))
-    for dataset, size in found.get("weights", {}).items():
-        line("weights", f"{size:,} for {dataset}" if size else f"does not fit {dataset}")
     for slot, what in found.get("parts", {}).items():
         line(slot, what)
-    if not found["settings"]:
-        return
     valued = "value" in found["settings"][0]
     rows = []
     for each in found["settings"]:
