@@ -276,6 +276,3 @@ def test_a_list_of_no_kind_is_a_summary(fedldp_command: Any) -> None:
         assert re.search(rf"^{kind} +{len(rows)}: fedldp list {kind} ", told, re.M)
         assert all(row["name"] in told for row in rows if kind != "recipes")
     assert all(f"│ {row['system']} " in told for row in everything["recipes"])
-    for kind, rows in everything.items():
-        for brief, row in zip(list_._rows(kind, None, [], brief=True), rows, strict=True):
-            assert brief.items() <= row.items()

@@ -36,7 +36,7 @@ HELP = [
     "ledger show",
     "reproduce",
 ]
-LISTS = ["data list", "list models", "list mechanisms", "list recipes", "list", "show quickstart"]
+LISTS = ["list", "list datasets", "list models", "list mechanisms", "show quickstart"]
 NO_TRAINING = [
     "account quickstart --json", "run --print-config", "list --json", "reproduce ldp-fl-table1"
 ]  # fmt: skip

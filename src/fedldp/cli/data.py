@@ -1,26 +1,13 @@
-"""The command line for the data folder: fedldp data list, fetch, verify."""
+"""The command line for the data folder: fedldp data fetch, verify."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import typer
 
-from fedldp.cli.list_ import dataset_rows
 from fedldp.cli.options import Answer, DataDir, Group, Json
 from fedldp.core.errors import RunError
 
 data_app = Group(help="The data folder.")
-
-
-@data_app.command()
-def list_(*, data_dir: DataDir = None) -> Answer:
-    """Show the data sets, their sources, and which have been fetched."""
-    rows = dataset_rows(data_dir)
-    keys = ("name", "examples", "input_shape", "classes", "present", "license", "source")
-    cells = [[_cell(row[key]) for key in keys] for row in rows]
-    heads = ["name", "examples", "shape", "classes", "here", "licence", "source"]
-    return Answer(rows, lambda console: console.print_table(heads, cells))
 
 
 @data_app.command()
@@ -64,14 +51,3 @@ def verify(name: str | None = None, *, data_dir: DataDir = None, as_json: Json =
             f"{lacking[0].name} is missing from {lacking[0].parent}: fetch it with `fedldp data "
             f"fetch {name or 'NAME'}`"
         )
-
-
-def _cell(value: Any) -> str:
-    """Format a value for a table cell."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, list | tuple):
-        return "x".join(map(str, value))
-    return str(value)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from itertools import groupby
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fedldp.cli._common import summary_of
-from fedldp.cli.options import Answer, DataDir, Json
+from fedldp.cli.options import Answer, DataDir
 from fedldp.core.errors import ConfigError, first_line
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 Rows = list[dict[str, Any]]
 
 
-def dataset_rows(data_dir: Path | None) -> Rows:
+def _dataset_rows(data_dir: Path | None) -> Rows:
     """Return every built-in data set as a JSON-ready row."""
     from fedldp.data import list_datasets
 
@@ -34,42 +35,41 @@ def dataset_rows(data_dir: Path | None) -> Rows:
     return rows
 
 
-def _rows(kind: str, data_dir: Path | None, left_out: list[str], *, brief: bool) -> Rows:
-    """Return all of a kind as rows; append a line for each that is left out.
-
-    Brief rows, which a summary shows, take less time: those of recipes have names and systems, and
-    those of systems have names.
-    """
+def _rows(kind: str, data_dir: Path | None, left_out: list[str]) -> Rows:
+    """Return all of a kind as rows; append a line for each that is left out."""
     if kind == "recipes":
-        return _recipe_rows(left_out, brief)
+        return _recipe_rows(left_out)
     if kind == "systems":
-        from fedldp.algorithms.systems import modules_of_systems, systems
+        from fedldp.algorithms.systems import systems
 
-        names = [{"name": name} for name in modules_of_systems()] if brief else None
-        rows = names or _module_rows(systems())
-        return rows + _rows_of_papers("preset*.py", _preset_name, left_out)
+        return _module_rows(systems()) + _rows_of_papers("preset*.py", left_out)
     if kind == "mechanisms":
         from fedldp.mechanisms import mechanisms
 
-        rows = _module_rows(mechanisms())
-        return rows + _rows_of_papers("mechanism*.py", _class_name, left_out)
+        return _module_rows(mechanisms()) + _rows_of_papers("mechanism*.py", left_out)
     if kind == "models":
         from fedldp.models import models
 
         return [{"name": name, "description": summary_of(each)} for name, each in models().items()]
-    return dataset_rows(data_dir)
+    return _dataset_rows(data_dir)
 
 
-def _recipe_rows(left_out: list[str], brief: bool) -> Rows:
-    """Return every recipe as a row, grouped by system; see ``_rows``."""
-    from fedldp.algorithms.recipes import recipes, systems_of_recipes
+def _recipe_rows(left_out: list[str]) -> Rows:
+    """Return every recipe as a row, grouped by system."""
+    from fedldp.algorithms.recipes import recipes
 
-    rows: Rows = [{"name": name, "system": of} for name, of in systems_of_recipes().items()]
-    if not brief:
-        for row, recipe in zip(rows, recipes().values(), strict=True):
-            meaning = recipe.config.composition.calibration.meaning
-            row["epsilon"] = None if meaning is None else asdict(meaning)
-            row |= {"description": recipe.description, "same_as": recipe.same_as}
+    rows: Rows = []
+    for recipe in recipes().values():
+        meaning = recipe.config.composition.calibration.meaning
+        rows.append(
+            {
+                "name": recipe.name,
+                "system": recipe.config.system,
+                "epsilon": None if meaning is None else asdict(meaning),
+                "description": recipe.description,
+                "same_as": recipe.same_as,
+            }
+        )
     return sorted(rows + _installed_rows(left_out), key=lambda row: row["system"])
 
 
@@ -88,7 +88,7 @@ def _of(package: str) -> str:
     return f" (of the installed package {package})"
 
 
-def _rows_of_papers(pattern: str, wanted: Callable[[ast.stmt], str], left_out: list[str]) -> Rows:
+def _rows_of_papers(pattern: str, left_out: list[str]) -> Rows:
     """Return what other packages' papers seem to define, by its address, without importing them."""
     from fedldp.core.registry import installed_papers
 
@@ -105,36 +105,21 @@ def _rows_of_papers(pattern: str, wanted: Callable[[ast.stmt], str], left_out: l
             line = (ast.get_docstring(tree) or "").partition("\n")[0]
             rows += [
                 {
-                    "name": f"{paper.package}.{file.stem}:{name}",
+                    "name": f"{paper.package}.{file.stem}:{each.name}",
                     "description": f"{line}{_of(paper.package)}",
                 }
-                for name in map(wanted, tree.body)
-                if name
+                for each in tree.body
+                if isinstance(each, ast.FunctionDef | ast.ClassDef) and _is_listed(each)
             ]
     return rows
 
 
-def _preset_name(statement: ast.stmt) -> str:
-    """Return the name of a function with the decorator ``preset``; "" for anything else."""
-    if not isinstance(statement, ast.FunctionDef):
-        return ""
-    called = [each.func for each in statement.decorator_list if isinstance(each, ast.Call)]
-    names = {each.attr if isinstance(each, ast.Attribute) else ast.unparse(each) for each in called}
-    return statement.name if "preset" in names else ""
-
-
-def _class_name(statement: ast.stmt) -> str:
-    """Return the name of a public class that sets ``name``, as mechanisms do; else ""."""
-    if not isinstance(statement, ast.ClassDef) or statement.name.startswith("_"):
-        return ""
-    assigned = [each for each in statement.body if isinstance(each, ast.Assign | ast.AnnAssign)]
-    stored = {
-        node.id
-        for each in assigned
-        for node in ast.walk(each)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    }
-    return statement.name if "name" in stored else ""
+def _is_listed(defined: ast.FunctionDef | ast.ClassDef) -> bool:
+    """Return whether it is a function decorated as a preset, or a public class with a name."""
+    if isinstance(defined, ast.ClassDef):
+        sets_name = any(re.match(r"name\b", ast.unparse(each)) for each in defined.body)
+        return sets_name and not defined.name.startswith("_")
+    return any(re.match(r"(\w+\.)*preset\(", ast.unparse(each)) for each in defined.decorator_list)
 
 
 def _module_rows(found: Mapping[str, Any]) -> Rows:
@@ -171,7 +156,6 @@ def list_(
     words: list[str] | None = None,
     *,
     data_dir: DataDir = None,
-    as_json: Json = False,
 ) -> Answer:
     """List recipes, systems, mechanisms, data sets or models; without a kind, a summary.
 
@@ -182,11 +166,8 @@ def list_(
     if kind is not None and kind not in _KINDS:
         raise ConfigError(f"list {kind}: choose {', '.join(_KINDS)}")
     left_out: list[str] = []
-    brief = kind is None and not as_json
     found = {
-        each: [
-            row for row in _rows(each, data_dir, left_out, brief=brief) if _has(row, words or [])
-        ]
+        each: [row for row in _rows(each, data_dir, left_out) if _has(row, words or [])]
         for each in ([kind] if kind else _KINDS)
     }
     for why in dict.fromkeys(left_out):
@@ -198,6 +179,7 @@ def list_(
     if kind is None:
         return Answer(found, partial(_show_summary, found))
     rows = found[kind]
-    heads = [head for head in ("name", "system", "description") if head in rows[0]]
+    shown = ("name", "system", "description", "license", "source")
+    heads = [head for head in shown if head in rows[0]]
     cells = [[str(row.get(head, "")) for head in heads] for row in rows]
     return Answer(rows, lambda console: console.print_table(heads, cells))

@@ -43,7 +43,6 @@ __all__ = [
     "recipe_names",
     "recipes",
     "shared_settings",
-    "systems_of_recipes",
 ]
 
 _TEXTS = ("label", "what")
@@ -174,12 +173,6 @@ def recipe_names() -> list[str]:
     """Return the names of all recipes, also of papers in other packages, and import nothing."""
     own = _own_files()
     return [*own, *_installed_files(own)[0]]
-
-
-def systems_of_recipes() -> dict[str, str]:
-    """Return the system of every recipe of fedldp by the recipe's name, without making any."""
-    files = _own_files()
-    return {name: str(_settings(name, files).get("system")) for name in files}
 
 
 def installed_recipes() -> tuple[list[dict[str, Any]], list[str]]:
