@@ -18,11 +18,9 @@ from fedldp.accounting.events import (
 )
 from fedldp.accounting.guarantees import Guarantee
 from fedldp.algorithms.people import largest_number, people_of
-from fedldp.core.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.kinds import (
     AT_SITES,
-    CLASS_COUNT_NOISE,
-    CLASS_COUNT_ROUNDS,
     IDEALISED,
     SECRET_SAMPLE,
 )
@@ -37,16 +35,14 @@ from fedldp.protocol.roles import Batch, Client
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of, problem_with
-from fedldp.training import questions
 from fedldp.training.exact_sums import NORM
 from fedldp.training.person_gradients import (
     SUMS,
     DenseGradients,
     PersonGradients,
     dense_layers,
-    told_weights,
 )
-from fedldp.training.questions import ASKED, CLASS_WEIGHTS, Question
+from fedldp.training.questions import ASKED
 
 CHANNELS = {"named": "server", "sum": "summing-server", "central": "downlink"}
 
@@ -328,76 +324,3 @@ def test_a_held_out_person_gives_the_shares_of_rows_that_are_wrong_and_right() -
     each = [ASKED // 3, 2 * ASKED // 3]
     assert found.aux[SUMS][0, -2:].tolist() == [sum(each), sum(each)]
     assert not found.aux[SUMS][0, :-2].any()
-
-
-# Counts of classes
-
-
-@pytest.mark.parametrize("held_out", [0.0, 0.4])
-def test_all_people_are_counted_by_class_in_the_first_rounds(held_out: float) -> None:
-    """Features and weights have no effect, and voters are asked as well."""
-    question = Question((questions.labels(5),))
-    asked = [(range(1, 3), question)]
-    update = replace(voters(held_out), count_rounds=2, num_classes=5, questions=asked)
-    labels = np.array([0, 1, 1, 4])
-    examples = Examples(np.full((4, 4), np.nan, np.float32), labels, np.arange(4))
-    for round in (1, 2):
-        told = Broadcast(round=round, weights=np.full(10, round, np.float32))
-        found = update(told, one_site(examples)).open().aux[SUMS][0]
-        assert found.shape == (10 + 2 * (held_out > 0),)
-        assert found[:5].tolist() == [ASKED, 2 * ASKED, 0, 0, ASKED]
-        assert not found[5:].any()
-
-
-def test_class_weights_from_a_server_are_bounded() -> None:
-    """Sums are exact for weights up to 1 only."""
-    weights = np.zeros(10, np.float32)
-    wild = np.array([np.nan, np.inf, -np.inf, 1e30, -3, 0.25], np.float32)
-    told = Broadcast(round=2, weights=weights, public={CLASS_WEIGHTS: wild})
-    assert told_weights(told, 6) == (1, 1, 0, 1, 0, 0.25)
-    with pytest.raises(RunError, match="does not have one weight for each of the 5 classes"):
-        told_weights(told, 5)
-    with pytest.raises(RunError, match="does not have one weight for each of the 6 classes"):
-        told_weights(Broadcast(round=2, weights=weights), 6)
-
-
-def rare(seed: int = 0) -> Dataset:
-    """Return 1,200 rows at three sites, a tenth of them positive and hard to separate."""
-    rng = np.random.default_rng(seed)
-
-    def rows(number: int) -> tuple[np.ndarray, np.ndarray]:
-        labels = (rng.random(number) < 0.1).astype(int)
-        features = rng.normal(size=(number, 3)) + 0.8 * labels[:, None]
-        return features.astype(np.float32), labels
-
-    return Dataset.from_clients([rows(400) for _ in range(3)], test=rows(600))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("channel", CHANNELS)
-def test_counted_weights_find_the_rare_class(channel: str) -> None:
-    made = {"num_clients": 3, "channel": channel, "epsilon": 20.0, "rounds": 20, "clip": 2.0}
-    recalls = []
-    for counted in (0, 2):
-        found = simulate(config(**made, class_count_rounds=counted), dataset=rare())
-        assert found.confusion is not None
-        recalls.append(found.confusion[1, 1] / found.confusion[1].sum())
-    told = found.rounds[1].metrics
-    assert told["private share of class 1"] == pytest.approx(0.1, abs=0.03)
-    assert "private share of class 1" not in found.rounds[2].metrics
-    assert recalls[0] + 0.2 < recalls[1], recalls
-
-
-@pytest.mark.parametrize("channel", CHANNELS)
-def test_counts_are_rounds_of_the_run_and_cost_what_the_statement_says(channel: str) -> None:
-    without, counted = config(channel=channel), config(channel=channel, class_count_rounds=2)
-    problem = problem_of(without, None)
-    plain, told = (plan(each, problem).privacy for each in (without, counted))
-    assert told.guarantees == plain.guarantees
-    note, noise = (each for each in told.warnings if each not in plain.warnings)
-    assert note == CLASS_COUNT_ROUNDS(counted=2, of=5, everybody=True)
-    assert noise.kind == CLASS_COUNT_NOISE.name
-    if channel != "central":
-        some = counted.changed(clients_per_round=2)
-        note = CLASS_COUNT_ROUNDS(counted=2, of=5, everybody=False)
-        assert note in plan(some, problem).privacy.warnings

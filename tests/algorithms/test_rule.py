@@ -144,7 +144,7 @@ def test_given_rounds_stay_and_few_of_them_all_train(given: int, training: int) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "more", [{"clients_per_round": 3}, {"class_count_rounds": 1}, {"model": "logistic"},
+    "more", [{"clients_per_round": 3}, {"model": "logistic"},
              {"server_optimizer": "momentum"}, {"features": "none"}, {"sample_rate": 0.5}],
 )  # fmt: skip
 def test_the_rule_has_no_stages_beside_a_setting_that_refuses_them(more: dict[str, Any]) -> None:

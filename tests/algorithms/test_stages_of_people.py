@@ -615,7 +615,6 @@ def auc(result: Any, rows: Any, labels: Any) -> float:
     [
         ({"measure_share": 0.6, "intercept_share": 0.4}, "nothing of the budget would be left"),
         ({"rounds": 4}, "give at least 5"),
-        ({"class_count_rounds": 2}, "measure_share = 0.1 and class_count_rounds = 2"),
         ({"class_weights": [1.0, 2.0]}, "measure_share = 0.1 and class_weights"),
         ({"held_out_people": 0.1}, "held_out_people = 0.1"),
         ({"sample_rate": 0.5}, "sample_rate = 0.5"),

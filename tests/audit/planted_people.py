@@ -68,9 +68,6 @@ class Sums:
     def logits(self, weights: Floats, examples: Examples) -> Any:
         return self.inner.logits(weights, examples)
 
-    def weighted(self, class_weights: tuple[float, ...]) -> Sums:
-        return replace(self, inner=self.inner.weighted(class_weights))
-
 
 class RightConfig(person_dp_sgd):
     """The correct system; see ``planted.changed`` for those with a mistake.

@@ -256,8 +256,6 @@ def test_the_correct_twin_with_drawn_seeds_passes() -> None:
 
 ASKS: dict[str, dict[str, Any]] = {
     "evaluation": {"evaluation_share": 0.3},
-    "counts": {"class_count_rounds": 1},
-    "counts of samples": {"class_count_rounds": 1, "sample_rate": 0.5},
     "shares": {"ask": ["shares"], "rounds": 1, "features": "none"},
 }
 

@@ -39,7 +39,7 @@ STAGED = {
     "measure_share": 0.1, "intercept_share": 0.05,
 }  # fmt: skip
 PEOPLE: tuple[dict[str, Any], ...] = (
-    {"held_out_people": 0.5}, {"class_count_rounds": 2}, {"channel": "sum"},
+    {"held_out_people": 0.5}, {"channel": "sum"},
     {"channel": "central"}, {"channel": "central", "sample_rate": 0.5},
     *({"channel": channel, **STAGED} for channel in ("named", "sum", "central")),
 )  # fmt: skip

@@ -134,11 +134,6 @@ def test_the_sites_model_is_that_of_the_simulation_at_every_setting(
     check_run(environment_of(tmp_path, *settings))
 
 
-@pytest.mark.slow
-def test_counts_of_classes_go_through_a_secure_sum(tmp_path: Path) -> None:
-    check_run(environment_of(tmp_path, "class_count_rounds=1", channel="sum"))
-
-
 def test_a_site_with_many_more_people_than_the_run_states_learns_so_beforehand(
     tmp_path: Path,
 ) -> None:
@@ -323,7 +318,7 @@ def test_a_demo_states_what_its_sites_pay_for_one_row(tmp_path: Path, channel: A
     "more",
     [
         (*STAGED, "rounds=8", "evaluation_share=0.2"),
-        ("held_out_people=0.3", "class_count_rounds=1", "rounds=3"),
+        ("held_out_people=0.3", "rounds=3"),
         ('ask=["shares", "evaluation"]', "server_optimizer=none", "rounds=3"),
         (*STAGED, "intercept_share=0", *OF_NUMBERS, "rounds=5", "evaluation_share=0.3"),
     ],

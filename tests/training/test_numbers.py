@@ -230,7 +230,6 @@ RUN: dict[str, Any] = {
         ({"label_range": None, "label_typical": 3.0}, "give their public range, too"),
         ({"class_shares": [0.5, 0.5]}, "class_shares and label_range: the labels are numbers"),
         ({"held_out_people": 0.1}, "held_out_people and label_range: the labels are numbers"),
-        ({"class_count_rounds": 1}, "class_count_rounds and label_range: the labels are numbers"),
         ({"class_weights": [1.0, 2.0]}, "class_weights and label_range: the labels are numbers"),
         ({"partition": "dirichlet:1"}, "it divides the examples by their classes; choose iid"),
         ({"label_typical": 3.0, "model": "mlp_64"}, "label_typical = 3.0, model = mlp_64"),

@@ -46,7 +46,6 @@ from fedldp.algorithms.server_update import (
 from fedldp.algorithms.settings import PrivacyTarget
 from fedldp.algorithms.stages import (
     SHARES,
-    ClassShares,
     Stage,
     StageSettings,
     intercept_step,
@@ -104,11 +103,6 @@ class PeopleSettings(StageSettings):
     """share of people who are held out at their sites, drawn once: in every round, the held-out
     people are asked, in the same noisy sum, whether the model is right, so that a run can be
     monitored without a test set"""
-    class_count_rounds: Annotated[int, Field(ge=0)] = 0
-    """number of rounds, at the start, in which people are counted by the class of their rows
-    instead of giving gradients; each such round costs as much as any other; class weights follow
-    from the noisy counts, and the rarest class has weight 1; if a class is not seen above the
-    noise, they follow from class_shares, or else are equal"""
 
 
 _STARTS = ("class_shares", "label_typical")
@@ -117,7 +111,6 @@ _STARTS = ("class_shares", "label_typical")
 _OF_TRAINING = ("measure_share", "intercept_share")
 """The shares of stages that change how a model is trained."""
 
-_COUNTS, _VARIANCE = "class counts", "variance of class counts"
 _LOOK, _LOOK_NOISE = "look", "noise of the look"
 
 SCORE = "held-out accuracy"
@@ -144,9 +137,8 @@ class PersonSteps(Local):
     def version(self) -> int:
         """One more where noisy counts or an evaluation's tables changed, or where sums got room."""
         of = self.settings
-        evaluates = of.evaluation_share or EVALUATION in of.ask
-        counts = bool(of.class_count_rounds or of.held_out_people or evaluates)
-        return 1 + counts + bool(of.class_count_rounds or of.ask)
+        counts = bool(of.held_out_people or of.evaluation_share or EVALUATION in of.ask)
+        return 1 + counts + bool(of.ask)
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
         """Return the local update, which always computes on the CPU."""
@@ -156,7 +148,6 @@ class PersonSteps(Local):
             summed=summed,
             held_out=settings.held_out_people,
             sampled=rate_of(settings),
-            count_rounds=settings.class_count_rounds,
             num_classes=algorithm.problem.num_classes,
             questions=people.questions,
             votes=votes_of(settings),
@@ -261,9 +252,7 @@ class People:
             for _, group in groups_of(settings, self.problem)
             for table in kind.of_group
         ]
-        classes = questions.labels(self.problem.num_classes)
         found = (
-            (range(1, 1 + settings.class_count_rounds), Question((classes,), norm_of(settings))),
             (rounds_of(settings, "ask"), Question(tables)),
             (rounds_of(settings, "look"), Question(kind.look)),
             (rounds_of(settings, "question"), Question((*kind.tables, *by_group))),
@@ -439,7 +428,7 @@ With more clients they would hardly be read, and little would be seen.
 
 def largest_number(settings: Settings) -> int:
     """Return the largest number in any person's vector in a run, in magnitude, in grid steps."""
-    names = ("class_count_rounds", "held_out_people", "evaluation_share", "ask")
+    names = ("held_out_people", "evaluation_share", "ask")
     return questions.ASKED if _given(settings, *names) and norm_of(settings) > NORM**2 else NORM
 
 
@@ -469,7 +458,7 @@ class MeanOfPeople(Estimate):
         return bound.known
 
     def arrays(self, problem: Problem) -> FirstArrays:
-        """Return equal class weights, and bands with an edge at 0; see ``Estimate``.
+        """Return bands with an edge at 0, and columns as they are; see ``Estimate``.
 
         A server may tell these in any round, so an attack can ask for any round, too.
         """
@@ -478,18 +467,14 @@ class MeanOfPeople(Estimate):
             shares = self.people.shares
             columns = self.released.size // shares.size - 1
             found |= {SHIFT: np.zeros(columns), SCALE: np.ones(columns), SHARES: shares}
-        if self.settings.class_count_rounds:
-            counts = np.zeros(problem.num_classes)
-            found |= {_COUNTS: counts, _VARIANCE: np.zeros(1), questions.CLASS_WEIGHTS: counts + 1}
         if rounds_of(self.settings, "look"):
             rows = max(4, problem.num_classes)
             found |= {EDGES: np.zeros((rows, 1)), _LOOK: np.zeros(0), _LOOK_NOISE: np.zeros(1)}
         return lambda draw: found
 
     def told(self, state: State) -> Arrays:
-        """Return the map of columns, class weights and edges, if any; see ``Estimate``."""
-        names = (questions.CLASS_WEIGHTS, EDGES)
-        told = {n: state.arrays[n].astype(np.float32) for n in names if n in state.arrays}
+        """Return the map of columns, and edges, if any; see ``Estimate``."""
+        told = {n: state.arrays[n].astype(np.float32) for n in (EDGES,) if n in state.arrays}
         return told | (_columns(state.arrays).public() if SHIFT in state.arrays else {})
 
     def model(self, weights: Values, arrays: Arrays) -> Values:
@@ -510,8 +495,8 @@ class MeanOfPeople(Estimate):
     @property
     def asks(self) -> bool:
         """Whether some rounds sum anything but gradients, of which the estimate tells little."""
-        names = ("ask", "class_count_rounds", "held_out_people")
-        return len(stages_of(self.settings)) > 1 or bool(_given(self.settings, *names))
+        given = _given(self.settings, "ask", "held_out_people")
+        return len(stages_of(self.settings)) > 1 or bool(given)
 
     def __call__(self, state: State, reports: Incoming, draw: Draw) -> Estimated:
         """Return the estimate, and what people answered; see ``Estimate``."""
@@ -535,8 +520,6 @@ class MeanOfPeople(Estimate):
                 counts, noise = mean[: question.cells] * unit, deviation * unit
                 if not self._is_plausible(split(counts, question.tables), noise):
                     noise = math.inf  # so that no figure is seen
-                if stage.kind == "train":
-                    return self._counted(counts, noise, state, present)
                 # A client adds all of the noise, of which the mean has 1/sqrt(their number).
                 of_one = noise * math.sqrt(answered) / self.settings.num_clients
                 parts = {
@@ -579,28 +562,6 @@ class MeanOfPeople(Estimate):
         They add up to 1, or to more if people at several sites answered at each.
         """
         return float(shares.sum().clip(1, self.settings.persons_at_sites))
-
-    def _counted(
-        self, counts: NDArray[np.float64], noise: float, state: State, present: float
-    ) -> Estimated:
-        """Return the counts of classes so far, and after the last round of them, class weights.
-
-        The share ``present`` of the clients answered in this round.
-        """
-        summed, variance = state.arrays[_COUNTS] + counts, state.arrays[_VARIANCE] + noise**2
-        arrays: dict[str, NDArray[Any]] = {_COUNTS: summed, _VARIANCE: variance}
-        if state.round < self.settings.class_count_rounds:
-            return Estimated(values=None, arrays=arrays)
-        unit = 1 / (state.round * self.people.number * self.settings.sample_rate)
-        unit /= self._times_answered(summed * unit)
-        found = ClassShares(summed * unit, math.sqrt(float(variance[0])) * unit)
-        shares = found.usable(self.people.shares)
-        arrays[questions.CLASS_WEIGHTS] = shares.min() / shares
-        # Rounds may draw different clients, but those that are missing may be the same in each.
-        drawn = self.settings.round_size / self.settings.num_clients
-        asked = self.people.number * self.settings.sample_rate * present / drawn
-        asked *= 1 - (1 - drawn) ** state.round
-        return Estimated(values=None, metrics=found.metrics(asked), arrays=arrays)
 
     def _by_client(self, reports: Sequence[Report], state: State) -> dict[int, NDArray[np.float64]]:
         """Return each client's own noisy sum, in grid steps.
@@ -777,11 +738,8 @@ def _noise_of_answers(
     listed = settings.classes is not None or not problem.counted_in_private
     if SHARES_OF_CLASSES in settings.ask and not listed:
         found.append(kinds.CLASSES_FROM_ROWS(classes=classes))
-    counted = settings.class_count_rounds
-    if (counted or settings.measure_share) and classes > 1:
-        asked = people * settings.sample_rate * settings.round_size / settings.num_clients
-        noise = noise_at(1, math.isqrt(norm_of(settings)) if counted else BLOCK)
-        noise /= asked * math.sqrt(max(1, counted))
+    if settings.measure_share and classes > 1:
+        noise = noise_at(1, BLOCK) / people
         found.append(kinds.CLASS_COUNT_NOISE(half_width=TWO_SIDED * noise, least=SEEN * noise))
     noises = list[float]()
     for rounds, question in asked_of.questions:
@@ -842,12 +800,6 @@ class PerPersonRun(Calibration):
             given = _given(settings, *names)
             if len(given) == len(names):
                 raise ConfigError(f"{', '.join(given[:-1])} and {given[-1]}: {why}")
-        counted = settings.class_count_rounds
-        if counted >= settings.rounds:
-            raise ConfigError(
-                f"class_count_rounds = {counted}: none of rounds = {settings.rounds} would be left "
-                f"for training; give at most {settings.rounds - 1}"
-            )
 
     @property
     def kind(self) -> type[Mechanism]:  # type: ignore[override]
@@ -921,8 +873,7 @@ class PerPersonRun(Calibration):
         shares = settings.fewest_in_sum - settings.untrusted_clients
         shares = shares if self.channel == "sum" else 1
         taken = rate_of(settings)
-        counts = _given(settings, "ask", "class_count_rounds")
-        room = max(_ROOM, 2 * settings.num_clients) if counts else 1
+        room = max(_ROOM, 2 * settings.num_clients) if settings.ask else 1
         least = partial(
             integer_gaussian,
             size,
@@ -949,8 +900,6 @@ def _apart() -> Iterator[tuple[tuple[str, ...], str]]:
     uncharged = "a ledger cannot charge for sums over sampled people; set sample_rate = 1, or leave"
     for name in ("client_budget", "person_budget"):
         yield ("sample_rate", name), f"{uncharged} {name} out"
-    given = "class weights are either given or follow from counts; leave one of the two out"
-    yield ("class_count_rounds", "class_weights"), given
     unknown = "nothing tells at how many sites people answer, so a mean label cannot be measured"
     names = "measure_share", "persons_at_sites", "label_range"
     yield names, f"{unknown}; set measure_share = 0"
@@ -960,8 +909,8 @@ def _apart() -> Iterator[tuple[tuple[str, ...], str]]:
     of_some = ("held_out_people", "sample_rate", "clients_per_round", "participation")
     same = "a stage's rounds ask all people of all clients the same; leave one of the two out"
     for pair in (
-        *product(("ask",), (*shares, "class_shares", "class_count_rounds")),
-        *product(_OF_TRAINING, ("class_count_rounds", "class_weights")),
+        *product(("ask",), (*shares, "class_shares")),
+        *product(_OF_TRAINING, ("class_weights",)),
         *product(("ask", *shares), of_some),
     ):
         yield pair, same
@@ -993,9 +942,6 @@ def sums_over_people(settings: Settings) -> Composition:
         return people.event(calibration.noise_at(coordinates, round), coordinates)
 
     notes = list[Caveat]()
-    if counted := settings.class_count_rounds:
-        everybody = settings.round_size == settings.num_clients
-        notes = [kinds.CLASS_COUNT_ROUNDS(counted=counted, of=settings.rounds, everybody=everybody)]
     for stage in stages if several else ():
         first, last, share = stage.rounds[0], stage.rounds[-1], str(stage.share)
         notes.append(kinds.STAGE(sums=stage.kind, first=first, last=last, share=share))

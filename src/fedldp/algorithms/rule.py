@@ -124,7 +124,7 @@ def difficulty(config: RunConfig, problem: Problem) -> float:
     changes: dict[str, Any] = {
         "rounds": 1, "clients_per_round": None, "target": None, "num_clients": clients,
         "measure_share": 0.0, "intercept_share": 0.0, "evaluation_share": 0.0,
-        "class_count_rounds": 0, "sample_rate": 1.0,
+        "sample_rate": 1.0,
     }  # fmt: skip
     if config.target is not None:
         changes |= {"epsilon": config.target.epsilon, "delta": config.target.delta}

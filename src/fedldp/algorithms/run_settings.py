@@ -74,7 +74,7 @@ _EQUAL = ("iid", "drawn")
 """Partitions in which clients' numbers of examples differ by at most one."""
 WeightDecay = Annotated[float, Field(ge=0, le=1e3)]
 
-_OF_CLASSES = ("class_weights", "class_shares", "class_count_rounds", "held_out_people")
+_OF_CLASSES = ("class_weights", "class_shares", "held_out_people")
 """Settings about classes, which labels that are numbers do not have."""
 
 _TABLES: Mapping[str, type[BaseModel]] = {

@@ -251,14 +251,14 @@ def _small_changes(config: RunConfig, rounds: int) -> dict[str, Any]:
 
 
 def _rounds(config: RunConfig, most: int) -> int:
-    """Return at most so many rounds; or one that trains, with all stages or counts beside it.
+    """Return at most so many rounds; or one that trains, with all stages beside it.
 
     Without one that trains, such a run would be refused, unless it only asks.
     """
     trained = config.composition.trained
     if trained is not None:
         return config.rounds - max(0, len(trained) - 1)
-    return min(max(most, 1 + getattr(config, "class_count_rounds", 0)), config.rounds)
+    return min(most, config.rounds)
 
 
 def _planned(setting: AuditedSetting, effort: Effort) -> Iterator[SystemGame]:

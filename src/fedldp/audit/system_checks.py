@@ -59,7 +59,7 @@ from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import Broadcast, Sensitive
 from fedldp.training.column_sums import LONGEST, SCALE, SHIFT
 from fedldp.training.person_gradients import SUMS, PersonGradients
-from fedldp.training.questions import CLASS_WEIGHTS, EDGES
+from fedldp.training.questions import EDGES
 from fedldp.training.tensors import one_thread
 
 Sums = NDArray[np.float64]
@@ -220,9 +220,7 @@ class PeopleCheck(Planned):
 
     def _told(self, trial: int, weights: NDArray[np.float32]) -> Broadcast:
         """Return the broadcast of a round of each kind in turn, with hostile public arrays."""
-        update = self._update
         firsts = {stage[0] for stage in self.config.composition.stages_of(self.config.rounds)}
-        firsts |= {1, update.count_rounds + 1}
         round = sorted(firsts)[(trial + trial // len(_WEIGHTS)) % len(firsts)]
         odd = np.roll([0.0, 3.0, -1e30, np.nan, np.inf, 1e-30], trial)
         columns = weights.size // self.problem.num_classes - 1
@@ -230,7 +228,6 @@ class PeopleCheck(Planned):
             SHIFT: np.resize(odd, columns),
             SCALE: np.resize(odd, columns),
             EDGES: np.resize(odd, (max(4, self.problem.num_classes), 1 + trial % MOST_BANDS)),
-            CLASS_WEIGHTS: np.geomspace(0.01, 1, update.num_classes),
         }
         public = {name: values.astype(np.float32) for name, values in told.items()}
         return Broadcast(round=round, weights=weights, public=public)

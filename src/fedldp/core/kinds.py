@@ -131,9 +131,6 @@ EARLIER_RUNS = Kind("earlier-runs", Caveat, {"costs": tuple[Caveat, ...]}, binds
 SPENT = Kind("spent", Caveat, {"unit": str, "kind": str, "spent": float}, binds=False)
 FROZEN_WEIGHTS_PUBLIC = Kind("frozen-weights-public", Caveat, {}, binds=False)()
 CODE_OF_THE_NODE = Kind("code-of-the-node", Caveat, {}, binds=False)()
-CLASS_COUNT_ROUNDS = Kind(
-    "class-count-rounds", Caveat, {"counted": int, "of": int, "everybody": bool}
-)
 CLASS_COUNT_NOISE = Kind(
     "noise-of-class-counts", Caveat, {"half_width": float, "least": float}, binds=False
 )

@@ -76,7 +76,6 @@ _COMPUTED: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "not-above-guessing": _as_far,
     "not-above-mean": _as_far,
     "not-of-client": lambda of: {"about": about(of["unit"], of["adversary"])},
-    "class-count-rounds": lambda of: {"share": f"{100 * of['counted'] / of['of']:.2g} %"},
     "evaluation-foreseen": lambda of: {
         "made_up": "of the declared class_shares or label_typical"
         if of["declared"]

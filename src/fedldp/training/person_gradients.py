@@ -30,12 +30,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.core.errors import PrivacyError, RunError
+from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream, torch_seeded
 from fedldp.data.examples import Examples
 from fedldp.data.label_range import STEPS, centred
@@ -44,7 +44,7 @@ from fedldp.protocol.roles import Batch, Client, LocalUpdate, Update
 from fedldp.protocol.wire import Broadcast, Layout, Sensitive
 from fedldp.training.column_sums import ColumnMap, column_sums
 from fedldp.training.exact_sums import NORM, Floats, cut, exp, whose_rows
-from fedldp.training.questions import CLASS_WEIGHTS, VOTES, Question, Rows
+from fedldp.training.questions import VOTES, Question, Rows
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -139,10 +139,6 @@ class Summed(ABC):
         A row is NaN if the model has no finite output for it.
         """
 
-    def weighted(self, class_weights: tuple[float, ...]) -> Self:
-        """Return the same with other class weights."""
-        return replace(self, class_weights=class_weights)
-
 
 def _as_they_are(examples: Examples) -> Examples:
     return examples
@@ -152,8 +148,7 @@ def _as_they_are(examples: Examples) -> Examples:
 class PersonGradients(LocalUpdate):
     """The local update: the broadcast weights, and in addition the sum over a client's people.
 
-    In some rounds all people answer a ``Question`` instead of giving gradients. If the first rounds
-    ask for classes, later broadcasts have ``CLASS_WEIGHTS``.
+    In some rounds all people answer a ``Question`` instead of giving gradients.
 
     Some people may be held out of training. In the rounds of gradients, these voters answer
     ``votes`` instead, in separate coordinates. Nobody gives both, and two vectors in separate
@@ -166,7 +161,6 @@ class PersonGradients(LocalUpdate):
         sampled: the probability with which a person, voters included, is sampled, independently for
             each person and each round. It is below 1 only in simulations, because a step's duration
             reveals how many people it sampled.
-        count_rounds: how many rounds ask for classes, whose weights later broadcasts have.
         num_classes: the number of classes.
         questions: what is asked in which rounds.
         votes: what voters are asked.
@@ -180,7 +174,6 @@ class PersonGradients(LocalUpdate):
     summed: Summed
     held_out: float = 0.0
     sampled: float = 1.0
-    count_rounds: int = 0
     num_classes: int = 0
     questions: Sequence[tuple[range, Question]] = ()
     votes: Question = VOTES
@@ -220,8 +213,6 @@ class PersonGradients(LocalUpdate):
                 return lambda client: answers(
                     self._rows(weights, client.examples.taken(self._taken(client)), columns)
                 )
-        if self.count_rounds:
-            summed = summed.weighted(told_weights(broadcast, self.num_classes))
         if round in self.intercepts:
             assert self.intercept is not None
             summed = self.intercept
@@ -269,23 +260,6 @@ class PersonGradients(LocalUpdate):
             examples=examples,
             logits=cache(lambda: self.summed.logits(weights, columns(examples))),
         )
-
-
-def told_weights(broadcast: Broadcast, num_classes: int) -> tuple[float, ...]:
-    """Return the class weights of a broadcast, each clipped to [0, 1].
-
-    Raises:
-        RunError: the number of weights differs from the number of classes. This refusal depends on
-            nothing private.
-    """
-    told = broadcast.public.get(CLASS_WEIGHTS)
-    if told is None or told.shape != (num_classes,):
-        raise RunError(
-            f"round {broadcast.round}: the broadcast does not have one weight for each of the "
-            f"{num_classes} classes; the server must compute them from the counts of the first "
-            "rounds"
-        )
-    return tuple(np.nan_to_num(told.astype(np.float64), nan=1.0).clip(0, 1).tolist())
 
 
 class _Layer(NamedTuple):

@@ -32,9 +32,6 @@ ASKED = math.isqrt(2 * NORM**2)
 
 Cells = NDArray[np.int64]
 
-CLASS_WEIGHTS = "class weights"
-"""The key under which a broadcast carries class weights that follow from counts of the classes."""
-
 EDGES = "edges of bands"
 """The key under which a broadcast carries the edges of a score's bands."""
 
