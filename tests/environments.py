@@ -28,7 +28,7 @@ from fedldp.deployment.certificates import (
     server_certificate,
 )
 from fedldp.deployment.demo import _write_examples, own_budgets_of
-from fedldp.deployment.identity import make_identity, read_private, read_public
+from fedldp.deployment.identity import make_identity, read_public
 from fedldp.deployment.initial import beside
 from fedldp.deployment.messages import (
     NO_RECEIPT,
@@ -37,7 +37,6 @@ from fedldp.deployment.messages import (
     pack,
     read_message,
 )
-from fedldp.deployment.own_budgets import SignedBudget, stay_at_sites
 from fedldp.deployment.policy import SitePolicy, read_policy
 from fedldp.deployment.server import Server
 from fedldp.deployment.site import Agent
@@ -257,15 +256,11 @@ def make_environment(
     """Return an environment whose sites have the shares of a simulation's clients."""
     config = resolve(recipe, [f"num_clients={sites}", "rounds=2", *SMALL, *settings])
     inputs = Inputs.of(config.changed(standardise=False), None, None)
-    roster, budgets, chosen = {}, [], own_budgets_of(config)
+    roster, chosen = {}, own_budgets_of(config)
     for index in range(sites):
         place = folder / f"site-{index}"
         make_identity(place / "site.key", place / "site.pub")
         roster[f"site-{index}"] = read_public(place / "site.pub")
-        if chosen and not stay_at_sites(config):
-            budgets.append(
-                SignedBudget.signed(read_private(place / "site.key"), budget=chosen[index])
-            )
     agreement = agree(
         config,
         inputs.problem,
@@ -275,7 +270,6 @@ def make_environment(
         deadline_seconds=deadline,
         test_seed=config.seed if seeded else None,
         server_ca=fingerprints(write_tls(folder / "tls", tls)),
-        budgets=budgets,
         initial=initial,
     )
     policies = []

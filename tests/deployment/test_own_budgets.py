@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,12 +26,9 @@ from fedldp.deployment.acceptance import accept
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement, check_stated
 from fedldp.deployment.channels import ReportChecker
-from fedldp.deployment.joining import Joining
+from fedldp.deployment.joining import Invite
 from fedldp.deployment.messages import read_message
-from fedldp.deployment.own_budgets import (
-    OwnBudget,
-    SignedBudget,
-)
+from fedldp.deployment.own_budgets import OwnBudget
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.wire import Report, read_request
 from fedldp.simulation.engine import simulate
@@ -65,16 +61,11 @@ def keys_of(count: int) -> list[Ed25519PrivateKey]:
 KEYS = keys_of(3)
 
 
-def budgets_of(*epsilons: float, **more: Any) -> list[SignedBudget]:
-    said = [OwnBudget(epsilon=each, **more) for each in epsilons]
-    return [SignedBudget.signed(key, budget=each) for key, each in zip(KEYS, said, strict=True)]
-
-
 def agreed(*settings: str, recipe: str = RECIPE, **given: Any) -> Agreement:
     roster = {f"site-{n}": key.public_key().public_bytes_raw().hex() for n, key in enumerate(KEYS)}
-    given = {"channel": "named", "budgets": budgets_of(*EPSILONS), **given}
-    config = resolve(recipe, ["num_clients=3", *settings])
-    return agree(config, Problem((1, 8, 8), 10, 1437), roster, **given)
+    own = [f"epsilon={EPSILONS}"] if recipe == RECIPE else []
+    config = resolve(recipe, ["num_clients=3", *own, *settings])
+    return agree(config, Problem((1, 8, 8), 10, 1437), roster, **{"channel": "named", **given})
 
 
 def refused(call: Any) -> str:
@@ -144,60 +135,54 @@ def test_an_agreement_is_read_back_unchanged() -> None:
     assert {line.adversary for line in last} == {"server"}
 
 
-def planted(found: Agreement, **changes: Any) -> Agreement:
-    first = found.budgets[0].model_copy(update=changes)
-    return found.changed(budgets=(first, *found.budgets[1:]))
-
-
-def test_a_planted_budget_is_refused() -> None:
-    found = agreed()
-    other = SignedBudget.signed(KEYS[1], budget=OwnBudget(epsilon=2.0))
-    same = SignedBudget.signed(KEYS[0], budget=OwnBudget(epsilon=2.5))
-    for wrong, part in (
-        (planted(found, budget=OwnBudget(epsilon=2.5)), "did not sign"),
-        (planted(found, budget=OwnBudget(epsilon=2.0, delta=1e-4)), "did not sign"),
-        (planted(found, budget=OwnBudget(epsilon=2.0, unit="client-round")), "did not sign"),
-        (planted(found, signature=other.signature), "did not sign"),
-        (found.changed(budgets=(other, *found.budgets[1:])), "do not match the roster"),
-        (found.changed(budgets=found.budgets[::-1]), "do not match the roster"),
-        (found.changed(budgets=()), "each site must consent"),
-        (found.changed(budgets=(same, *found.budgets[1:])), "would spend epsilon 2"),
-        (found.changed(config=found.config.changed(epsilon=[2.0, 4.0, 9.0])), "spend epsilon 9"),
-        (found.changed(config=found.config.changed(epsilon=2.0)), "leave the budgets out"),
-        (found.changed(config=found.config.changed(delta=1e-3)), "at delta 0.001"),
-    ):
-        assert part in refused(wrong.check)
-
-
-def test_a_signature_covers_one_purpose_and_one_key() -> None:
-    (one, two, _) = budgets_of(2.0, 2.0, 2.0)
-    assert one.is_signed
-    assert one.signature != two.signature
-    assert not one.model_copy(update={"key": two.key}).is_signed
-    joined = {"version": "0.1.0", "invite": "0" * 64, "name": "a"}
-    assert not Joining(**joined, key=one.key, signature=one.signature).is_signed
-
-
 @pytest.mark.parametrize(
-    ("settings", "recipe", "more", "part"),
+    ("settings", "recipe", "channel", "part"),
     [
-        (("epsilon=2.0", "clip=[1.0,1.0,2.0]"), RECIPE, {}, "clip has a value for each client"),
-        (("client_delta=[1e-5,1e-6,1e-6]",), RECIPE, {}, "client_delta has a value for each"),
-        ((), RECIPE, {"budgets": budgets_of(*EPSILONS)[1:]}, "do not match the roster"),
-        ((), RECIPE, {"budgets": ()}, "deploy join --epsilon"),
-        ((), RECIPE, {"budgets": budgets_of(*EPSILONS, unit="weight")}, "unit = client-run"),
-        ((), RECIPE, {"budgets": budgets_of(*EPSILONS, delta=1e-6)}, "at delta 1e-05"),
-        (("epsilon=1.0",), "personalized-mnist-fig2-low", {"budgets": budgets_of(
-            *EPSILONS, unit="record", delta=0.01)}, "proven against the server itself"),
-        ((), RECIPE, {"channel": "sum"}, "set channel = named"),
-        (("channel=named",), "quickstart", {"channel": "sum", "budgets": budgets_of(
-            *EPSILONS, unit="weight")}, "set channel = named"),
+        (("epsilon=2.0", "clip=[1.0,1.0,2.0]"), RECIPE, "named", "clip has a value for each"),
+        (("client_delta=[1e-5,1e-6,1e-6]",), RECIPE, "named", "client_delta has a value for each"),
+        ((), RECIPE, "sum", "set channel = named"),
+        (("channel=named", "epsilon=[1.0,2.0,4.0]"), "quickstart", "sum", "set channel = named"),
     ],
 )  # fmt: skip
 def test_budgets_that_do_not_hold_are_refused(
-    settings: tuple[str, ...], recipe: str, more: dict[str, Any], part: str
+    settings: tuple[str, ...], recipe: str, channel: str, part: str
 ) -> None:
-    assert part in refused(lambda: agreed(*settings, recipe=recipe, **more))
+    assert part in refused(lambda: agreed(*settings, recipe=recipe, channel=channel))
+
+
+def invited(*settings: str) -> Invite:
+    return Invite.new(
+        resolve(RECIPE, ["num_clients=3", *settings]),
+        Problem((1, 8, 8), 10, 1437),
+        "https://localhost",
+        channel="named",
+        quorum=None,
+        deadline_seconds=60.0,
+    )
+
+
+def test_an_invite_sets_no_sites_budget() -> None:
+    line = refused(lambda: invited("epsilon=[2.0,4.0,8.0]"))
+    assert "deploy join --epsilon" in line
+
+
+def test_an_epsilon_that_is_not_proven_against_the_server_is_no_sites_budget() -> None:
+    config = resolve("personalized-mnist-fig2-low", ["num_clients=3", "epsilon=1.0"])
+    own = OwnBudget(epsilon=1.0, unit="record", delta=0.01)
+    assert "proven against the server itself" in refused(lambda: own.check(config, 1.0))
+
+
+def test_budgets_are_admitted_from_all_sites_or_from_none() -> None:
+    roster = {f"site-{n}": f"{n:064x}" for n in range(3)}
+    invite, said = invited("epsilon=2.0"), [OwnBudget(epsilon=each) for each in EPSILONS]
+    assert invite.agreement(roster, said).config.model_dump()["epsilon"] == EPSILONS
+    assert not invite.agreement(roster).has_own_budgets
+    for wrong, part in (
+        (said[1:], "2 of 3 sites stated a budget"),
+        ([*said[1:], OwnBudget(epsilon=2.0, unit="weight")], "unit = client-run"),
+        ([*said[1:], OwnBudget(epsilon=2.0, delta=1e-6)], "at delta 1e-05"),
+    ):
+        assert part in refused(lambda wrong=wrong: invite.agreement(roster, wrong))
 
 
 # A site's policy
@@ -210,6 +195,7 @@ def test_budgets_that_do_not_hold_are_refused(
         ("env", {"epsilon": 1.9}, "own.epsilon in this site's policy allows no other"),
         ("env", {"epsilon": 2.1}, "would spend epsilon 2 at"),
         ("env", {"epsilon": 2.0, "delta": 1e-6}, "at delta 1e-05"),
+        ("env", {"epsilon": 2.0, "unit": "weight"}, "unit = client-run"),
         ("summed", None, "lets each site choose its epsilon, up to 8"),
         ("summed", {"epsilon": 8.5}, "above largest_epsilon = 8"),
         ("summed", {"epsilon": 2.0, "unit": "client-round"}, "with unit = client-run"),
@@ -230,7 +216,7 @@ def test_a_policy_lets_no_other_epsilon_through(
 def test_a_policy_allows_no_other_epsilon_common_to_all(tmp_path: Path) -> None:
     of_all = own_environment(tmp_path, "epsilon=2.0")
     place = tmp_path / "site-0"
-    assert not of_all.agreement.budgets
+    assert not of_all.agreement.has_own_budgets
     write_policy(place, own={"epsilon": 2.0}).check(of_all.agreement)
     for own in ({"epsilon": 1.0}, {"epsilon": 2.0, "unit": "weight"}):
         with pytest.raises(PrivacyError, match="allows no other"):
@@ -265,31 +251,6 @@ def test_a_report_with_anothers_budget_is_not_counted(tmp_path: Path) -> None:
             reports.check(read_request(request), report, (site + 1) % 3)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "part"),
-    [
-        ("", "", "was changed after the site signed it"),
-        ("2.0", "3.0", "was changed after the site signed it"),
-        ('"own_budget": 1', '"own_budget": 2', "is damaged"),
-        ('"epsilon": 2.0', '"epsilon": 1e999', "is damaged"),
-        ("{", "[" * 70_000, "is damaged"),
-    ],
-)
-def test_files_of_budgets_are_checked(old: str, new: str, part: str, tmp_path: Path) -> None:
-    path, (one, *_) = tmp_path / "site.budget", budgets_of(*EPSILONS)
-    path.write_bytes(one.to_bytes())
-    assert SignedBudget.read(path) == one
-    text = one.to_bytes().decode()
-    changed = (
-        text.replace(old, new, 1) if old else json.dumps({**json.loads(text), "key": "0" * 64})
-    )
-    path.write_text(changed)
-    line = refused(lambda: SignedBudget.read(path))
-    assert part in line
-    assert "site.budget" in line
-    assert "check the path" in refused(lambda: SignedBudget.read(tmp_path / "none"))
-
-
 # Budgets that stay at their sites
 
 
@@ -320,7 +281,7 @@ def test_a_sum_with_own_budgets_gives_the_weights_of_the_simulation(tmp_path: Pa
 
 def test_the_sites_choices_are_not_in_the_agreement() -> None:
     found = [
-        agreed(f"epsilon={list(chosen)}", recipe=SUMS, channel="sum", budgets=())
+        agreed(f"epsilon={list(chosen)}", recipe=SUMS, channel="sum")
         for chosen in ((2.0, 4.0, 8.0), (0.5, 0.5, 0.5))
     ]
     documents = [{**each.document, "run": None} for each in found]
@@ -332,12 +293,8 @@ def test_the_sites_choices_are_not_in_the_agreement() -> None:
 
 
 def test_a_request_for_budgets_that_stay_at_sites_is_refused() -> None:
-    def agree_on(**given: Any) -> str:
-        return refused(lambda: agreed(recipe=SUMS, **{"channel": "sum", **given}))
-
-    assert "leave them out" in agree_on()
-    assert "channel = named" in agree_on(channel="named", budgets=())
-    found = agreed(recipe=SUMS, channel="sum", budgets=())
+    assert "channel = named" in refused(lambda: agreed(recipe=SUMS, channel="named"))
+    found = agreed(recipe=SUMS, channel="sum")
     for epsilon in ([2.0, 4.0, 8.0], 2.0):
         planted = found.changed(config=found.config.changed(epsilon=epsilon))
         assert "each site keeps its choice to itself" in refused(planted.check)

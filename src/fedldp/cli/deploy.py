@@ -324,8 +324,8 @@ def admit(
         typer.echo(f"{each.name:<10} {known}")
     heard = yes or network is not None
     confirmed(heard, "Did each site's operator read these words to you by telephone?")
-    budgets = [each.own for each in joinings if each.own is not None]
-    agreement = invited.agreement({each.name: each.key for each in joinings}, budgets)
+    own = [each.own for each in joinings if each.own is not None]
+    agreement = invited.agreement({each.name: each.key for each in joinings}, own)
     if agreement.initial is not None:
         agreed_initial(agreement, beside(out))
     new_file(out, agreement.to_bytes(), 0o644)
@@ -418,7 +418,7 @@ def accept(
     can_pay = acceptance.payable(terms, found)
     enough = can_pay.check(rounds)
     console = _show(found)
-    if found.budgets or stay_at_sites(found.config):
+    if found.has_own_budgets or stay_at_sites(found.config):
         _show_own(console, found, terms, place)
     console.say("beside", f"{'; '.join(can_pay.others) or 'no other run that is accepted here'}")
     _show_cost(console, found, terms, can_pay, enough)
@@ -873,7 +873,7 @@ def _show(agreement: Agreement, invite: Invite | None = None) -> Terminal:
 
 def _show_own(console: Terminal, agreement: Agreement, policy: SitePolicy, place: int) -> None:
     """Show the statement for one site that has its own budget."""
-    told = "which all sites are told" if agreement.budgets else "which nobody else is told"
+    told = "which all sites are told" if agreement.has_own_budgets else "which nobody else is told"
 
     most = f"for this site only, in at most {agreement.rounds_of(place)} rounds:"
     console.say("own budget", f"{policy.own}, {told}; {most}")

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -17,7 +16,7 @@ from fedldp.algorithms.systems import name_and_digest
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreement import Agreement, Channel, Site, agreed
 from fedldp.deployment.deployable import without_simulation
-from fedldp.deployment.own_budgets import SignedBudget, check_budgets, check_owners, largest_alone
+from fedldp.deployment.own_budgets import largest_alone
 from fedldp.simulation.plan import calibrated
 
 _RUN_BYTES = 16
@@ -33,7 +32,6 @@ def agree(
     deadline_seconds: float = 600.0,
     test_seed: int | None = None,
     server_ca: Sequence[str] = (),
-    budgets: Sequence[SignedBudget] = (),
     initial: str | None = None,
 ) -> Agreement:
     """Return the agreement on a run of ``config``.
@@ -51,8 +49,6 @@ def agree(
         test_seed: the seed for all randomness; for the demo only.
         server_ca: SHA-256 digests of the certificates of the authorities that may sign the server's
             certificate; see ``certificates.fingerprints``.
-        budgets: each site's own budget, in the roster's order; their epsilons become the list
-            ``epsilon``. Empty: all sites have one.
         initial: digest of the weights that the run begins with; see ``initial.digest_of_file``.
 
     Raises:
@@ -61,11 +57,7 @@ def agree(
     selftest()
     run = os.urandom(_RUN_BYTES).hex()
     roster = tuple(_site(name, key) for name, key in sites.items())
-    epsilons: dict[str, Any] = largest_alone(config)
-    if budgets:
-        check_owners([site.key for site in roster], budgets)
-        epsilons = {"epsilon": [each.budget.epsilon for each in budgets]}
-    config = config.changed(num_clients=len(roster), **epsilons)
+    config = config.changed(num_clients=len(roster), **largest_alone(config))
     untrusted = config.untrusted_clients
     target, config = config.target, _decided(without_simulation(config), channel)
 
@@ -84,13 +76,11 @@ def agree(
             deadline_seconds=deadline_seconds,
             test_seed=test_seed,
             server_ca=tuple(server_ca),
-            budgets=tuple(budgets),
             version=version("fedldp"),
             initial=initial,
             frozen=frozen,
             features=name_and_digest(candidate, facts),
         )
-        check_budgets(candidate, [site.key for site in roster], found.budgets)
         found = found.changed(config=candidate.with_schedule(found.selecting(None)))
         if quorum is not None:
             return found.changed(quorum=quorum)

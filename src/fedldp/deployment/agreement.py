@@ -37,7 +37,7 @@ from fedldp.core.kinds import ANSWER_TIME
 from fedldp.core.registry import is_address
 from fedldp.deployment.deployable import check_system, check_told
 from fedldp.deployment.documents import Document, Hex, canonical, digest_of
-from fedldp.deployment.own_budgets import SignedBudget, check_budgets
+from fedldp.deployment.own_budgets import check_one_value, has_own_budgets
 from fedldp.deployment.statement import stated
 from fedldp.mechanisms.summing import Summing
 from fedldp.protocol.keys import draws_of_secret, draws_of_seed
@@ -153,8 +153,6 @@ class Agreement(RunDocument):
         server_ca: SHA-256 of the certificates (DER) of authorities; one of them must
             have signed the server's certificate. Empty: each site decides for itself which
             authorities it trusts.
-        budgets: the sites' own budgets, in the roster's order, if ``epsilon`` is a list of them;
-            each is signed by its site, because all sites see them.
         invite: the digest of the invite that the sites answered; None if there was none.
         features: the name and digest of the public features that every site computes, or None.
     """
@@ -169,7 +167,6 @@ class Agreement(RunDocument):
     test_seed: Annotated[int, Field(ge=0)] | None = None
     statement: dict[str, Any] = Field(default_factory=dict)
     server_ca: tuple[Hex, ...] = ()
-    budgets: tuple[SignedBudget, ...] = ()
     invite: Hex | None = None
     features: dict[str, str] | None = None
 
@@ -200,7 +197,7 @@ class Agreement(RunDocument):
                 f"num_clients = {config.num_clients}: the roster has {clients} "
                 "sites; make them equal"
             )
-        check_budgets(config, [site.key for site in self.sites], self.budgets)
+        check_one_value(config)
         self._check_schedule()
         check_system(config, self.problem)
         self._check_frozen()
@@ -265,6 +262,11 @@ class Agreement(RunDocument):
             self.config.with_schedule(self.selecting(None))
 
     # Derived values
+
+    @cached_property
+    def has_own_budgets(self) -> bool:
+        """Whether ``epsilon`` has a value for each site, in the roster's order, which all see."""
+        return has_own_budgets(self.config)
 
     def selecting(self, secret: Draws | None) -> Draws:
         """Return the random draws with which the server selects the participants.
@@ -419,13 +421,13 @@ class Agreement(RunDocument):
             round: [site for site in sites if round <= rounds[site]]
             for round in range(1, max(rounds.values()) + 1)
         }
-        if not self.budgets:
+        if not self.has_own_budgets:
             asked = {round: there_then[:there] for round, there_then in asked.items()}
         downlink = self.config.algorithm(self.problem).server().downlink
         parts = []
         for stage in self.stages:
             groups: dict[Event, list[int]] = {}
-            alike = None if self.budgets else self.events_of(0, stage[0])
+            alike = None if self.has_own_budgets else self.events_of(0, stage[0])
             for site in sites:
                 for event in self.events_of(site, stage[0]) if alike is None else alike:
                     groups.setdefault(event, []).append(site)

@@ -92,7 +92,7 @@ class ReportChecker:
             size = self.agreement.setup.size
             like = Report(round=report.round, size=size, payload=b"", chunk=size)
         else:
-            like = self._of_no_examples(request, client if self.agreement.budgets else 0)
+            like = self._of_no_examples(request, client if self.agreement.has_own_budgets else 0)
         for name in ("size", "chunk", "epsilon"):
             found, expected = getattr(report, name), getattr(like, name)
             if found != expected:

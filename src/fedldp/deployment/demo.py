@@ -41,8 +41,8 @@ from fedldp.deployment.acceptance import accept
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement, Channel
 from fedldp.deployment.checks import check_data
-from fedldp.deployment.identity import make_identity, read_private, read_public
-from fedldp.deployment.own_budgets import OwnBudget, SignedBudget, stay_at_sites
+from fedldp.deployment.identity import make_identity, read_public
+from fedldp.deployment.own_budgets import OwnBudget
 from fedldp.deployment.policy import (
     SitePolicy,
     budget_table,
@@ -274,14 +274,10 @@ class DemoEnvironment:
         certificates.write_server_keys(folder, [HOST], _DAYS)
         raw = Inputs.of(config.changed(standardise=False), None, data_dir)
         places = [folder / f"site-{index}" for index in range(config.num_clients)]
-        roster, budgets, own = {}, [], own_budgets_of(config)
-        for index, place in enumerate(places):
+        roster, own = {}, own_budgets_of(config)
+        for place in places:
             make_identity(place / "site.key", place / "site.pub")
             roster[place.name] = read_public(place / "site.pub")
-            if own and not stay_at_sites(config):
-                budgets.append(
-                    SignedBudget.signed(read_private(place / "site.key"), budget=own[index])
-                )
         agreement = agree(
             config,
             raw.problem,
@@ -293,7 +289,6 @@ class DemoEnvironment:
             deadline_seconds=_DEADLINE,
             test_seed=config.seed if seeded else None,
             server_ca=certificates.fingerprints(folder / "ca.pem"),
-            budgets=budgets,
         )
         (folder / "run.agreement").write_bytes(agreement.to_bytes())
         within = config.columns.label_range

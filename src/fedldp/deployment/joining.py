@@ -56,7 +56,7 @@ from fedldp.deployment.identity import (
     read_private,
     replace_secret,
 )
-from fedldp.deployment.own_budgets import OwnBudget, SignedBudget, largest_alone, stay_at_sites
+from fedldp.deployment.own_budgets import OwnBudget, has_own_budgets, largest_alone, stay_at_sites
 from fedldp.deployment.policy import (
     URL,
     ServerTable,
@@ -148,8 +148,13 @@ class Invite(RunDocument):
         Raises:
             ConfigError: the run cannot be deployed; the message says why.
         """
-        own = largest_alone(config)  # an invite has no per-client values from its recipe
-        told = without_simulation(config).changed(target=config.target, **own)
+        told = without_simulation(config).changed(target=config.target, **largest_alone(config))
+        if has_own_budgets(told):
+            raise ConfigError(
+                "epsilon has a value for each client, and all sites would see all values, so each "
+                "site must consent; give one value for all, and each site may state its own "
+                "(fedldp deploy join --epsilon)"
+            )
         return cls(
             url=url,
             config=told,
@@ -173,27 +178,36 @@ class Invite(RunDocument):
         found = [x509.load_der_x509_certificate(each) for each in self.authorities]
         return b"".join(each.public_bytes(Encoding.PEM) for each in found)
 
-    def agreement(
-        self, roster: Mapping[str, str], budgets: Sequence[SignedBudget] = ()
-    ) -> Agreement:
+    def agreement(self, roster: Mapping[str, str], own: Sequence[OwnBudget] = ()) -> Agreement:
         """Return the agreement with the sites of a roster.
 
         Args:
             roster: the sites' public keys, by name.
-            budgets: one for each site. Empty: all sites have the budget in the invite.
+            own: each site's own budget. Empty: all sites have the budget in the invite.
 
         Raises:
-            ConfigError: the run cannot be deployed with this many sites; the message says why.
+            ConfigError: the run cannot be deployed with this many sites, or with these budgets; the
+                message says why.
         """
+        config = self.config
+        if own:
+            if len(own) != len(roster):
+                raise ConfigError(
+                    f"epsilon: {len(own)} of {len(roster)} sites stated a budget of their own; let "
+                    "each site state one (fedldp deploy join --epsilon), or none"
+                )
+            epsilons = [each.epsilon for each in own]
+            config = config.changed(num_clients=len(roster), epsilon=epsilons)
+            for each in own:
+                each.check(config, each.epsilon)
         found = agree(
-            self.config,
+            config,
             self.problem,
             roster,
             channel=self.channel,
             quorum=self.quorum,
             deadline_seconds=self.deadline_seconds,
             server_ca=[fingerprint(each) for each in self.authorities],
-            budgets=budgets,
             initial=self.initial,
         )
         check_frozen(found, self.frozen)
@@ -241,14 +255,12 @@ class Joining(SignedDocument):
     version: str
     invite: Hex
     name: Annotated[str, Field(pattern=SITE_NAME)]
-    own: SignedBudget | None = None
+    own: OwnBudget | None = None
 
     def check_read(self, own: Container[str] | None) -> None:
         """Refuse an answer of another version, or that is not signed by its key."""
         check_version(self.version)
         super().check_read(own)
-        if self.own is not None and (self.own.key != self.key or not self.own.is_signed):
-            raise ConfigError("its budget is not the site's own; ask for it again")
 
 
 class Vouched(SignedDocument):
@@ -415,9 +427,7 @@ def join(
         new_file(place, text.encode(), 0o600)
     key = read_private(policy.key)
     noted = note_ledger(policy.data, key, second=second_ledger)
-    own = None
-    if policy.own is not None and not stay_at_sites(invite.config):
-        own = SignedBudget.signed(key, budget=policy.own)
+    own = None if stay_at_sites(invite.config) else policy.own
     joining = Joining.signed(
         key, version=version("fedldp"), invite=invite.digest.hex(), name=name, own=own
     )

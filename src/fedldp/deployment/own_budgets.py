@@ -1,7 +1,7 @@
-"""A site's own budget, which the site states and signs before there is an agreement.
+"""A site's own budget, which the site states in its signed answer to an invite.
 
 The stated budget is public: an agreement with a budget for each site shows all budgets to all
-sites. By its signature the site consents to this disclosure and to nothing else. To take part, the
+sites. By stating one the site consents to this disclosure and to nothing else. To take part, the
 site accepts an agreement; the budget in it must equal the one in the site's policy.
 
 If the server does not need to know the budgets (``stay_at_sites``), the agreement has only the
@@ -10,15 +10,12 @@ largest budget that a site may choose.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fedldp.accounting.guarantees import Unit
 from fedldp.algorithms.calibration import PerRunInSums
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.settings import Delta, Positive, is_own
 from fedldp.core.errors import ConfigError
 from fedldp.core.frozen_config import FrozenConfig
-from fedldp.deployment.documents import SignedDocument
 
 
 class OwnBudget(FrozenConfig):
@@ -38,7 +35,7 @@ class OwnBudget(FrozenConfig):
     def __str__(self) -> str:
         return f"epsilon {self.epsilon:g} per {self.unit} at delta {self.delta:g}"
 
-    def check(self, config: RunConfig, epsilon: float) -> None:
+    def check(self, config: RunConfig, epsilon: object) -> None:
         """Refuse a configuration that would not spend exactly this budget.
 
         Args:
@@ -49,7 +46,11 @@ class OwnBudget(FrozenConfig):
             ConfigError: the run would spend a different budget; the message says what is allowed.
         """
         meaning = config.composition.calibration.meaning
-        if meaning is None or meaning.standing != "proven" or meaning.adversary != "server":
+        if (
+            meaning is None
+            or not isinstance(epsilon, float)
+            or (meaning.standing, meaning.adversary) != ("proven", "server")
+        ):
             what = "has no such setting" if meaning is None else f"is {meaning}"
             raise ConfigError(
                 f"own budget {self}: epsilon of {config.name()} {what}, but a site's own budget "
@@ -69,19 +70,6 @@ class OwnBudget(FrozenConfig):
             )
 
 
-class SignedBudget(SignedDocument):
-    """A site's own budget with its signature, by which it consents to showing it to all sites.
-
-    Attributes:
-        budget: the stated budget.
-    """
-
-    kind = "own_budget"
-    what = "budget"
-
-    budget: OwnBudget
-
-
 def stay_at_sites(config: RunConfig) -> bool:
     """Return whether each site keeps its budget to itself: no agreement or message contains it."""
     return isinstance(config.composition.calibration, PerRunInSums)
@@ -96,66 +84,27 @@ def largest_alone(config: RunConfig) -> dict[str, float]:
     return {"epsilon": calibration.largest} if isinstance(calibration, PerRunInSums) else {}
 
 
-def check_owners(keys: Sequence[str], budgets: Sequence[SignedBudget]) -> None:
-    """Refuse budgets that are not those of a roster's sites, in its order."""
-    if [each.key for each in budgets] != [*keys]:
-        raise ConfigError(
-            "budgets: they do not match the roster's sites; let each site state one (fedldp deploy "
-            "join --epsilon), or none"
-        )
+def has_own_budgets(config: RunConfig) -> bool:
+    """Return whether ``epsilon`` has a value for each site."""
+    return "epsilon" in config.per_client and is_own(config.model_dump()["epsilon"])
 
 
-def check_budgets(config: RunConfig, keys: Sequence[str], budgets: Sequence[SignedBudget]) -> None:
-    """Refuse per-site values that a site did not consent to show.
-
-    Args:
-        config: the configuration of the run.
-        keys: the roster's keys, in order.
-        budgets: the sites' budgets in the same order; empty if all sites share one value.
+def check_one_value(config: RunConfig) -> None:
+    """Refuse values that differ from site to site, except for those that a site itself states.
 
     Raises:
-        ConfigError: a site did not consent, or the budgets do not match the roster or the
-            configuration.
+        ConfigError: no site consented to showing its value to all.
     """
-    if stay_at_sites(config):
-        if budgets:
-            raise ConfigError(
-                "budgets: with channel = sum each site's budget stays in its policy; leave them out"
-            )
-        if {"epsilon": config.model_dump()["epsilon"]} != largest_alone(config):
-            raise ConfigError(
-                "epsilon: each site keeps its choice to itself; make a new agreement, with "
-                "largest_epsilon alone"
-            )
-    own = [name for name in config.per_client if is_own(getattr(config, name))]
-    for name in own:
-        if name not in ("epsilon", "turns"):
+    for name in config.per_client:
+        if is_own(getattr(config, name)) and name not in ("epsilon", "turns"):
             raise ConfigError(
                 f"{name} has a value for each client, and no site consented to show its value to "
                 f"all: a site can state its own budget, but not its {name}; give one value for "
                 "all sites"
             )
-    if "epsilon" not in own:
-        if budgets:
-            raise ConfigError("budgets: epsilon is one value for all sites; leave the budgets out")
-        return
-    if not budgets:
+    largest = largest_alone(config)
+    if largest and config.model_dump()["epsilon"] != largest["epsilon"]:
         raise ConfigError(
-            "epsilon has a value for each client, and all sites would see all values, so each "
-            "site must consent; give one value for all, or let each site state its own (fedldp "
-            "deploy join --epsilon)"
+            "epsilon: each site keeps its choice to itself; make a new agreement, with "
+            "largest_epsilon alone"
         )
-    check_owners(keys, budgets)
-    epsilons = getattr(config, "epsilon")  # noqa: B009 (not all systems have it)
-    if not isinstance(epsilons, list) or len(epsilons) != len(keys):
-        raise ConfigError(
-            "epsilon: the list does not have one value for each site of the roster; make a new "
-            "agreement"
-        )
-    for each, epsilon in zip(budgets, epsilons, strict=True):
-        if not each.is_signed:
-            raise ConfigError(
-                f"budgets: the site with key {each.key[:16]} did not sign its own budget; refuse "
-                "this agreement"
-            )
-        each.budget.check(config, epsilon)

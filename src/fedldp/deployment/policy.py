@@ -235,7 +235,7 @@ class SitePolicy(FrozenConfig):
         Raises:
             FedldpError: the site is not in the agreement, or its key cannot be read.
         """
-        if not agreement.budgets:
+        if not agreement.has_own_budgets:
             return 0
         return own_place(agreement, public_of(read_private(self.key)))
 
@@ -320,26 +320,20 @@ class SitePolicy(FrozenConfig):
                     f"{agreement.config.model_dump()['epsilon']:g}; add a table [own] with the "
                     "site's epsilon, which nobody else is told"
                 )
-            if agreement.budgets:
+            if agreement.has_own_budgets:
                 raise PrivacyError(
                     "own is not set: the agreement has a budget for each site; add a table [own] "
                     "with the epsilon that this site stated"
                 )
             return
-        config = agreement.config
-        epsilon = config.model_dump().get("epsilon")
-        if agreement.budgets:
-            epsilon = agreement.budgets[self.place_in(agreement)].budget.epsilon
+        here = self.as_here(agreement)
+        epsilon: Any = here.config.model_dump().get("epsilon")
+        if agreement.has_own_budgets:
+            epsilon = epsilon[self.place_in(agreement)]
         try:
             if stays:
-                here = self.as_here(agreement)
                 here.events_of(0)  # refuses an epsilon above the largest permitted one
-                config, epsilon = here.config, self.own.epsilon
-            if not isinstance(epsilon, float):
-                raise ConfigError(
-                    f"own budget {self.own}: {config.name()} has no epsilon; refuse the agreement"
-                )
-            self.own.check(config, epsilon)
+            self.own.check(here.config, epsilon)
         except ConfigError as error:
             raise PrivacyError(
                 f"{error}; own.epsilon in this site's policy allows no other value"

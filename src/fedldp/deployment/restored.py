@@ -159,7 +159,7 @@ class _Placed:
         Raises:
             ConfigError: it is unknown which site of the roster released the most.
         """
-        if not agreement.budgets:
+        if not agreement.has_own_budgets:
             return cls(agreement, 0, agreement.rounds_of(0))
         key = public_of(read_private(policy.key))
         for place, site in enumerate(agreement.sites):

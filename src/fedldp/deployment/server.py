@@ -463,7 +463,7 @@ class Server:
         place = Place(self.agreement.run, round, 0, lost)
         alike: dict[Event, list[int]] = {}
         groups = [(client, [client]) for client in clients]
-        if not self.agreement.budgets:  # all sites release the same events
+        if not self.agreement.has_own_budgets:  # all sites release the same events
             groups = [(0, list(clients))]
         for site, group in groups:
             for event in self.agreement.events_of(site, round):
