@@ -53,7 +53,7 @@ def write_later(folder: Path) -> Path:
     )
     change(kinds, "FEWER_THAN_PLANNED =", f"{more}\nFEWER_THAN_PLANNED =")
     change(
-        "algorithms/run_settings.py",
+        "algorithms/config.py",
         SETTING,
         f'    courtesy: int = 1\n    """what 0.1.0 lacks"""\n{SETTING}',
     )

@@ -24,9 +24,8 @@ Parts, by slot
 Systems and their settings
     ``preset``           makes a system of a function from settings to parts; ``presets`` has them
     ``systems``          finds a system by its name
-    ``config``           a run's configuration: the settings of a system
+    ``config``           a run's configuration: the settings that all systems share, and checks
     ``settings``         types, limits and declarations that several of them share; own values
-    ``run_settings``     the settings that all systems share
     ``problem``          the public facts about data that a system may know
     ``validation``       one-line messages for settings that are refused
     ``settings_docs``    what ``fedldp show`` and the reference say about settings
@@ -57,7 +56,6 @@ __all__ = [
     "recipes",
     "release",
     "rule",
-    "run_settings",
     "server_update",
     "settings",
     "settings_docs",

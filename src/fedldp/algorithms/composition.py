@@ -30,7 +30,6 @@ from fedldp.algorithms.features import Features
 from fedldp.algorithms.participation import All, Participation
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder, Release
-from fedldp.algorithms.run_settings import RunSettings
 from fedldp.algorithms.server_update import Estimate, OwnMean, ServerUpdate, Step, Values, last_of
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Caveat, Unprotected
@@ -237,7 +236,7 @@ class Composition:
         """Return the chart in which the mechanism for ``client`` works."""
         return self.bound if isinstance(self.bound, Bound) else self.bound(client)
 
-    def share_averaged(self, settings: RunSettings) -> float:
+    def share_averaged(self, settings: Any) -> float:
         """Return the fraction of the rounds, counted from the last, whose weights are averaged."""
         chosen: float | None = settings.average  # None if the setting was left out
         return self.averaged if chosen is None else chosen
@@ -268,12 +267,12 @@ class Algorithm:
     """A composition, bound to the public facts of a problem.
 
     Attributes:
-        config: the settings that every run has: model, optimiser, participants.
+        config: the ``RunConfig``, whose settings that every run has are read here.
         parts: the composition.
         problem: the public facts.
     """
 
-    config: RunSettings
+    config: Any
     parts: Composition
     problem: Problem
 

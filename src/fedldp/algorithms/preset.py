@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import Field, create_model
+from pydantic import ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
 
 from fedldp.algorithms.channel import Channel, ChannelSettings
@@ -34,6 +34,8 @@ EVERY = (ChannelSettings, ParticipationSettings, FeatureSettings)
 
 class Settings(RunConfig):
     """The settings of a preset, as its function receives them."""
+
+    model_config = ConfigDict(use_attribute_docstrings=False)  # its fields have descriptions
 
     if TYPE_CHECKING:
 

@@ -211,7 +211,7 @@ class OnBits(Local):
         settings = self.settings
         if settings.label_epsilon is None or self.private_scores:
             return None
-        return algorithm.config.equal_share(algorithm.problem, settings.num_clients)
+        return settings.equal_share(algorithm.problem, settings.num_clients)
 
     def work_before_training(self, algorithm: Algorithm) -> int:
         """Return the number of forward multiplications for training the clients' own encoders."""
