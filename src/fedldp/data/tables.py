@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,25 +21,6 @@ SUFFIXES = (".csv", ".parquet")
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 
 
-class _Column:
-    """The cells of one column of a .csv file, as ``Table`` returns them."""
-
-    def __init__(self, texts: Sequence[str], comma: bool) -> None:
-        self._given, self._comma = texts, comma
-
-    @cached_property
-    def texts(self) -> Sequence[str]:
-        return self._given
-
-    @cached_property
-    def numbers(self) -> NDArray[np.float64]:
-        return numbers(self.texts, comma=self._comma)
-
-    @cached_property
-    def missing(self) -> NDArray[np.bool_]:
-        return np.array(of_each(self.texts, is_missing), np.bool_)
-
-
 @dataclass(frozen=True, eq=False)
 class Table:
     """The columns of a file.
@@ -47,7 +28,7 @@ class Table:
     Attributes:
         path: the path of the file.
         names: the names of all columns in the file's order, including repeated names.
-        columns: the columns by name.
+        texts: returns the texts of a column; "" for a cell of a .parquet file that holds nothing.
         places: the line number of each row in a .csv file, or the row's 1-based number in a
             .parquet file.
         comma: whether numbers may have a decimal comma, as they may in files whose cells are
@@ -56,7 +37,7 @@ class Table:
 
     path: Path
     names: tuple[str, ...]
-    columns: dict[str, _Column]
+    texts: Callable[[str], Sequence[str]]
     places: Sequence[int]
     comma: bool = False
 
@@ -68,20 +49,18 @@ class Table:
         """The names of all columns, for a message; an empty or a blank one is quoted."""
         return ", ".join(name if name.strip() else repr(name) for name in self.names)
 
-    def texts(self, column: str) -> Sequence[str]:
-        """Return the texts of a column; "" for a cell of a .parquet file that holds nothing."""
-        return self.columns[column].texts
-
-    def numbers(self, column: str) -> NDArray[np.float64]:
-        """Return a column as numbers, with NaN for cells that are not numbers, shape (n,).
+    @cached_property
+    def numbers(self) -> Callable[[str], NDArray[np.float64]]:
+        """Returns a column as numbers, with NaN for cells that are not numbers, shape (n,).
 
         The words true and false, in lower or upper case, are 1 and 0.
         """
-        return self.columns[column].numbers
+        return cache(lambda column: numbers(self.texts(column), comma=self.comma))
 
-    def missing(self, column: str) -> NDArray[np.bool_]:
-        """Return whether each cell of a column is missing, shape (n,)."""
-        return self.columns[column].missing
+    @cached_property
+    def missing(self) -> Callable[[str], NDArray[np.bool_]]:
+        """Returns whether each cell of a column is missing, shape (n,)."""
+        return cache(lambda column: np.array(of_each(self.texts(column), is_missing), np.bool_))
 
     @property
     def unit(self) -> str:
@@ -142,9 +121,8 @@ def _read_csv(path: Path) -> Table:
         raise DataError(f"{path} cannot be read as .csv: {one_line(error)}") from None
     if not rows:
         raise DataError(f"{path} is empty; it needs a header row and examples")
-    comma = separator == ";"
-    columns = [_Column(each, comma) for each in zip(*rows, strict=True)]
-    return Table(path, tuple(header), dict(zip(header, columns, strict=True)), lines, comma)
+    columns = dict(zip(header, zip(*rows, strict=True), strict=True))
+    return Table(path, tuple(header), columns.__getitem__, lines, separator == ";")
 
 
 def _separator(file: TextIO) -> str:
@@ -165,68 +143,30 @@ def _remedy(separator: str) -> str:
     return "give both the same number, and put names that contain a separator into quotes"
 
 
-class _Arrow(_Column):
-    """A column of a .parquet file; its cells are converted when they are needed."""
+def _texts_of(found: Any, where: str) -> Sequence[str]:
+    """Return the texts of a column of a .parquet file.
 
-    def __init__(self, given: Any, where: str) -> None:
-        super().__init__(given, comma=False)
-        self._where = where
-
-    @cached_property
-    def texts(self) -> Sequence[str]:
-        types = import_extra("pyarrow.types", extra="parquet")
-        found = self._read
-        if types.is_floating(found.type):
-            return ["" if each is None else text_of_float(each) for each in found.to_pylist()]
-        if not _is_text(types, found.type):
-            found = found.cast("string")
-        return ["" if each is None else each for each in found.to_pylist()]
-
-    @cached_property
-    def numbers(self) -> NDArray[np.float64]:
-        types = import_extra("pyarrow.types", extra="parquet")
-        found = self._read
-        if types.is_integer(found.type) or types.is_floating(found.type):
-            floats: NDArray[np.float64] = found.cast("float64", safe=False).to_numpy()
-            return floats
-        return super().numbers
-
-    @cached_property
-    def missing(self) -> NDArray[np.bool_]:
-        types = import_extra("pyarrow.types", extra="parquet")
-        if types.is_integer(self._read.type) or types.is_floating(self._read.type):
-            return np.isnan(self.numbers)
-        return super().missing
-
-    @cached_property
-    def _read(self) -> Any:
-        """The cells as integers, doubles, decimals, truth values or text.
-
-        Raises:
-            DataError: the column is of another type.
-        """
-        types = import_extra("pyarrow.types", extra="parquet")
-        found: Any = self._given
-        if types.is_dictionary(found.type):
-            found = found.cast(found.type.value_type)
-        kind = found.type
-        if types.is_float16(kind):
-            found = found.cast("float32")
-        if types.is_float32(found.type):  # the double of the shortest text, as a .csv file has it
-            return found.cast("string").cast("float64")
-        plain = (types.is_integer, types.is_float64, types.is_decimal, types.is_boolean)
-        if _is_text(types, kind) or types.is_null(kind) or any(each(kind) for each in plain):
-            return found
+    Raises:
+        DataError: it does not hold integers, floats, decimals, truth values or text.
+    """
+    types = import_extra("pyarrow.types", extra="parquet")
+    if types.is_dictionary(found.type):
+        found = found.cast(found.type.value_type)
+    kind = found.type
+    if types.is_float16(kind):
+        found = found.cast("float32")
+    if types.is_float32(found.type):  # the double of the shortest text, as a .csv file has it
+        found = found.cast("string").cast("float64")
+    if types.is_float64(found.type):
+        return ["" if each is None else text_of_float(each) for each in found.to_pylist()]
+    texts = (types.is_string, types.is_large_string, types.is_string_view)
+    plain = (*texts, types.is_integer, types.is_decimal, types.is_boolean, types.is_null)
+    if not any(each(kind) for each in plain):
         raise DataError(
-            f"{self._where} is of Arrow's type {kind}, for which there is no single text; save it "
-            "as integers, numbers or strings, or put it into ignore_columns"
+            f"{where} is of Arrow's type {kind}, for which there is no single text; save it as "
+            "integers, numbers or strings, or put it into ignore_columns"
         )
-
-
-def _is_text(types: Any, kind: Any) -> bool:
-    return any(
-        each(kind) for each in (types.is_string, types.is_large_string, types.is_string_view)
-    )
+    return ["" if each is None else each for each in found.cast("string").to_pylist()]
 
 
 def _read_parquet(path: Path) -> Table:
@@ -238,8 +178,9 @@ def _read_parquet(path: Path) -> Table:
     if not found.num_rows:
         raise DataError(f"{path} is empty; it needs examples")
     names = tuple(map(str, found.column_names))
-    columns = {
-        name: _Arrow(each, f"{path}: column {name!r}")
-        for name, each in zip(names, found.columns, strict=True)
-    }
-    return Table(path, names, dict(columns), range(1, found.num_rows + 1))
+    columns = dict(zip(names, found.columns, strict=True))
+
+    def texts(name: str) -> Sequence[str]:
+        return _texts_of(columns[name], f"{path}: column {name!r}")
+
+    return Table(path, names, cache(texts), range(1, found.num_rows + 1))
