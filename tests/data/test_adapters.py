@@ -97,9 +97,9 @@ def test_a_third_array_names_the_persons_of_rows() -> None:
     [
         (Listed([]), "it is empty"),
         (DataLoader(Listed([])), "it is empty"),
-        (Listed([(torch.rand(3), 0.5)]), "the label of row 0 is a number but not an integer"),
+        (Listed([(torch.rand(3), 0.5)]), "row 0 is '0.5', which is a number but not an integer"),
         (Listed([(torch.rand(3), 1j)]), "labels are of type complex128"),
-        (Listed([(torch.rand(3), "ill")]), "the label of row 0 is a string, but other labels"),
+        (Listed([(torch.rand(3), "ill")]), "row 0 is 'ill', which is a string, but other labels"),
         (Listed([(torch.rand(3), 0), (torch.rand(4), 1)]), "example 1 has shape (4,), and example"),
         (Listed([(torch.rand(3), 0), (torch.rand(3), 1, 2)]), "example 1 has 3 parts"),
         (Listed([torch.rand(3)]), "example 0: it is a Tensor; give pairs"),

@@ -249,7 +249,7 @@ def test_labels_that_are_no_numbers_are_refused_and_numbers_name_the_setting() -
     bad = y.copy()
     bad[7] = np.nan
     line = refusal(lambda: Dataset.from_arrays(x, bad, label_range=(-10, 30)), DataError)
-    assert "the label of row 7 is not a finite number, but label_range = [-10, 30]" in line
+    assert "row 7 is 'nan', which is not a finite number, but label_range = [-10, 30]" in line
     line = refusal(lambda: Dataset.from_arrays(x, y), DataError)
     assert "is a number but not an integer" in line
     assert "to predict numbers, their public range: label_range = [LOW, HIGH]" in line

@@ -8,7 +8,7 @@ does not depend on any random state.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,6 +35,7 @@ class Gathered:
         owners: the client of each example, shape (N,), if the source names the clients.
         undeclared: columns of a table that are features although nothing declares what they mean,
             by name, each of shape (N,).
+        where: returns the location and the content of a row's label, for messages; None for arrays.
     """
 
     context: str
@@ -45,6 +46,7 @@ class Gathered:
     classes: tuple[str, ...] | None = None
     owners: Any = None
     undeclared: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    where: Callable[[int], str] | None = None
 
 
 def is_source(given: Any) -> bool:

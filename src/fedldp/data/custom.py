@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from fedldp.data.encoding import Encoded, encode, undeclared
 from fedldp.data.examples import Dataset, Examples, as_examples, of_rows
 from fedldp.data.label_range import LabelRange
 from fedldp.data.people import as_numbers, numbers_of_parts
-from fedldp.data.rules import check_column, checked, numbered
+from fedldp.data.rules import check_column, checked
 from fedldp.data.tables import SUFFIXES as TABLES
 from fedldp.data.tables import Table, one_line, read_table
 
@@ -284,27 +285,29 @@ def load_counted(path: Path, *, columns: Columns) -> Dataset:
     Raises:
         FedldpError: the labels, clients or people cannot be read either.
     """
-    table = read_table(path)
-    bare = Columns(
+    table, bare = read_table(path), _bare(columns)
+    return _whole(bare, encode(table, bare))
+
+
+def _bare(columns: Columns) -> Columns:
+    """Return the columns of which only labels, clients and people are read."""
+    return Columns(
         label=columns.label,
         client=columns.client,
         person=columns.person,
         classes=columns.classes,
         label_range=columns.label_range,
-        persons_at_sites=len(table),
+        persons_at_sites=sys.maxsize,
         only=(),
     )
-    return _whole(bare, encode(table, bare))
 
 
 def _note_the_rest(noted: Noted, table: Table, columns: Columns) -> None:
     """Note what would be refused next in a table that cannot be encoded."""
+    labels = _bare(columns).without("client", "person")
+    with noted.check():
+        _whole(labels, encode(table, labels), test_share=0)
     context = f"data set {table.path.name!r}:"
-    of_classes = columns.classes is None and columns.label_range is None
-    if of_classes and columns.label in table.names:
-        labels = np.array(table.texts(columns.label))[~table.missing(columns.label)]
-        with noted.check():
-            numbered([Gathered(context, (), labels)], None, context)
     for name in undeclared(table, columns):
         with noted.check():
             check_column(name, table.numbers(name), context)
@@ -314,7 +317,14 @@ def _gathered(*parts: Encoded) -> list[Gathered]:
     """Return the parts of one owner's data, in which a person has the same number everywhere."""
     people = numbers_of_parts([part.people for part in parts])
     return [
-        Gathered(f"{part.table.path}:", part.features, part.labels, own, names=part.names)
+        Gathered(
+            f"{part.table.path}:",
+            part.features,
+            part.labels,
+            own,
+            names=part.names,
+            where=part.where,
+        )
         for part, own in zip(parts, people, strict=True)
     ]
 

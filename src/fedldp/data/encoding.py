@@ -50,6 +50,7 @@ class Encoded:
         bad: for each column, which rows of the table were left out because of it. Like what
             follows from it, only the owner of the table may see this.
         why: for each column of features, what is wrong with the cell of a row, and the remedy.
+        where: the location and the content of a row's label; None if labels are not read.
     """
 
     table: Table
@@ -60,6 +61,7 @@ class Encoded:
     people: list[str] | None
     bad: Mapping[str, NDArray[np.bool_]]
     why: Mapping[str, Callable[[int], str]]
+    where: Callable[[int], str] | None
 
     def problems(self) -> dict[int, str]:
         """Return what is wrong with the features of each row that was left out, by its place."""
@@ -79,6 +81,9 @@ def encode(
     features: Sequence[str] | None = None,
 ) -> Encoded:
     """Return the features, labels, clients and people of a table.
+
+    Labels are refused by ``rules``, which sees those of the whole data set; but a row whose label
+    is no class may be left out here.
 
     Args:
         table: the table as it was read.
@@ -112,7 +117,8 @@ def encode(
         with noted.check():
             if not quiet:
                 _refuse_two_signs(table, columns, name)
-            block, bad, whys[name] = _feature(table, columns, name, declared=declared)
+            block, bad = _feature(table, columns, name)
+            whys[name] = partial(_problem, table, columns, name, declared=declared)
             if not leave_out:
                 _note_cells(noted, table, name, bad, whys[name], texts=name in columns.categories)
             bad_rows[name] = bad
@@ -124,11 +130,9 @@ def encode(
     if columns.label is None:
         given = ["0"] * len(table)  # nobody reads them
     elif columns.label in table.names:
-        given, bad = _labels(table, columns, leave_out=leave_out)
-        if not leave_out:
-            told = partial(_bad_label, table, columns, declared=declared)
-            _note_cells(noted, table, columns.label, bad, told, texts=True)
-        bad_rows[columns.label] = bad
+        given, bad = _labels(table, columns, columns.label, leave_out=leave_out)
+        if leave_out:
+            bad_rows[columns.label] = bad
     owners = None
     if columns.client in table.names:
         with noted.check():
@@ -161,6 +165,7 @@ def encode(
         people=None if persons is None else [persons[row] for row in rows],
         bad=bad_rows,
         why=whys,
+        where=None if columns.label is None else partial(table.where, column=columns.label),
     )
 
 
@@ -208,25 +213,18 @@ def undeclared(table: Table, columns: Columns) -> list[str]:
 
 
 def _feature(
-    table: Table, columns: Columns, name: str, *, declared: bool
-) -> tuple[NDArray[np.float32], NDArray[np.bool_], Callable[[int], str]]:
-    """Return a column's features, a mask of invalid cells, and the wording of a cell's problem.
+    table: Table, columns: Columns, name: str
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Return a column's features, shape (n, k), and a mask of invalid cells.
 
-    The features have shape (n, k). The last value is a function that returns, for an invalid row,
-    what is wrong with the cell and a suggested fix. If the columns are ``declared``, that is, can
-    no longer be changed, the fix changes only the table's cells. If people are asked for columns,
-    numbers that are missing or infinite have a cell of their own, and so have all strings that are
-    not declared: they are not invalid.
+    If people are asked for columns, numbers that are missing or infinite have a cell of their own,
+    and so have all strings that are not declared: they are not invalid.
     """
     if name in columns.categories:
         values = columns.categories[name]
         places = np.array(of_each(table.texts(name), columns.place_in(name)))
         block = (places[:, None] == np.arange(len(values))).astype(np.float32)
-
-        def why(row: int) -> str:
-            return _no_category(table.texts(name)[row], name, values, declared=declared)
-
-        return block, (places < 0) & (columns.only is None), why
+        return block, (places < 0) & (columns.only is None)
     found, gaps = table.numbers(name), table.missing(name)
     if columns.only is not None:
         gaps = gaps | (np.abs(found) > _LARGEST)
@@ -246,7 +244,7 @@ def _feature(
     if name in columns.folded:
         fold = np.where(bad, 0.0, FOLDED_WEIGHT * (np.abs(found) - FOLDED_AT))
         block = np.concatenate([block, fold.astype(np.float32)[:, None]], axis=1)
-    return block, bad, lambda row: _no_number(table, name, row, declared=declared)
+    return block, bad
 
 
 def _note_cells(
@@ -323,90 +321,62 @@ def _tell_others(table: Table, columns: Columns) -> None:
             )
 
 
-def _no_category(text: str, name: str, values: Sequence[str], *, declared: bool) -> str:
-    if declared:
-        what = "a missing value" if is_missing(text) else "which is not a category"
-        return f"{what}; write one of its categories ({', '.join(values)}), or drop the row"
-    if is_missing(text):
-        return (
-            f'a missing value; declare a category for it: add "unknown" to categories.{name}, and '
-            f'fill_columns.{name} = "unknown"; or drop the row'
-        )
-    return (
-        f"which is not one of its declared categories ({', '.join(values)}); add it to "
-        f"categories.{name}, name the category that stands for all others "
-        f'(other_columns.{name} = "other"), or drop the row'
-    )
+def _problem(table: Table, columns: Columns, name: str, row: int, *, declared: bool) -> str:
+    """Return what is wrong with a feature's cell, and a remedy.
 
-
-def _no_number(table: Table, name: str, row: int, *, declared: bool) -> str:
-    text = table.texts(name)[row]
-    is_number = not np.isnan(numbers([text], comma=table.comma)[0])
-    if declared and is_missing(text):
-        return (
-            "a missing value, for which fill_columns declares no replacement; write a number, or "
-            "drop the row"
-        )
+    If the columns are ``declared``, that is, can no longer be changed, the remedy changes only the
+    table's cells.
+    """
+    text, values = table.texts(name)[row], columns.categories.get(name)
+    right = "a number" if values is None else f"one of its categories ({', '.join(values)})"
     if is_missing(text):
-        what = "a missing value (NaN)" if text.lower() == "nan" else "a missing value"
-        return (
-            f"{what}; declare a public number for it, as fill_columns.{name} = 0, drop the row, or "
-            "put the column into ignore_columns"
+        what, more = (
+            "a missing value",
+            (
+                f"declare a public number for it, as fill_columns.{name} = 0, put the column into "
+                "ignore_columns"
+                if values is None
+                else f'add "unknown" to categories.{name}, and set fill_columns.{name} = "unknown"'
+            ),
         )
-    if is_number:
-        return "which is infinite or too large for float32; repair it, or drop the row"
-    if not np.isnan(numbers([text], comma=True)[0]):
-        return (
-            "which is not a number, because decimal commas are read only in .csv files that are "
-            "separated by semicolons; write a decimal point"
+    elif values is not None:
+        what = "which is not a category"
+        more = (
+            f"add it to categories.{name}, name the category that stands for all others "
+            f'(other_columns.{name} = "other")'
         )
-    if declared:
-        return "which is not a number; write one, or drop the row"
-    gaps = table.missing(name)
-    bare = int(np.isnan(table.numbers(name)[~gaps]).sum())
-    if bare < (~gaps).sum() / 2:
-        return (
-            f"which is not a number, as in {bare:,} of {len(gaps):,} rows; there, write a number, "
-            "or leave the cell empty and declare a public number for it in "
-            f"fill_columns.{name}; or drop the row"
+    elif not np.isnan(table.numbers(name)[row]):
+        what, more = "which is infinite or too large for float32", ""
+    else:
+        commas = (
+            ", because decimal commas are read only in .csv files that are separated by semicolons"
         )
-    more = f', "unknown"]}}, with fill_columns.{name} = "unknown" for its missing values'
-    return (
-        "which is not a number; if the column holds strings, declare its public categories: "
-        f'categories = {{{name} = ["{text}", ...{more if gaps.any() else "]}"}; if '
-        "it names each row's person or client, set person_column or client_column to it; or put it "
-        "into ignore_columns"
-    )
+        what = "which is not a number"
+        what += "" if np.isnan(numbers([text], comma=True)[0]) else commas
+        more = (
+            f"leave it empty and declare fill_columns.{name} = 0; for strings, declare "
+            f'categories = {{{name} = ["{text}", ...]}}; if they name persons or clients, set '
+            "person_column or client_column to it; or put the column into ignore_columns"
+        )
+    told = ", ".join([right, *([more] if more and not declared else [])])
+    return f"{what}; write {told}, or drop the row"
 
 
 def _labels(
-    table: Table, columns: Columns, *, leave_out: bool
+    table: Table, columns: Columns, name: str, *, leave_out: bool
 ) -> tuple[Sequence[Any], NDArray[np.bool_]]:
     """Return the label of each row as it stands in the table, and a mask of invalid labels.
 
     If no classes are declared, a party, whose invalid rows are left out, has integers from 0.
     """
-    assert columns.label is not None
     if columns.label_range is not None:
-        cells = table.numbers(columns.label)
+        cells = table.numbers(name)
         return cells.tolist(), ~np.isfinite(cells)
-    texts = table.texts(columns.label)
+    texts = table.texts(name)
     if columns.classes is None and not leave_out:
-        tell_spellings(texts, value, f"{table.path}: column {columns.label!r}:", "class")
-        return texts, table.missing(columns.label)
+        tell_spellings(texts, value, f"{table.path}: column {name!r}:", "class")
     known = of_each(texts, class_of(columns.classes))
     return texts, np.array([each is None for each in known], np.bool_)
-
-
-def _bad_label(table: Table, columns: Columns, row: int, *, declared: bool) -> str:
-    assert columns.label is not None
-    if is_missing(table.texts(columns.label)[row]):
-        return "an empty label; fill it in or drop the row"
-    if columns.label_range is not None:
-        return "which is not a finite number, as label_range says; correct it, or drop the row"
-    known = ", ".join(columns.classes or ())
-    remedy = "write one of them" if declared else "add it to classes"
-    return f"which is not one of classes ({known}); {remedy}, or drop the row"
 
 
 def _check_columns(table: Table, columns: Columns, noted: Noted) -> None:

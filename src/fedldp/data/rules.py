@@ -212,7 +212,7 @@ def numbered(
     def where(bad: Sequence[int]) -> str:
         row = int(np.isin(places, bad).argmax())
         part = int(np.searchsorted(starts, row, side="right")) - 1
-        return f"{parts[part].context} the label of row {row - int(starts[part])}"
+        return _told(parts[part], row - int(starts[part]))
 
     _refuse_missing(texts, classes, where)
     if len({text if (number := _whole(text)) is None else number for text in texts}) < 2:
@@ -245,28 +245,35 @@ def labels_of(
         DataError: a label is missing, or is none of the classes, or no finite number.
     """
     if label_range is not None:
-        return _in_range(part.labels, part.context, label_range)
+        return _in_range(part, label_range)
     texts, places = _texts([part.labels], classes)
 
     def where(bad: Sequence[int]) -> str:
-        return f"{part.context} the label of row {int(np.isin(places, bad).argmax())}"
+        return _told(part, int(np.isin(places, bad).argmax()))
 
     _refuse_missing(texts, classes, where)
     return np.array(_known(texts, classes, where), np.int64)[places]
 
 
-def _in_range(labels: NDArray[Any], context: str, within: LabelRange) -> NDArray[np.int64]:
+def _told(part: Gathered, row: int) -> str:
+    """Return the location and the content of a row's label, for a message."""
+    if part.where is not None:
+        return part.where(row)
+    return f"{part.context} the label of row {row} is {text_of(part.labels[row])!r}"
+
+
+def _in_range(part: Gathered, within: LabelRange) -> NDArray[np.int64]:
     """Return labels that are numbers, in steps of their range; refuse others."""
+    labels = part.labels
     if labels.dtype.kind in "uif":
         found = labels.astype(np.float64)
     else:
         found = numbers([str(label) for label in labels.tolist()])
     bad = ~np.isfinite(found)
     if bad.any():
-        row = int(bad.argmax())
         raise DataError(
-            f"{context} the label of row {row} is not a finite number, but label_range = {within} "
-            "says that labels are numbers; correct it, or drop the row"
+            f"{_told(part, int(bad.argmax()))}, which is not a finite number, but label_range = "
+            f"{within} says that labels are numbers; correct it, or drop the row"
         )
     return within.steps(found)
 
@@ -341,12 +348,12 @@ def _known(texts: Sequence[str], classes: Sequence[str] | None, where: Where) ->
         row = where([place for place, each in enumerate(found) if each is None])
         if classes is None:
             raise DataError(
-                f"{row} is not an integer from 0; give integers with the same meaning at all "
-                "parties, or the public list of classes"
+                f"{row}, which is not an integer from 0; give integers with the same meaning at "
+                "all parties, or the public list of classes"
             )
         raise DataError(
-            f"{row} is not one of classes ({', '.join(classes)}); correct it, add it to classes, "
-            "or drop the row"
+            f"{row}, which is not one of classes ({', '.join(classes)}); correct it, add it to "
+            "classes, or drop the row"
         )
     return known
 
@@ -358,8 +365,8 @@ def _without_gaps(texts: Sequence[str], context: str, where: Where) -> list[int]
     if len(numbers) < len(found):
         row = where([place for place, each in enumerate(found) if each is None])
         raise DataError(
-            f"{row} is a number but not an integer; give integers from 0, or {_list()}; or, to "
-            "predict numbers, their public range: label_range = [LOW, HIGH]"
+            f"{row}, which is a number but not an integer; give integers from 0, or {_list()}; or, "
+            "to predict numbers, their public range: label_range = [LOW, HIGH]"
         )
     least, largest, remedy = min(numbers), max(numbers), _list(numbers)
     if least != 0:
@@ -398,7 +405,7 @@ def _refuse_missing(texts: Sequence[str], classes: Sequence[str] | None, where: 
     known = places_in(classes or ())
     missing = [at for at, text in enumerate(texts) if is_missing(text) and known(text) < 0]
     if missing:
-        raise DataError(f"{where(missing)} is missing; fill it in or drop the row")
+        raise DataError(f"{where(missing)}, which is missing; fill it in or drop the row")
 
 
 def _refuse_numbers(texts: Sequence[str], where: Where) -> None:
@@ -406,5 +413,6 @@ def _refuse_numbers(texts: Sequence[str], where: Where) -> None:
     others = [place for place, text in enumerate(texts) if not _is_number(text)]
     if len(others) < len(texts):
         raise DataError(
-            f"{where(others)} is a string, but other labels are numbers; correct it, or {_list()}"
+            f"{where(others)}, which is a string, but other labels are numbers; correct it, or "
+            f"{_list()}"
         )
