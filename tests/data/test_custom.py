@@ -49,10 +49,11 @@ def test_from_arrays_pairs_rows_with_labels() -> None:
 
 
 def test_npz_with_a_test_set(tmp_path: Path) -> None:
-    path = tmp_path / "mine.NPZ"
+    path, other = tmp_path / "mine.NPZ", tmp_path / "test.npz"
     with path.open("wb") as file:
-        np.savez(file, x_train=X[:30], y_train=Y[:30], x_test=X[30:], y_test=Y[30:], note=1)
-    data = load_dataset(str(path))
+        np.savez(file, features=X[:30], labels=Y[:30], note=1)
+    np.savez(other, features=X[30:], labels=Y[30:])
+    data = load_dataset(str(path), test_file=str(other))
     assert (data.name, len(data.train), len(data.test)) == ("mine.NPZ", 30, 10)
 
 

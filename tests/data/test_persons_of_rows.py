@@ -156,20 +156,14 @@ def test_persons_of_arrays_and_of_npz_files(tmp_path: Path) -> None:
         assert not ages(data.train) & ages(data.test)
     assert load_examples(path, columns=Columns()).people is not None
 
-    parts = {"x_train": features, "y_train": labels, "x_test": features[:6], "y_test": labels[:6]}
-    np.savez(path, **parts, groups_train=whose, groups_test=whose[:6] + 20)
-    data = load_dataset(str(path))
+    other = tmp_path / "test.npz"
+    np.savez(other, features=features[:6], labels=labels[:6], groups=whose[:6] + 20)
+    data = load_dataset(str(path), test_file=str(other))
     assert data.test.people is not None
     assert not np.isin(data.test.people, data.train.people).any()
-    np.savez(path, **parts, groups_train=whose, groups_test=whose[:6])
+    np.savez(other, features=features[:6], labels=labels[:6], groups=whose[:6])
     with pytest.raises(DataError, match="2 persons are in the training and in the test set"):
-        load_dataset(str(path))
-    np.savez(path, **parts, groups=whose)
-    with pytest.raises(DataError, match="holds groups, which would not be read"):
-        load_dataset(str(path))
-    np.savez(path, features=features, labels=labels, groups_train=whose)
-    with pytest.raises(DataError, match="holds groups_train, which would not be read"):
-        load_dataset(str(path))
+        load_dataset(str(path), test_file=str(other))
 
 
 def test_persons_of_known_clients_are_kept_apart() -> None:

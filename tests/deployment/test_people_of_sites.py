@@ -52,18 +52,19 @@ PERSONS = {"budget": None, "person_budget": BUDGET}
 AGAINST = {"named": "server", "sum": "summing-server"}
 
 
-def write_people(path: Path, count: int = 45, *, numbers: bool = False) -> Path:
-    """Write examples of people who have one to four rows each."""
+def write_people(folder: Path, count: int = 45, *, numbers: bool = False) -> list[str]:
+    """Write examples of people who have one to four rows each; return the settings that name
+    them."""
     rng = np.random.default_rng(0)
     whose = np.repeat(np.arange(count), rng.integers(1, 5, count))
     features = rng.random((len(whose), 4), np.float32)
-    np.savez(
-        path, x_train=features, groups_train=whose, x_test=features[:20],
-        y_train=30 * features[:, 0] if numbers else (features[:, 0] > 0.5).astype(int),
-        y_test=1.5 * np.arange(20) if numbers else np.arange(20) % 2,
-        groups_test=count + np.arange(20),
-    )  # fmt: skip
-    return path
+    labels = 30 * features[:, 0] if numbers else (features[:, 0] > 0.5).astype(int)
+    tested = 1.5 * np.arange(20) if numbers else np.arange(20) % 2
+    others = count + np.arange(20)
+    people, test = folder / "people.npz", folder / "test.npz"
+    np.savez(people, features=features, labels=labels, groups=whose)
+    np.savez(test, features=features[:20], labels=tested, groups=others)
+    return [f"dataset={people}", f"test_file={test}"]
 
 
 def environment_of(
@@ -73,10 +74,9 @@ def environment_of(
     recipe: str = "person-dp-sgd-digits",
     **given: Any,
 ) -> Environment:
-    path = write_people(folder / "people.npz", numbers=given.pop("numbers", False))
     return make_environment(
         folder,
-        f"dataset={path}",
+        *write_people(folder, numbers=given.pop("numbers", False)),
         "model=logistic",
         "num_examples=",
         f"channel={channel}",

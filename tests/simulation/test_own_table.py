@@ -142,14 +142,13 @@ def test_all_ways_to_give_rows_are_recognised(place: Path) -> None:
     features, labels = arrays()
     half = (features[:30], labels[:30]), (features[30:], labels[30:])
     np.savez("own.npz", features=features, labels=labels)
-    np.savez("split.npz", x_train=features, y_train=labels, x_test=features, y_test=labels)
     parquet = pytest.importorskip("pyarrow.parquet")
     columns = pytest.importorskip("pyarrow").table({"x": features[:, 0], "label": labels})
     parquet.write_table(columns, "own.parquet")
     made = fedldp.Dataset.from_arrays
     tested = made(features, labels, test=(features, labels))
     given: list[tuple[Any, bool]] = [
-        ("own.npz", True), ("split.npz", False), ("own.parquet", True),
+        ("own.npz", True), ("own.parquet", True),
         (made(features, labels), True), (tested, False),
         (fedldp.Dataset.from_clients(half), True),
         (fedldp.Dataset.from_clients(half, test=half[0]), False),
@@ -158,6 +157,8 @@ def test_all_ways_to_give_rows_are_recognised(place: Path) -> None:
     for dataset, there in given:
         found = fedldp.account("quickstart", dataset=dataset, **settings)
         assert (HELD_OUT in found.warnings) is there
+    found = fedldp.account("quickstart", dataset="own.npz", test="own.npz", **settings)
+    assert HELD_OUT not in found.warnings
     csv = own(client_column=None, ignore_columns=["who"])
     assert HELD_OUT in fedldp.account(csv).warnings
     pair = fedldp.run("quickstart", dataset=(features, labels), **settings)

@@ -53,7 +53,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.registry import address_of, is_address
-from fedldp.data import Columns, is_table
+from fedldp.data import Columns, is_own_file, is_table
 from fedldp.data.label_range import LabelRange
 from fedldp.data.partition import parse_scheme
 from fedldp.ledgers.budget import Budget
@@ -68,7 +68,6 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 _OF_TABLES = (
     "client_column",
-    "test_file",
     "ignore_columns",
     "scale_columns",
     "spread_columns",
@@ -152,7 +151,7 @@ class RunConfig(FrozenConfig):
     """the column that names the client of each row; num_clients is then the number of different
     values in this column"""
     test_file: str | None = None
-    """a second .csv or .parquet file with the test examples; if not set, a fifth of the rows is
+    """a second file of the same kind with the test examples; if not set, a fifth of the rows is
     held out for testing"""
     ignore_columns: list[str] = Field([])
     """columns to ignore"""
@@ -320,8 +319,15 @@ class RunConfig(FrozenConfig):
                 f"{own[0]}: this applies only to .csv and .parquet files, but dataset = "
                 f"{self.dataset}; leave it out, or set dataset to such a file"
             )
-        if self.test_file is not None and not is_table(self.test_file):
-            raise ConfigError(f"test_file = {self.test_file}: give a .csv or .parquet file")
+        if self.test_file is not None and (
+            not is_own_file(self.dataset)
+            or not is_own_file(self.test_file)
+            or is_table(self.dataset) != is_table(self.test_file)
+        ):
+            raise ConfigError(
+                f"test_file = {self.test_file}: dataset = {self.dataset} is no file of this kind; "
+                "give two tables (.csv or .parquet), or two .npz files"
+            )
         for name, value in self.given("partition", "num_examples").items():
             if self.client_column is not None:
                 raise ConfigError(

@@ -16,17 +16,12 @@ from fedldp.data.adapters import Gathered
 from fedldp.data.columns import Columns
 from fedldp.data.encoding import Encoded, encode, undeclared
 from fedldp.data.examples import Dataset, Examples, as_examples, of_rows
-from fedldp.data.label_range import LabelRange
 from fedldp.data.people import as_numbers, numbers_of_parts
 from fedldp.data.rules import check_column, checked
 from fedldp.data.tables import SUFFIXES as TABLES
 from fedldp.data.tables import Table, one_line, read_table
 
 SUFFIXES = (".npz", *TABLES)
-_DIVIDED = (("x_train", "y_train", "groups_train"), ("x_test", "y_test", "groups_test"))
-_WHOLE = ("features", "labels", "groups")
-"""The arrays of a .npz file, with a test set or without one; people, the third, are optional."""
-_PEOPLE = {names[2] for names in (*_DIVIDED, _WHOLE)}
 
 
 def is_own_file(name: str) -> bool:
@@ -49,16 +44,15 @@ def load_file(
 ) -> Dataset:
     """Load a user's own data set.
 
-    A .npz file holds either x_train, y_train, x_test and y_test, or features and labels, of which a
-    fifth is split off for testing; labels are integers from 0. It may also hold groups, which name
-    the person of each row: groups if it has features, groups_train if it has x_train, and
-    groups_test if it has x_test.
+    A .npz file holds features and labels, and may hold groups, which name the person of each row;
+    labels are integers from 0.
 
     A .csv file has a header row. ``columns`` gives the meaning of the columns of a .csv or .parquet
     file. If the labels are not integers from 0 and ``columns`` lists no classes, the strings become
-    0 to K - 1 in sorted order. Without a test file, a fifth of the rows is split off (a fifth of
-    each client's rows, if there is a client column). Values are scaled only by ranges that
-    ``columns`` declares.
+    0 to K - 1 in sorted order. Values are scaled only by ranges that ``columns`` declares.
+
+    Without a test file, a fifth of the rows is split off (a fifth of each client's rows, if there
+    is a client column).
 
     If rows name their persons, a fifth of the people is split off instead of a fifth of the rows.
 
@@ -66,8 +60,8 @@ def load_file(
         path: a path that ends in .npz, .csv or .parquet.
         columns: the columns of a table.
         seed: the seed of the split.
-        test_file: a table with the same columns, to test on; its client and person columns may be
-            missing. If it has a person column, nobody may be in both tables.
+        test_file: a file of the same kind, to test on. The client and person columns of a table may
+            be missing. If it names persons, nobody may be in both files.
         test_share: the share that is split off without a test set of its own; 0 for none.
 
     Raises:
@@ -85,7 +79,14 @@ def load_file(
                 f"set {setting} to the path of a .npz, .csv or .parquet file",
             )
     if path.suffix.lower() == ".npz":
-        return _load_npz(path, seed, test_share, columns.label_range)
+        parts = [None if each is None else read_arrays(each) for each in (path, test_file)]
+        return of_rows(
+            *parts,
+            label_range=columns.label_range,
+            test_share=test_share,
+            seed=seed,
+            name=path.name,
+        )
     return _load_table(path, columns, seed, test_file, test_share)
 
 
@@ -117,7 +118,8 @@ def read_arrays(path: Path) -> Gathered:
         DataMissing: there is no such file.
         DataError: the file cannot be read, or lacks features or labels.
     """
-    return _in_npz(_read_npz(path), path)[0]
+    arrays = _read_npz(path, "features", "labels")
+    return Gathered(f"{path}:", arrays["features"], arrays["labels"], arrays.get("groups"))
 
 
 def encode_examples(
@@ -193,10 +195,7 @@ def load_unlabelled(
             out; if all rows are bad, for the first.
     """
     if path.suffix.lower() == ".npz":
-        arrays = _read_npz(path)
-        if "features" not in arrays:
-            held = ", ".join(sorted(arrays)) or "nothing"
-            raise DataError(f"{path} holds {held}, but no features")
+        arrays = _read_npz(path, "features")
         if id_column is not None:
             raise ConfigError(
                 f"id = {id_column}: a .npz file has no columns; leave it out, or give a table"
@@ -329,42 +328,7 @@ def _gathered(*parts: Encoded) -> list[Gathered]:
     ]
 
 
-def _load_npz(path: Path, seed: int, test_share: float, label_range: LabelRange | None) -> Dataset:
-    arrays = _read_npz(path)
-    needed = [name for names in _DIVIDED for name in names[:2]]
-    sets = _DIVIDED if arrays.keys() >= set(needed) else (_WHOLE,)
-    read = {names[2] for names in sets}
-    if unread := [name for name in arrays if name in _PEOPLE and name not in read]:
-        raise DataError(
-            f"{path} holds {unread[0]}, which would not be read; name the array of persons "
-            "groups if the file has features, groups_train for x_train, and groups_test for x_test"
-        )
-    train, *test = _in_npz(arrays, path, sets, f"{', '.join(needed)}, or ")
-    return of_rows(
-        train,
-        test[0] if test else None,
-        label_range=label_range,
-        test_share=test_share,
-        seed=seed,
-        name=path.name,
-    )
-
-
-def _in_npz(
-    arrays: Mapping[str, NDArray[Any]],
-    path: Path,
-    sets: Sequence[tuple[str, str, str]] = (_WHOLE,),
-    rather: str = "",
-) -> list[Gathered]:
-    """Return the examples in a .npz file, one part for each set of names of its arrays."""
-    lacking = [name for names in sets for name in names[:2] if name not in arrays]
-    if lacking:
-        held = ", ".join(sorted(arrays)) or "nothing"
-        raise DataError(f"{path} holds {held}; it needs {rather}{' and '.join(_WHOLE[:2])}")
-    return [Gathered(f"{path}:", arrays[x], arrays[y], arrays.get(z)) for x, y, z in sets]
-
-
-def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
+def _read_npz(path: Path, *needed: str) -> dict[str, NDArray[Any]]:
     if not path.is_file():
         raise DataMissing(f"there is no file {path}", "give the path of a .npz file")
     try:
@@ -373,6 +337,10 @@ def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ValueError("it is a single array, not an archive of named arrays")
-            return {key: archive[key] for key in archive.files}
+            arrays = {key: archive[key] for key in archive.files}
     except Exception as error:  # a damaged archive can raise almost any exception
         raise DataError(f"{path} cannot be read as .npz: {one_line(error)}") from None
+    if not arrays.keys() >= set(needed):
+        held = ", ".join(sorted(arrays)) or "nothing"
+        raise DataError(f"{path} holds {held}; it needs {' and '.join(needed)}")
+    return arrays
