@@ -79,9 +79,9 @@ def gathered(given: Any, context: str) -> Gathered:
     """Return the examples of a source: a torch data set or loader, or a table.
 
     A torch data set yields pairs (features, label), triples (features, label, group), or mappings
-    with ``label`` and one more key. For a DataLoader, its data set is read in order, so shuffling
-    by its sampler and ``drop_last`` have no effect, but its ``collate_fn`` is used. A table has a
-    column ``label``; see ``of_columns``.
+    with ``label`` and one more key. A DataLoader stands for its data set, which is read in order,
+    so shuffling and ``drop_last`` have no effect. A table has a column ``label``; see
+    ``of_columns``.
 
     Args:
         given: an object for which ``is_source`` is true.
@@ -91,20 +91,17 @@ def gathered(given: Any, context: str) -> Gathered:
         DataError: the source is empty, may never end, or is malformed; the message says how.
     """
     is_loader = isinstance(given, _found("torch.utils.data", "DataLoader"))
-    streams = (
-        *_found("torch.utils.data", "IterableDataset"),
-        *_found("datasets", "IterableDataset"),
-    )
-    if isinstance(given.dataset if is_loader else given, streams):
+    data = given.dataset if is_loader else given
+    if isinstance(data, _found("torch.utils.data", "IterableDataset")):
         raise DataError(
             f"{context} it has no length, and may never end; give a data set with a length, or "
             "arrays"
         )
     if is_loader:
-        return _of_loader(given, context)
-    if isinstance(given, _found("torch.utils.data", "Dataset")):
-        return _of_map(given, range(len(given)), context)
-    return of_columns(given, context=context)
+        _check_whole(given, context)
+    if is_loader or isinstance(data, _found("torch.utils.data", "Dataset")):
+        return _of_map(data, context)
+    return of_columns(data, context=context)
 
 
 def of_columns(
@@ -239,81 +236,39 @@ def _is_frame(given: Any) -> bool:
 # torch
 
 
-def _of_loader(loader: Any, context: str) -> Gathered:
-    data, rows = loader.dataset, _rows_of(loader, context)
-    if getattr(loader.collate_fn, "__name__", "") in ("default_collate", "default_convert"):
-        return _of_map(data, rows, context)  # this function's errors name the example
-    size = loader.batch_size or 1
-    starts = range(0, len(rows), size)
-    batches = ([data[row] for row in rows[at : at + size]] for at in starts)
-    return _joined(((loader.collate_fn(each), False) for each in batches), context)
-
-
-def _rows_of(loader: Any, context: str) -> Sequence[int]:
-    """Return the rows of a loader's data set that the loader yields, ascending."""
-    sampler, batches = loader.sampler, loader.batch_sampler
-    plain = batches is None or type(batches) in _found("torch.utils.data", "BatchSampler")
-    if plain and type(sampler) in _found("torch.utils.data", "SubsetRandomSampler"):
-        return sorted(int(row) for row in sampler.indices)
-    all_once = type(sampler) in _found("torch.utils.data", "SequentialSampler") or (
-        type(sampler) in _found("torch.utils.data", "RandomSampler")
-        and not sampler.replacement
-        and sampler.num_samples == len(loader.dataset)
-    )
-    if not (plain and all_once):
-        drawn = sampler if plain else batches
+def _check_whole(loader: Any, context: str) -> None:
+    """Refuse a loader that does not yield each example of its data set once, as it is."""
+    sampler = loader.sampler
+    orders = _found("torch.utils.data", "SequentialSampler", "RandomSampler")
+    batches = (type(None), *_found("torch.utils.data", "BatchSampler"))
+    all_once = type(sampler) in orders and len(sampler) == len(loader.dataset)
+    alone = type(loader.batch_sampler) in batches and not getattr(sampler, "replacement", False)
+    as_is = getattr(loader.collate_fn, "__name__", "") in ("default_collate", "default_convert")
+    if not (all_once and alone and as_is):
         raise DataError(
-            f"{context} its sampler {type(drawn).__name__} chooses which examples it yields; give "
-            "the loader's data set, or a torch.utils.data.Subset of it"
+            f"{context} its sampler or its collate_fn decides which examples it yields, or what is "
+            "in them; give a data set of these, such as a torch.utils.data.Subset"
         )
-    return range(len(loader.dataset))
 
 
-def _of_map(data: Any, rows: Sequence[int], context: str) -> Gathered:
-    if not len(rows):
-        raise DataError(f"{context} it is empty; give some examples")
-    return _joined(((data[row], True) for row in rows), context)
-
-
-def _joined(parts: Iterable[tuple[Any, bool]], context: str) -> Gathered:
-    """Join the examples that were read into one ``Gathered``.
-
-    Args:
-        parts: pairs of an example or a batch of examples, and whether it is a single example.
-        context: the beginning of error messages.
-    """
-    found: list[tuple[NDArray[Any], ...]] = []
-    count = 0
-    for part, alone in parts:
-        arrays = _as_arrays(part, f"{context} example {count}:")
-        if alone:
-            arrays = tuple(each[None] for each in arrays)
-        elif any(each.ndim == 0 or len(each) != len(arrays[0]) for each in arrays):
-            raise DataError(
-                f"{context} the batch that starts at example {count} has features of shape "
-                f"{arrays[0].shape} and labels of shape {arrays[1].shape}; give as many labels as "
-                "examples"
-            )
-        if found and arrays[0].shape[1:] != found[0][0].shape[1:]:
-            raise DataError(
-                f"{context} example {count} has shape {arrays[0].shape[1:]}, and example 0 "
-                f"{found[0][0].shape[1:]}; give all of them the same shape"
-            )
-        if found and len(arrays) != len(found[0]):
-            raise DataError(
-                f"{context} example {count} has {len(arrays)} parts, and example 0 "
-                f"{len(found[0])}; give every example a group, or none"
-            )
-        found.append(arrays)
-        count += len(arrays[0])
+def _of_map(data: Any, context: str) -> Gathered:
+    """Return the examples of a torch data set."""
+    found = [_as_arrays(data[row], f"{context} example {row}:") for row in range(len(data))]
     if not found:
         raise DataError(f"{context} it is empty; give some examples")
-    features, labels, *groups = (np.concatenate(each) for each in zip(*found, strict=True))
+    first, *others = ([part.shape for part in parts] for parts in found)
+    for row, shapes in enumerate(others, start=1):
+        if shapes != first:
+            raise DataError(
+                f"{context} example {row} has parts of the shapes {shapes}, and example 0 of "
+                f"{first}; give all of them the same shapes, and a group to all or to none"
+            )
+    features, labels, *groups = map(np.stack, zip(*found, strict=True))
     return Gathered(context, features, labels, groups[0] if groups else None)
 
 
 def _as_arrays(item: Any, context: str) -> tuple[NDArray[Any], ...]:
-    """Return features and label, and the group if there is one, of an example or a batch."""
+    """Return features and label, and the group if there is one, of an example."""
     if isinstance(item, Mapping):
         label = next((key for key in (LABEL, "labels") if key in item), None)
         rest = [key for key in item if key != label]

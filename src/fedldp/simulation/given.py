@@ -53,7 +53,7 @@ def given_data(
         if not isinstance(test, str | Path):
             raise ConfigError(
                 "test: examples go with data given as dataset= in Python; a built-in data set has "
-                "its own test set, and for a table, give the path of a second table"
+                "its own test set, and for a file, give the path of a second file"
             )
         settings["test_file"] = str(test)
     return settings, None
