@@ -19,7 +19,7 @@ from fedldp.data.examples import Dataset, Examples, as_examples, of_rows
 from fedldp.data.people import as_numbers, numbers_of_parts
 from fedldp.data.rules import check_column, checked
 from fedldp.data.tables import SUFFIXES as TABLES
-from fedldp.data.tables import Table, one_line, read_table
+from fedldp.data.tables import Table, read_table, reading
 
 SUFFIXES = (".npz", *TABLES)
 
@@ -79,9 +79,9 @@ def load_file(
                 f"set {setting} to the path of a .npz, .csv or .parquet file",
             )
     if path.suffix.lower() == ".npz":
-        parts = [None if each is None else read_arrays(each) for each in (path, test_file)]
         return of_rows(
-            *parts,
+            read_arrays(path),
+            None if test_file is None else read_arrays(test_file),
             label_range=columns.label_range,
             test_share=test_share,
             seed=seed,
@@ -331,15 +331,12 @@ def _gathered(*parts: Encoded) -> list[Gathered]:
 def _read_npz(path: Path, *needed: str) -> dict[str, NDArray[Any]]:
     if not path.is_file():
         raise DataMissing(f"there is no file {path}", "give the path of a .npz file")
-    try:
-        # Never load pickles, which can run any code that the file's author put into them.
-        with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("it is a single array, not an archive of named arrays")
-            arrays = {key: archive[key] for key in archive.files}
-    except Exception as error:  # a damaged archive can raise almost any exception
-        raise DataError(f"{path} cannot be read as .npz: {one_line(error)}") from None
+    # Never load pickles, which can run any code that the file's author put into them.
+    with reading(path, ".npz"), path.open("rb") as file:
+        archive = np.load(file, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise ValueError("it is a single array, not an archive of named arrays")
+        arrays = {key: archive[key] for key in archive.files}
     if not arrays.keys() >= set(needed):
         held = ", ".join(sorted(arrays)) or "nothing"
         raise DataError(f"{path} holds {held}; it needs {' and '.join(needed)}")

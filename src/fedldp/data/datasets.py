@@ -24,6 +24,7 @@ from fedldp.data.custom import is_own_file, load_file
 from fedldp.data.examples import Dataset, Examples, split
 from fedldp.data.folder import in_use, is_present, locate, resolve_data_dir
 from fedldp.data.sources import SOURCES, PublishedDataset, find_source
+from fedldp.data.tables import reading
 
 # If no split is published, the split made here is part of the benchmark's definition, so it is the
 # same in all runs.
@@ -216,24 +217,15 @@ def _scale(pixels: NDArray[np.uint8], largest: int) -> NDArray[np.float32]:
     return scaled
 
 
-# The smallest and largest value of each numeric column over the 581,012 published rows, from the
-# statistics at https://huggingface.co/datasets/mstz/covertype. They are public constants: scaling
-# by ranges measured on the clients' own rows would leak these rows.
-COVERTYPE_RANGES = (
-    (1859, 3858),  # elevation, metres
-    (0, 360),  # aspect, degrees
-    (0, 66),  # slope, degrees
-    (0, 1397),  # horizontal distance to water, metres
-    (-173, 601),  # vertical distance to water, metres
-    (0, 7117),  # horizontal distance to a road, metres
-    (0, 254),  # hill shade at 9:00, an index of at most 255
-    (0, 254),  # hill shade at noon
-    (0, 254),  # hill shade at 15:00
-    (0, 7173),  # horizontal distance to a wildfire's ignition point, metres
-)
 _COVERTYPE_BINARY = 44  # 4 wilderness areas, 40 soil types
 _COVERTYPE_CLASSES = 7
 _CIFAR_PIXELS = 3 * 32 * 32
+
+
+def _columns_of(name: str) -> dict[str, Any]:
+    """Return the public ranges and categories of a data set's columns."""
+    path = Path(__file__).with_name(f"{name}.toml")
+    return tomllib.loads(path.read_text(encoding="ascii"))
 
 
 def read_idx(path: Path, num_axes: int) -> NDArray[np.uint8]:
@@ -248,19 +240,15 @@ def read_idx(path: Path, num_axes: int) -> NDArray[np.uint8]:
     Raises:
         DataError: the file is not of this format or has too few or too many values.
     """
-    try:
-        content = _unzipped(path)
-        start = 4 + 4 * num_axes
-        magic = content[:4]
-        if magic != bytes([0, 0, 8, num_axes]):
+    with reading(path, "gzipped IDX"):
+        content, start = _unzipped(path), 4 + 4 * num_axes
+        if (magic := content[:4]) != bytes([0, 0, 8, num_axes]):
             raise ValueError(f"it starts with {magic!r}")
         shape = struct.unpack(f">{num_axes}I", content[4:start])
         values = memoryview(content)[start:]
-    except (OSError, EOFError, zlib.error, ValueError, struct.error) as error:
-        raise _unreadable(path, "gzipped IDX", error) from None
-    if len(values) != math.prod(shape):
-        raise DataError(f"{path} is damaged: {len(values)} values for the shape {shape}")
-    return np.frombuffer(values, dtype=np.uint8).reshape(shape)
+        if len(values) != math.prod(shape):
+            raise ValueError(f"{len(values)} values for the shape {shape}")
+        return np.frombuffer(values, dtype=np.uint8).reshape(shape)
 
 
 _WORTH_KEEPING = 2**20  # bytes
@@ -334,15 +322,13 @@ def read_cifar_batch(
     Raises:
         DataError: the file is not such a pickle, or contains anything other than arrays.
     """
-    try:
+    with reading(path, "a CIFAR batch"):
         with path.open("rb") as file:
             batch = _ArraysOnly(file, encoding="bytes").load()
         pixels, labels = batch[b"data"], np.array(batch[labelled.encode()], dtype=np.int64)
         if pixels.dtype != np.uint8 or pixels.shape != (len(labels), _CIFAR_PIXELS):
             raise ValueError(f"{pixels.dtype} data of shape {pixels.shape}, {len(labels)} labels")
-    except Exception as error:  # a damaged pickle can raise almost any exception
-        raise _unreadable(path, "a CIFAR batch", error) from None
-    return pixels.reshape(-1, 3, 32, 32), labels
+        return pixels.reshape(-1, 3, 32, 32), labels
 
 
 def read_svhn(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -359,21 +345,15 @@ def read_svhn(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """
     from scipy.io import loadmat  # slow to import, and needed only for this data set
 
-    try:
+    with reading(path, "an SVHN .mat file"):
         variables = loadmat(path, variable_names=("X", "y"))
         pixels, labels = variables["X"], variables["y"]
-        if (
-            pixels.dtype != np.uint8
-            or pixels.shape != (32, 32, 3, len(labels))
-            or labels.shape != (len(labels), 1)
-        ):
+        if pixels.dtype != np.uint8 or pixels.shape != (32, 32, 3, len(labels)):
             raise ValueError(f"{pixels.dtype} X of shape {pixels.shape}, y of {labels.shape}")
-        digits = labels[:, 0].astype(np.int64)
-    except Exception as error:  # a damaged file can raise almost any exception
-        raise _unreadable(path, "an SVHN .mat file", error) from None
-    if not ((digits >= 1) & (digits <= 10)).all():
-        raise DataError(f"{path} is damaged: it has labels outside 1 to 10")
-    return pixels.transpose(3, 2, 0, 1), digits % 10
+        digits = labels.astype(np.int64).reshape(len(labels))
+        if not ((digits >= 1) & (digits <= 10)).all():
+            raise ValueError("it has labels outside 1 to 10")
+        return pixels.transpose(3, 2, 0, 1), digits % 10
 
 
 def read_covertype(path: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -382,27 +362,25 @@ def read_covertype(path: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     The format is specified at https://archive.ics.uci.edu/dataset/31/covertype.
 
     Returns:
-        Features of shape (N, 54), all in [0, 1] by COVERTYPE_RANGES, and labels from 0 to 6.
+        Features of shape (N, 54), all in [0, 1] by the ranges in covertype.toml, and labels from 0
+            to 6.
 
     Raises:
         DataError: the file is not of this format, or a value is outside its published range.
     """
-    ranges = (*COVERTYPE_RANGES, *[(0, 1)] * _COVERTYPE_BINARY, (1, _COVERTYPE_CLASSES))
-    lowest, highest = np.array(ranges, dtype=np.int32).T
-    try:
+    with reading(path, "gzipped rows of integers"):
+        numbers = _columns_of("covertype").values()
+        ranges = (*numbers, *[(0, 1)] * _COVERTYPE_BINARY, (1, _COVERTYPE_CLASSES))
+        lowest, highest = np.array(ranges, dtype=np.int32).T
         with gzip.open(path, "rt", encoding="ascii") as file:
             rows = np.loadtxt(file, delimiter=",", dtype=np.int32, ndmin=2)
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise _unreadable(path, "gzipped rows of integers", error) from None
-    if rows.shape[1] != len(ranges):
-        raise DataError(f"{path} is damaged: {rows.shape[1]} columns instead of {len(ranges)}")
-    outside = ((rows < lowest) | (rows > highest)).any(axis=1)
-    if outside.any():
-        raise DataError(
-            f"{path} is damaged: row {int(outside.argmax()) + 1} has a value outside its range"
-        )
-    features = np.divide(rows - lowest, highest - lowest, dtype=np.float32)[:, :-1]
-    return features, rows[:, -1].astype(np.int64) - 1
+        if rows.shape[1] != len(ranges):
+            raise ValueError(f"{rows.shape[1]} columns instead of {len(ranges)}")
+        outside = ((rows < lowest) | (rows > highest)).any(axis=1)
+        if outside.any():
+            raise ValueError(f"row {int(outside.argmax()) + 1} has a value outside its range")
+        features = np.divide(rows - lowest, highest - lowest, dtype=np.float32)[:, :-1]
+        return features, rows[:, -1].astype(np.int64) - 1
 
 
 def read_adult(path: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -418,13 +396,12 @@ def read_adult(path: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     Raises:
         DataError: the file is not of this format, or has an unknown category.
     """
-    columns = tomllib.loads(Path(__file__).with_name("adult.toml").read_text(encoding="ascii"))
-    try:
+    with reading(path, "rows of Adult"):
         lines = path.read_text(encoding="ascii").splitlines()
         rows = [line.split(", ") for line in lines if line and not line.startswith("|")]
         *found, incomes = zip(*rows, strict=True)
         parts = []
-        for (first, *others), values in zip(columns.values(), found, strict=True):
+        for (first, *others), values in zip(_columns_of("adult").values(), found, strict=True):
             if isinstance(first, str):
                 places = list(map([first, *others].index, values))
                 parts.append(np.eye(1 + len(others), dtype=np.float32)[places])
@@ -432,11 +409,4 @@ def read_adult(path: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
                 scaled = (np.array(values, np.float64) - first) / (others[0] - first)
                 parts.append(scaled.clip(0, 1).astype(np.float32)[:, None])
         labels = [("<=50K", ">50K").index(income.rstrip(".")) for income in incomes]
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, "rows of Adult", error) from None
-    return np.hstack(parts), np.array(labels, np.int64)
-
-
-def _unreadable(path: Path, what: str, error: Exception) -> DataError:
-    reason = " ".join(f"{type(error).__name__}: {error}".split())
-    return DataError(f"{path} cannot be read as {what} ({reason})")
+        return np.hstack(parts), np.array(labels, np.int64)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.core.errors import DataError, DataMissing
+from fedldp.core.errors import DataError, DataMissing, FedldpError, one_line
 from fedldp.core.registry import import_extra
 from fedldp.data.columns import is_missing, numbers, of_each, text_of_float
 
@@ -92,33 +93,35 @@ def read_table(path: Path) -> Table:
     return _read_csv(path) if path.suffix.lower() == ".csv" else _read_parquet(path)
 
 
-def one_line(error: Exception) -> str:
-    """Return an exception's message on one line."""
-    return " ".join(str(error).split())
+@contextmanager
+def reading(path: Path, what: str) -> Iterator[None]:
+    """Say of any error in a ``with`` block that a file cannot be read as ``what``."""
+    try:
+        yield
+    except FedldpError:
+        raise
+    except Exception as error:  # a damaged file can raise almost any exception
+        reason = f"{type(error).__name__}: {one_line(error)}"
+        raise DataError(f"{path} cannot be read as {what} ({reason})") from None
 
 
 def _read_csv(path: Path) -> Table:
     rows: list[list[str]] = []
     lines: list[int] = []
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            separator = _separator(file)
-            reader = csv.reader(file, delimiter=separator, skipinitialspace=True)
-            header = [name.strip() for name in next(reader, [])]
-            for row in reader:
-                if len(row) not in (0, len(header)):  # 0: a blank line, often the last
-                    raise DataError(
-                        f"{path}, line {reader.line_num}: {len(row)} cells in this row, "
-                        f"{len(header)} in the header, which is separated by "
-                        f"{_SEPARATORS[separator]}; {_remedy(separator)}"
-                    )
-                if row:
-                    rows.append(row)
-                    lines.append(reader.line_num)
-    except UnicodeDecodeError:
-        raise DataError(f"{path} is not UTF-8 text; save it as UTF-8") from None
-    except (OSError, ValueError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read as .csv: {one_line(error)}") from None
+    with reading(path, ".csv, saved as UTF-8"), path.open(newline="", encoding="utf-8-sig") as file:
+        separator = _separator(file)
+        reader = csv.reader(file, delimiter=separator, skipinitialspace=True)
+        header = [name.strip() for name in next(reader, [])]
+        for row in reader:
+            if len(row) not in (0, len(header)):  # 0: a blank line, often the last
+                raise DataError(
+                    f"{path}, line {reader.line_num}: {len(row)} cells in this row, "
+                    f"{len(header)} in the header, which is separated by "
+                    f"{_SEPARATORS[separator]}; {_remedy(separator)}"
+                )
+            if row:
+                rows.append(row)
+                lines.append(reader.line_num)
     if not rows:
         raise DataError(f"{path} is empty; it needs a header row and examples")
     columns = dict(zip(header, zip(*rows, strict=True), strict=True))
@@ -171,10 +174,8 @@ def _texts_of(found: Any, where: str) -> Sequence[str]:
 
 def _read_parquet(path: Path) -> Table:
     parquet = import_extra("pyarrow.parquet", extra="parquet")
-    try:
+    with reading(path, ".parquet"):
         found = parquet.read_table(path)
-    except Exception as error:  # a damaged file can raise almost any exception
-        raise DataError(f"{path} cannot be read as .parquet: {one_line(error)}") from None
     if not found.num_rows:
         raise DataError(f"{path} is empty; it needs examples")
     names = tuple(map(str, found.column_names))
