@@ -13,14 +13,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import numbered_generator
 from fedldp.data.people import as_numbers, usual_labels
 
-# For each scheme: the meaning of its parameter, and an example.
-_SCHEMES: dict[str, tuple[str, str] | None] = {
-    "iid": None,
-    "dirichlet": ("concentration", "dirichlet:0.5"),
-    "shards": ("number of shards per client", "shards:2"),
-    "power-law": ("exponent", "power-law:1.5"),
-    "drawn": ("number of examples per client", "drawn:6"),
-}
+_SCHEMES = ("iid", "dirichlet", "shards", "power-law", "drawn")
 _OF_ROWS = ("shards", "drawn")  # they divide rows only, and their parameter is a whole number
 _MAX_PARAMETER = 1e6  # larger values make no further difference, and may overflow when sampled
 
@@ -40,28 +33,16 @@ def parse_scheme(text: str) -> tuple[str, float]:
     ('iid', 0)
     """
     name, colon, number = text.partition(":")
-    if name not in _SCHEMES:
-        raise ConfigError(
-            f"partition is {text!r}, which is unknown; give iid, "
-            + ", ".join(described[1] for described in _SCHEMES.values() if described)
-        )
-    described = _SCHEMES[name]
-    if described is None:
-        if colon:
-            raise ConfigError(f"partition is {text!r}, but {name} has no parameter; give {name}")
-        return name, 0
-    parameter, example = described
     try:
-        value = float(number)
+        value = float(number) if colon else 0
     except ValueError:
         value = math.nan
-    if name in _OF_ROWS and not (value >= 1 and value.is_integer()):
-        value = math.nan
-    if not 0 < value <= _MAX_PARAMETER:
-        kind = "an integer from 1" if name in _OF_ROWS else "a number above 0"
+    usable = 0 < value <= _MAX_PARAMETER and (name not in _OF_ROWS or value.is_integer())
+    if name not in _SCHEMES or not (usable if name != "iid" else not colon):
         raise ConfigError(
-            f"partition is {text!r}; its {parameter} must be {kind} up to {_MAX_PARAMETER:.0f}, "
-            f"as in {example}"
+            f"partition is {text!r}; give iid, dirichlet:0.5 or power-law:1.5 (a concentration or "
+            "an exponent above 0), shards:2 or drawn:6 (a number for each client, an integer from "
+            f"1); numbers are at most {_MAX_PARAMETER:.0f}"
         )
     return name, value
 
