@@ -114,7 +114,7 @@ def test_what_does_not_depend_on_bad_cells_is_refused_with_them(tmp_path: Path) 
     for told in (
         "column 'age' holds 'old', which is not a number",
         "5 persons have rows at more than persons_at_sites = 1 client",
-        "the largest label is 2, but 1 of the classes below it have no row (1)",
+        "the labels are integers from 0 to 2, but no row has 1",
         "column 'number' may only number the rows",
     ):
         assert sum(told in line for line in found.value.lines) == 1, told

@@ -30,11 +30,11 @@ def parse_scheme(text: str) -> tuple[str, float]:
     >>> parse_scheme("dirichlet:0.5")
     ('dirichlet', 0.5)
     >>> parse_scheme("iid")
-    ('iid', 0)
+    ('iid', 0.0)
     """
     name, colon, number = text.partition(":")
     try:
-        value = float(number) if colon else 0
+        value = float(number) if colon else 0.0
     except ValueError:
         value = math.nan
     usable = 0 < value <= _MAX_PARAMETER and (name not in _OF_ROWS or value.is_integer())

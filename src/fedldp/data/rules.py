@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import count, islice
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -40,8 +40,8 @@ of 500 tables. In a smaller table, they may all differ by chance.
 _NEARLY = 0.95
 """The least share of different values at which whole numbers are taken to name the rows."""
 
-Where = Callable[[Sequence[int]], str]
-"""Returns the beginning of a message about the first row with one of some labels."""
+Refuse = Callable[[Sequence[bool], str], None]
+"""Refuses the first row whose label is bad, if any is, and says why."""
 
 _DECLARE = (
     "drop it (for a file: ignore_columns), or declare its public range (for a file: scale_columns; "
@@ -205,30 +205,24 @@ def numbered(
     """
     if label_range is not None:
         return [labels_of(part, None, label_range) for part in parts], None, 1
-    given = [part.labels for part in parts]
-    texts, places = _texts(given, classes)
-    starts = np.cumsum([0, *map(len, given)])
-
-    def where(bad: Sequence[int]) -> str:
-        row = int(np.isin(places, bad).argmax())
-        part = int(np.searchsorted(starts, row, side="right")) - 1
-        return _told(parts[part], row - int(starts[part]))
-
-    _refuse_missing(texts, classes, where)
+    texts, places, refuse = _texts(parts, classes)
     if len({text if (number := _whole(text)) is None else number for text in texts}) < 2:
         raise DataError(
             f"{context} the labels have only one class; classification needs at least two"
         )
     names = None if classes is None else tuple(classes)
+    found: Sequence[int]
     if names is not None:
-        found = _known(texts, names, where)
-    elif all(map(_is_number, texts)):
-        found = _without_gaps(texts, context, where)
+        found = _known(texts, names, refuse)
+    elif any(are_numbers := list(map(_is_number, texts))):
+        others = [not each for each in are_numbers]
+        refuse(others, f"a string, but other labels are numbers; correct it, or {_list()}")
+        found = _without_gaps(texts, context, refuse)
     else:
-        _refuse_numbers(texts, where)
-        names, found = tuple(texts), list(range(len(texts)))
+        names, found = tuple(texts), range(len(texts))
     num_classes = max(found) + 1 if names is None else len(names)
-    return np.split(np.array(found, np.int64)[places], starts[1:-1]), names, num_classes
+    ends = np.cumsum([len(part.labels) for part in parts])[:-1]
+    return np.split(np.array(found, np.int64)[places], ends), names, num_classes
 
 
 def labels_of(
@@ -246,13 +240,8 @@ def labels_of(
     """
     if label_range is not None:
         return _in_range(part, label_range)
-    texts, places = _texts([part.labels], classes)
-
-    def where(bad: Sequence[int]) -> str:
-        return _told(part, int(np.isin(places, bad).argmax()))
-
-    _refuse_missing(texts, classes, where)
-    return np.array(_known(texts, classes, where), np.int64)[places]
+    texts, places, refuse = _texts([part], classes)
+    return np.array(_known(texts, classes, refuse), np.int64)[places]
 
 
 def _told(part: Gathered, row: int) -> str:
@@ -308,20 +297,34 @@ def _plain(labels: NDArray[Any], context: str) -> NDArray[Any]:
 
 
 def _texts(
-    parts: Sequence[NDArray[Any]], classes: Sequence[str] | None
-) -> tuple[list[str], NDArray[np.int64]]:
+    parts: Sequence[Gathered], classes: Sequence[str] | None
+) -> tuple[list[str], NDArray[np.int64], Refuse]:
     """Return the different labels of all parts as sorted strings, and each row's place there.
 
-    Without a list of classes, labels with one meaning (see ``cells.value``) are one label.
+    Without a list of classes, labels with one meaning (see ``columns.value``) are one label. The last
+    value refuses rows by their labels; those with a missing label are refused here.
     """
-    kinds = {"n" if part.dtype.kind in "iuf" else part.dtype.kind for part in parts}
+    given = [part.labels for part in parts]
+    kinds = {"n" if labels.dtype.kind in "iuf" else labels.dtype.kind for labels in given}
     if len(kinds) > 1:  # numpy would turn truths into numbers, and numbers into strings
-        parts = [np.array([text_of(each) for each in part.tolist()], np.str_) for part in parts]
-    found, places = np.unique(np.concatenate(parts), return_inverse=True)
+        given = [np.array([text_of(each) for each in labels.tolist()], str) for labels in given]
+    found, places = np.unique(np.concatenate(given), return_inverse=True)
     spelled = map(text_of, found.tolist())
     meant = list(spelled if classes is not None else map(value, spelled))
     texts, number = np.unique(meant, return_inverse=True)
-    return texts.tolist(), number[places.reshape(-1)]
+    places = number[places.reshape(-1)]
+
+    def refuse(bad: Sequence[bool], why: str) -> None:
+        if any(bad):
+            row, part = int(np.array(bad)[places].argmax()), 0
+            while row >= len(given[part]):
+                row, part = row - len(given[part]), part + 1
+            raise DataError(f"{_told(parts[part], row)}, which is {why}")
+
+    known = places_in(classes or ())
+    missing = [is_missing(text) and known(text) < 0 for text in texts.tolist()]
+    refuse(missing, "missing; fill it in or drop the row")
+    return texts.tolist(), places, refuse
 
 
 def text_of(label: Any) -> str:
@@ -340,38 +343,34 @@ def _is_number(text: str) -> bool:
     return not truth and not np.isnan(numbers([text])[0])
 
 
-def _known(texts: Sequence[str], classes: Sequence[str] | None, where: Where) -> list[int]:
+def _known(texts: Sequence[str], classes: Sequence[str] | None, refuse: Refuse) -> list[int]:
     """Return the class of each label; refuse a label without a class."""
+    why = "not an integer from 0; give integers with the same meaning at all parties, or the public"
+    why += " list of classes"
+    if classes is not None:
+        known = ", ".join(classes)
+        why = f"not one of classes ({known}); correct it, add it to classes, or drop the row"
     found = list(map(class_of(classes), texts))
-    known = [each for each in found if each is not None]
-    if len(known) < len(found):
-        row = where([place for place, each in enumerate(found) if each is None])
-        if classes is None:
-            raise DataError(
-                f"{row}, which is not an integer from 0; give integers with the same meaning at "
-                "all parties, or the public list of classes"
-            )
-        raise DataError(
-            f"{row}, which is not one of classes ({', '.join(classes)}); correct it, add it to "
-            "classes, or drop the row"
-        )
-    return known
+    refuse([each is None for each in found], why)
+    return [each for each in found if each is not None]
 
 
-def _without_gaps(texts: Sequence[str], context: str, where: Where) -> list[int]:
+def _without_gaps(texts: Sequence[str], context: str, refuse: Refuse) -> list[int]:
     """Return labels that are whole numbers from 0 without a gap."""
-    found = [_whole(text) for text in texts]
+    found = list(map(_whole, texts))
+    refuse(
+        [each is None for each in found],
+        f"a number but not an integer; give integers from 0, or {_list()}; or, to predict numbers, "
+        "their public range: label_range = [LOW, HIGH]",
+    )
     numbers = [each for each in found if each is not None]
-    if len(numbers) < len(found):
-        row = where([place for place, each in enumerate(found) if each is None])
+    least, largest = min(numbers), max(numbers)
+    present = set(numbers)
+    lacking = next(each for each in count() if each not in present)
+    if least < 0 or lacking < largest:
         raise DataError(
-            f"{row}, which is a number but not an integer; give integers from 0, or {_list()}; or, "
-            "to predict numbers, their public range: label_range = [LOW, HIGH]"
-        )
-    least, largest, remedy = min(numbers), max(numbers), _list(numbers)
-    if least != 0:
-        raise DataError(
-            f"{context} the labels are integers from {least}; give integers from 0, or {remedy}"
+            f"{context} the labels are integers from {least} to {largest}, but no row has "
+            f"{lacking}; give integers from 0 without a gap, or {_list(numbers)}"
         )
     if largest >= _MANY:
         log.warning(
@@ -380,14 +379,6 @@ def _without_gaps(texts: Sequence[str], context: str, where: Where) -> list[int]
             context,
             largest,
             largest + 1,
-        )
-    present = set(numbers)
-    if lacking := largest + 1 - len(present):
-        few = islice((each for each in count() if each not in present), min(lacking, 3))
-        shown = ", ".join(map(str, few)) + (", ..." if lacking > 3 else "")
-        raise DataError(
-            f"{context} the largest label is {largest}, but {lacking} of the classes below it have "
-            f"no row ({shown}); correct the labels, number the classes without a gap, or {remedy}"
         )
     return numbers
 
@@ -399,20 +390,3 @@ def _list(numbers: Sequence[int] = ()) -> str:
         f"list the classes in order: classes = [{shown}...] (for arrays, an argument of "
         "Dataset.from_arrays)"
     )
-
-
-def _refuse_missing(texts: Sequence[str], classes: Sequence[str] | None, where: Where) -> None:
-    known = places_in(classes or ())
-    missing = [at for at, text in enumerate(texts) if is_missing(text) and known(text) < 0]
-    if missing:
-        raise DataError(f"{where(missing)}, which is missing; fill it in or drop the row")
-
-
-def _refuse_numbers(texts: Sequence[str], where: Where) -> None:
-    """Refuse labels of which some are numbers: the others may be typing errors."""
-    others = [place for place, text in enumerate(texts) if not _is_number(text)]
-    if len(others) < len(texts):
-        raise DataError(
-            f"{where(others)}, which is a string, but other labels are numbers; correct it, or "
-            f"{_list()}"
-        )
