@@ -301,8 +301,8 @@ def _texts(
 ) -> tuple[list[str], NDArray[np.int64], Refuse]:
     """Return the different labels of all parts as sorted strings, and each row's place there.
 
-    Without a list of classes, labels with one meaning (see ``columns.value``) are one label. The last
-    value refuses rows by their labels; those with a missing label are refused here.
+    Without a list of classes, labels with one meaning (see ``columns.value``) are one label. The
+    last value refuses rows by their labels; those with a missing label are refused here.
     """
     given = [part.labels for part in parts]
     kinds = {"n" if labels.dtype.kind in "iuf" else labels.dtype.kind for labels in given}
