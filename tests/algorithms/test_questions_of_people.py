@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 import fedldp
@@ -25,7 +24,7 @@ from fedldp.algorithms.evaluation import (
     bands_for,
     evaluated,
 )
-from fedldp.algorithms.people import SCORE, largest_number
+from fedldp.algorithms.people import SCORE
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.stages import ClassShares, shares_of, stages_of
 from fedldp.core.errors import ConfigError
@@ -42,7 +41,6 @@ from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
 from fedldp.simulation.settings import from_mapping
 from fedldp.training.column_sums import BLOCK, SHIFT
-from fedldp.training.exact_sums import NORM
 from fedldp.training.questions import ASKED
 
 PROBLEM = Problem((8,), 2, 1500, None, 5)
@@ -351,16 +349,6 @@ def test_an_evaluation_refuses_what_does_not_go_together(
 ) -> None:
     with pytest.raises(ConfigError, match=said):
         plan(config_of(**{"evaluation_share": 0.1, **settings}), PROBLEM)
-
-
-def test_answers_of_people_who_may_be_absent_are_shorter() -> None:
-    """The distance from nothing is the norm itself, without the square root of 2."""
-    for rate, squared in ((1.0, 2 * NORM**2), (0.5, NORM**2)):
-        made = config_of(held_out_people=0.1, sample_rate=rate)
-        update: Any = made.algorithm(PROBLEM).local_update(torch.device("cpu"))
-        update = getattr(update, "update", update)
-        assert update.votes.squared_norm == squared
-        assert largest_number(made) == math.isqrt(squared)
 
 
 def test_shares_and_columns_are_those_of_people_who_answer_at_several_sites() -> None:

@@ -27,7 +27,14 @@ from test_people_of_sites import AGAINST, STAGED, environment_of
 from fedldp.accounting.accountants import releases_nothing
 from fedldp.accounting.statement import Statement
 from fedldp.core.errors import ConfigError, Diverged, EndedForGood
-from fedldp.core.kinds import COVERS_ALL_ROUNDS, ENDED, ENDED_EARLY, FORESEEN, NOT_FINISHED, STAGE
+from fedldp.core.kinds import (
+    COUNT_NOISE,
+    COVERS_ALL_ROUNDS,
+    ENDED,
+    ENDED_EARLY,
+    NOT_FINISHED,
+    STAGE,
+)
 from fedldp.deployment.initial import digest_of_file
 from fedldp.deployment.runs import ask_to_finish
 from fedldp.deployment.status import status_of_server, status_of_site
@@ -326,7 +333,7 @@ def test_what_is_paid_and_due_after_training_is_run_unless_it_ends_now(
     assert served.watch.document()["rounds"] == {"done": len(made), "of": 10}
     said = [each.values["sums"] for each in served.privacy.warnings if each.kind == STAGE.name]
     assert said == ["measure", "train", *([] if now else ["intercept", "look", "question"])]
-    assert (FORESEEN.name in {each.kind for each in served.privacy.warnings}) != now
+    assert (COUNT_NOISE.name in {each.kind for each in served.privacy.warnings}) != now
     spent = env.ledger(0).spent()
     _, whole = env.policies[0].costs(env.agreement)
     assert spent < whole

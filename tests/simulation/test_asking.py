@@ -25,7 +25,6 @@ from fedldp.core.kinds import (
     CLASSES_FROM_ROWS,
     COUNT_NOISE,
     DECLARED_PUBLIC,
-    FORESEEN,
     GIVEN_MODEL,
 )
 from fedldp.data.examples import Examples
@@ -366,10 +365,10 @@ def test_columns_mean_for_an_evaluation_what_they_meant_for_the_model(tmp_path: 
         simulate(found.changed(initial=str(tmp_path / "nan.safetensors")))
     assert all(value or name in ("classes", "only") for name, value in vars(found.columns).items())
     with_rows = plan(found, replace(problem_of(found, None), counted_in_private=False)).privacy
-    told = [each.values for each in FORESEEN.among(with_rows.warnings)]
+    told = [each.values for each in COUNT_NOISE.among(with_rows.warnings)]
     table.unlink()
     unread = plan(found, problem_to_ask(found, 30, tmp_path / "run", None)).privacy
-    assert [each.values for each in FORESEEN.among(unread.warnings)] == told
+    assert [each.values for each in COUNT_NOISE.among(unread.warnings)] == told
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ from pydantic import Field
 from fedldp.accounting.events import Event, InClear, PerPerson, PerRecord, SampledShare
 from fedldp.accounting.guarantees import LEAST_FOR_MU, Adversary
 from fedldp.accounting.numerics.subsampled import poisson_noise
-from fedldp.algorithms.answers import SEEN, TWO_SIDED, Answer, Floats, as_metrics, is_seen, mean_of
+from fedldp.algorithms.answers import SEEN, TWO_SIDED, Answer, as_metrics, is_seen, mean_of
 from fedldp.algorithms.asking import EVALUATION, SHARES_OF_CLASSES, asked_tables, groups_of
 from fedldp.algorithms.bounds import Bound, Send
 from fedldp.algorithms.calibration import Calibration
@@ -58,8 +58,6 @@ from fedldp.algorithms.stages import (
 from fedldp.core import kinds
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Caveat
-from fedldp.data.examples import Examples
-from fedldp.data.label_range import STEPS
 from fedldp.data.public_features import CONSTANT
 from fedldp.mechanisms import Mechanism, stated_event
 from fedldp.mechanisms.gaussian_share import largest_mu
@@ -82,7 +80,7 @@ from fedldp.training.person_gradients import (
     Summed,
     dense_layers,
 )
-from fedldp.training.questions import EDGES, Question, Rows, Table
+from fedldp.training.questions import ASKED, EDGES, VOTES, Question
 
 if TYPE_CHECKING:
     import torch
@@ -150,7 +148,6 @@ class PersonSteps(Local):
             sampled=rate_of(settings),
             num_classes=algorithm.problem.num_classes,
             questions=people.questions,
-            votes=votes_of(settings),
             size=people.size(algorithm.layout.size),
             measured=rounds_of(settings, "measure"),
             intercepts=rounds_of(settings, "intercept"),
@@ -264,7 +261,7 @@ class People:
         asked = [question.cells for _, question in self.questions]
         if self.settings.ask:
             return max(asked)
-        voted = votes_of(self.settings).cells if self.settings.held_out_people else 0
+        voted = VOTES.cells if self.settings.held_out_people else 0
         classes = self.problem.num_classes
         measured = classes + 2 * (weights // classes - 1) if self.settings.measure_share else 0
         return max(weights + voted, *asked, measured)
@@ -289,16 +286,6 @@ class People:
         if of_rows:
             return PerRecord(record=of_one, client=client)
         return PerPerson(person=of_one, client=client)
-
-
-def votes_of(settings: Settings) -> Question:
-    """Return what held-out people are asked in the rounds of gradients."""
-    return replace(questions.VOTES, squared_norm=norm_of(settings))
-
-
-def norm_of(settings: Settings) -> int:
-    """Return the largest squared norm of answers: a person who may be absent moves by all of it."""
-    return NORM**2 if rate_of(settings) < 1 else 2 * NORM**2
 
 
 def rounds_of(settings: Settings, kind: str) -> range:
@@ -428,8 +415,7 @@ With more clients they would hardly be read, and little would be seen.
 
 def largest_number(settings: Settings) -> int:
     """Return the largest number in any person's vector in a run, in magnitude, in grid steps."""
-    names = ("held_out_people", "evaluation_share", "ask")
-    return questions.ASKED if _given(settings, *names) and norm_of(settings) > NORM**2 else NORM
+    return ASKED if _given(settings, "held_out_people", "evaluation_share", "ask") else NORM
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -534,9 +520,8 @@ class MeanOfPeople(Estimate):
                 return self._evaluated(counts, noise, state, parts)
         answers: Metrics = {}
         if self.settings.held_out_people:
-            votes = votes_of(self.settings)
-            unit, first = self.settings.num_clients / votes.norm * once, state.weights.size
-            counts = mean[first : first + votes.cells] * unit
+            unit, first = self.settings.num_clients / VOTES.norm * once, state.weights.size
+            counts = mean[first : first + VOTES.cells] * unit
             noise = deviation * unit
             accuracy = mean_of(np.array([0.0, 1.0]), counts, noise)
             answers = as_metrics([Answer.of(SCORE, *accuracy, seen=is_seen(counts, noise))])
@@ -548,7 +533,7 @@ class MeanOfPeople(Estimate):
         If far more answered, a sum does not fit its modulus: some counts are then far too small,
         even below 0, and tables differ. A person at several sites answers at each.
         """
-        stated = self.people.number * self.settings.sample_rate
+        stated = self.people.number
         most = 2 * stated * self.settings.persons_at_sites
         totals = np.array([counts.sum() for counts in tables])
         slack = _CERTAIN * noise * np.sqrt([counts.size for counts in tables])
@@ -741,20 +726,9 @@ def _noise_of_answers(
     if settings.measure_share and classes > 1:
         noise = noise_at(1, BLOCK) / people
         found.append(kinds.CLASS_COUNT_NOISE(half_width=TWO_SIDED * noise, least=SEEN * noise))
-    noises = list[float]()
     for rounds, question in asked_of.questions:
-        noises.append(noise_at(rounds[0], question.norm))
-        if settings.ask:
-            half = TWO_SIDED * noises[-1]
-            found.append(kinds.COUNT_NOISE(round=rounds[0], half_width=half, of=people))
-    if rounds_of(settings, "look"):
-        declared = any(getattr(settings, name) is not None for name in _STARTS)
-        shares = asked_of.shares if declared else None
-        figures = foreseen(asked_of.evaluation, people, noises[-2:], shares)
-        halves = {each.name: each.half_width for each in figures if each.value is not None}
-        told, hidden = tuple(halves), tuple(each.name for each in figures if each.value is None)
-        by = {"of": people, "declared": declared, "halves": tuple(halves.values())}
-        found.append(kinds.FORESEEN(**by, told=told, hidden=hidden))
+        half = TWO_SIDED * noise_at(rounds[0], question.norm)
+        found.append(kinds.COUNT_NOISE(round=rounds[0], half_width=half, of=people))
     return tuple(found)
 
 
@@ -901,6 +875,8 @@ def _apart() -> Iterator[tuple[tuple[str, ...], str]]:
     for name in ("client_budget", "person_budget"):
         yield ("sample_rate", name), f"{uncharged} {name} out"
     unknown = "nothing tells at how many sites people answer, so a mean label cannot be measured"
+    absent = "nobody's answer may be missing from a count; leave one of the two out"
+    yield ("held_out_people", "sample_rate"), absent
     names = "measure_share", "persons_at_sites", "label_range"
     yield names, f"{unknown}; set measure_share = 0"
     for name in _STARTS:
@@ -967,68 +943,3 @@ def sums_over_people(settings: Settings) -> Composition:
         if starts
         else None,
     )
-
-
-_PEOPLE = 1_000
-_APART = 0.84
-"""How far apart the classes' scores are, in standard deviations: the AUC is about 0.8."""
-
-_WIDEST = 1 / 3
-"""The largest deviation of numbers from -1 to 1; they are then spread over the whole range."""
-
-
-def foreseen(
-    kind: OfClasses | OfNumbers, people: float, noise: Sequence[float], shares: Floats | None
-) -> list[Answer]:
-    """Return the main figures that an evaluation of a model would tell, with their intervals.
-
-    A figure that noise will hide has no value.
-
-    Args:
-        kind: how the model is evaluated.
-        people: how many people are asked.
-        noise: the standard deviations of a count's noise in the look and in the question.
-        shares: the classes' shares, or the typical number's place in its range, if known; else
-            classes are taken to be equal, and numbers to be spread widely: the best case.
-    """
-    rows = _classes(kind.classes, shares) if isinstance(kind, OfClasses) else _numbers(shares)
-
-    def counts(tables: Sequence[Table], public: Mapping[str, Floats]) -> Floats:
-        question = Question(tables)
-        told = question.told(
-            Broadcast(round=1, weights=np.zeros(0, np.float32), public=dict(public))
-        )
-        return told(rows) * (people / question.norm / len(rows.examples))
-
-    looked = counts(kind.look, {})
-    edges = kind.edges(looked, noise[0], people, noise[1], shares)
-    asked = counts(kind.tables, {EDGES: edges})
-    found = []
-    for each in kind.figures(looked, asked, edges, (noise[0], noise[1])):
-        name = each.name.partition(" of numbers")[0]
-        if name == "R2" or (name in kind.of_client and " of class " not in name):
-            found.append(replace(each, name=name))
-    return found
-
-
-def _classes(classes: int, shares: Floats | None) -> Rows:
-    known = np.full(classes, 1 / classes) if shares is None else shares
-    ends = np.rint(np.cumsum(known) * _PEOPLE).astype(int)
-    labels = np.searchsorted(ends, np.arange(ends[-1]), side="right")
-    told = np.random.default_rng(0).normal(size=(labels.size, classes))
-    told += _APART * np.eye(classes)[labels]
-    return _rows(labels, np.log(known) + _APART * told)
-
-
-def _numbers(place: Floats | None) -> Rows:
-    """Return numbers around a typical one, as far apart as it is from an end; R2 is about 0.5."""
-    typical = 0.0 if place is None else 2 * float(place[0]) - 1
-    spread = min(_WIDEST, 1 - abs(typical)) / math.sqrt(2)
-    said, rest = np.random.default_rng(0).normal(scale=spread, size=(2, _PEOPLE))
-    labels = np.rint(((typical + said + rest).clip(-1, 1) + 1) / 2 * STEPS).astype(np.int64)
-    return _rows(labels, typical + said[:, None])
-
-
-def _rows(labels: NDArray[np.int64], outputs: Floats) -> Rows:
-    nothing = np.zeros((labels.size, 1), np.float32)
-    return Rows(examples=Examples(nothing, labels), logits=lambda: outputs)

@@ -59,7 +59,7 @@ from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import Broadcast, Sensitive
 from fedldp.training.column_sums import LONGEST, SCALE, SHIFT
 from fedldp.training.person_gradients import SUMS, PersonGradients
-from fedldp.training.questions import EDGES
+from fedldp.training.questions import ASKED, EDGES
 from fedldp.training.tensors import one_thread
 
 Sums = NDArray[np.float64]
@@ -198,7 +198,7 @@ class PeopleCheck(Planned):
         """Return whether a sample has some but not all of one person's rows."""
         update, own = self._sampling, _of(examples, person)
         assert isinstance(update, PersonGradients)
-        if update.sampled == 1 or self._votes:  # with votes, the sums are not comparable
+        if update.sampled == 1:
             return False
         sums = np.asarray(update_of(update, told, own, key).aux[SUMS][0], np.float64)
         return not _same(sums, _integers(self._sum(told, own))) and bool(sums.any())
@@ -240,9 +240,9 @@ class PeopleCheck(Planned):
         """
         if told.round in self._update.measured:
             return LONGEST**2
-        for rounds, question in self._update.questions:
+        for rounds, _ in self._update.questions:
             if told.round in rounds:
-                return question.squared_norm
+                return ASKED**2
         return self._distance**2 / 4
 
     def _sum(self, told: Broadcast, examples: Examples) -> Sums:

@@ -137,18 +137,6 @@ CLASS_COUNT_NOISE = Kind(
 COUNT_NOISE = Kind(
     "noise-of-counts", Caveat, {"round": int, "half_width": float, "of": int}, binds=False
 )
-FORESEEN = Kind(
-    "evaluation-foreseen",
-    Caveat,
-    {
-        "of": int,
-        "declared": bool,
-        "told": tuple[str, ...],
-        "halves": tuple[float, ...],
-        "hidden": tuple[str, ...],
-    },
-    binds=False,
-)
 CLASSES_FROM_ROWS = Kind("classes-from-rows", Caveat, {"classes": int}, binds=False)
 STAGE = Kind("stage", Caveat, {"sums": str, "first": int, "last": int, "share": str})
 CHOOSING = Kind("choosing-is-a-release", Caveat, {}, binds=False)()

@@ -168,7 +168,7 @@ class Server:
         found, of = self._stated(self._ledger, self._in_sum), self.agreement.config.rounds
         if self._state.round <= of or len(self.rounds) == of:
             return found
-        made = without_left_out(found, self._ledger.releases(self.agreement.run), of)
+        made = without_left_out(found, self._ledger.releases(self.agreement.run))
         return made.warning(ENDED_EARLY(done=len(self.rounds), of=of))
 
     @property

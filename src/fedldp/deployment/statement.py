@@ -13,7 +13,7 @@ from fedldp.algorithms import systems
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.facts import Caveat
-from fedldp.core.kinds import COUNT_NOISE, FORESEEN, SIMULATED, STAGE
+from fedldp.core.kinds import COUNT_NOISE, SIMULATED, STAGE
 
 
 def stated(
@@ -60,13 +60,12 @@ def stated(
     return replace(found, guarantees=lines, warnings=tuple(warnings))
 
 
-def without_left_out(statement: Statement, releases: ReleaseHistory, rounds: int) -> Statement:
+def without_left_out(statement: Statement, releases: ReleaseHistory) -> Statement:
     """Return a run's statement without caveats about rounds in which nothing was released.
 
     Args:
         statement: the statement of a run of which rounds were left out.
         releases: who released what in which round.
-        rounds: the number of rounds of the run.
     """
 
     def was_made(caveat: Caveat) -> bool:
@@ -76,8 +75,6 @@ def without_left_out(statement: Statement, releases: ReleaseHistory, rounds: int
                 first, last = values["first"], values["last"]
             case COUNT_NOISE.name:
                 first = last = values["round"]
-            case FORESEEN.name:  # of what people are asked last
-                first = last = rounds
             case _:
                 return True
         return releases.before(first) != releases.before(last + 1)

@@ -76,16 +76,6 @@ _COMPUTED: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
     "not-above-guessing": _as_far,
     "not-above-mean": _as_far,
     "not-of-client": lambda of: {"about": about(of["unit"], of["adversary"])},
-    "evaluation-foreseen": lambda of: {
-        "made_up": "of the declared class_shares or label_typical"
-        if of["declared"]
-        else "of equal classes, or of widely spread numbers, because none are declared",
-        "within": ", ".join(
-            f"{name} to within {half:.2g}"
-            for name, half in zip(of["told"], of["halves"], strict=True)
-        )
-        or "nothing",
-    },
     "stage": lambda of: {"part": _part(of["share"])},
 }
 """Values that templates show besides a fact's own."""

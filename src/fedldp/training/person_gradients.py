@@ -151,19 +151,18 @@ class PersonGradients(LocalUpdate):
     In some rounds all people answer a ``Question`` instead of giving gradients.
 
     Some people may be held out of training. In the rounds of gradients, these voters answer
-    ``votes`` instead, in separate coordinates. Nobody gives both, and two vectors in separate
+    ``VOTES`` instead, in separate coordinates. Nobody gives both, and two vectors in separate
     coordinates, of norm ``NORM`` and of norm sqrt(2) ``NORM``, are less than 2 ``NORM`` apart.
 
     Attributes:
         summed: sums the vectors of people.
         held_out: the share of people who vote, at least 0. The voters are drawn once in a run, by
             their positions, so that the choice does not depend on anybody's rows.
-        sampled: the probability with which a person, voters included, is sampled, independently for
+        sampled: the probability with which a person is sampled, independently for
             each person and each round. It is below 1 only in simulations, because a step's duration
             reveals how many people it sampled.
         num_classes: the number of classes.
         questions: what is asked in which rounds.
-        votes: what voters are asked.
         size: the number of coordinates of a sum, at least that of the weights, and of the votes
             behind them; None for these alone.
         measured: the rounds that measure columns; later broadcasts have a ``ColumnMap``.
@@ -176,7 +175,6 @@ class PersonGradients(LocalUpdate):
     sampled: float = 1.0
     num_classes: int = 0
     questions: Sequence[tuple[range, Question]] = ()
-    votes: Question = VOTES
     size: int | None = None
     measured: range = range(0)
     intercepts: range = range(0)
@@ -185,7 +183,7 @@ class PersonGradients(LocalUpdate):
     def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Update]:
         """Return the weights unchanged, and sums of shape (n, ``size``)."""
         weights, asked = broadcast.weights, self._asked(broadcast)
-        size = self.size or weights.size + (self.votes.cells if self.held_out else 0)
+        size = self.size or weights.size + (VOTES.cells if self.held_out else 0)
         sums = np.zeros((len(batch), size))
         for place, client in enumerate(batch):
             found = asked(client)
@@ -210,22 +208,19 @@ class PersonGradients(LocalUpdate):
         for rounds, question in self.questions:
             if round in rounds:
                 answers = question.told(broadcast)
-                return lambda client: answers(
-                    self._rows(weights, client.examples.taken(self._taken(client)), columns)
-                )
+                return lambda client: answers(self._rows(weights, client.examples, columns))
         if round in self.intercepts:
             assert self.intercept is not None
             summed = self.intercept
-        votes = self.votes.told(broadcast)
+        votes = VOTES.told(broadcast)
 
         def found(client: Client) -> Floats:
-            examples, taken = columns(client.examples), self._taken(client)
+            examples = columns(client.examples)
             if not self.held_out:
-                return summed(weights, examples.taken(taken))
+                return summed(weights, examples.taken(self._taken(client)))
             people = whose_rows(examples)
             drawn = client.kept("held-out people").generator().random(people.max(initial=-1) + 1)
-            votes_here = (drawn < self.held_out)[people[taken]]
-            examples = examples.taken(taken)
+            votes_here = (drawn < self.held_out)[people]
             trained = summed(weights, examples.taken(~votes_here))
             return np.append(trained, votes(self._rows(weights, examples.taken(votes_here))))
 

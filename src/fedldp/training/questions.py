@@ -6,9 +6,6 @@ of that person's rows in its cells, each times sqrt(2) ``NORM``/sqrt(m) and roun
 numbers are not negative, and their L2 norm is at most sqrt(2) ``NORM``. So replacing a person
 changes the sum by at most 2 ``NORM``, which is what the noise covers for gradients, whatever the
 cells are. What a server tells, such as the edges of bands, decides only which cell a row is in.
-
-If people are sampled in secret, a person may be absent. The distance is then the norm itself, which
-must be at most ``NORM``.
 """
 
 from __future__ import annotations
@@ -312,16 +309,14 @@ class Question:
 
     Attributes:
         tables: the tables, at least one.
-        squared_norm: the largest squared L2 norm of a person's answers, in grid steps.
     """
 
     tables: Sequence[Table]
-    squared_norm: int = 2 * NORM**2
 
     @property
     def norm(self) -> int:
         """What a person divides among the cells of each table, in grid steps."""
-        return math.isqrt(self.squared_norm // len(self.tables))
+        return math.isqrt(2 * NORM**2 // len(self.tables))
 
     @property
     def cells(self) -> int:
