@@ -28,7 +28,6 @@ from fedldp.deployment.certificates import (
     authority,
     check_host,
     fingerprints,
-    renew_server_keys,
     server_certificate,
     tls_of_server,
     write_server_keys,
@@ -143,7 +142,7 @@ def test_a_certificate_that_expired_in_a_pause_is_renewed_and_the_site_returns_b
             waiting.enter_context(ends.link(0))
             eventually(lambda: "certificate has expired" in caplog.text)
             assert not pipe.connected
-        until = renew_server_keys(ends.folder, 365)
+        until = write_server_keys(ends.folder, [HOST], 365)
         assert timedelta(364) < until - datetime.now(UTC) < timedelta(366)
         assert is_served(ends)
     key = ends.folder / "server.key"
@@ -169,7 +168,7 @@ def test_a_running_server_shows_a_renewed_certificate_and_cuts_nobody_off(
         before, token = ends.certificate, pipe.sites[0].token
         assert shown() == before
         old = {name: (folder / name).read_bytes() for name in ("server.key", "server.pem")}
-        renew_server_keys(folder, 365)
+        write_server_keys(folder, [HOST], 365)
         new = {name: (folder / name).read_bytes() for name in old}
         eventually(lambda: shown() == ends.certificate)
         assert ends.certificate != before
@@ -181,7 +180,7 @@ def test_a_running_server_shows_a_renewed_certificate_and_cuts_nobody_off(
         )
         (folder / "server.pem").write_bytes(old["server.pem"])
         eventually(lambda: shown() == before)
-        renew_server_keys(folder, 365)
+        write_server_keys(folder, [HOST], 365)
         eventually(lambda: shown() == ends.certificate)
         assert taken(pipe, pipe.ask(0, b"asked")) == b"deksa"
         assert pipe.sites[0].token == token  # it has been connected all the time
@@ -233,25 +232,25 @@ def test_a_site_may_know_one_or_both_of_an_agreements_authorities(tmp_path: Path
 def test_a_certificate_is_renewed_only_by_its_own_authority(ends: Ends, tmp_path: Path) -> None:
     folder = ends.folder
     # The file may also hold another authority, in any order.
-    other = authority("fedldp", 9)
+    other = authority("fedldp", 0)
     (folder / "ca.pem").write_bytes(other.certificate + (folder / "ca.pem").read_bytes())
-    renew_server_keys(folder, 30)
+    write_server_keys(folder, [HOST], 30)
     tls_of_server(folder / "server.pem", folder / "server.key")
     own = (folder / "ca.key").read_bytes()
     (folder / "ca.key").write_bytes(authority("fedldp", 9).key)
     with pytest.raises(ConfigError, match=r"is not the key of an authority in ca\.pem"):
-        renew_server_keys(folder, 60)
-    (folder / "ca.key").write_bytes(other.key)  # its authority expires earlier than the current one
+        write_server_keys(folder, [HOST], 60)
+    (folder / "ca.key").write_bytes(other.key)
     with pytest.raises(ConfigError, match="its certificates cannot last longer"):
-        renew_server_keys(folder, 60)
+        write_server_keys(folder, [HOST], 60)
     (folder / "ca.key").unlink()
-    with pytest.raises(ConfigError, match="including what you moved off"):
-        renew_server_keys(folder, 60)
+    with pytest.raises(ConfigError, match="put it back, if you moved it off"):
+        write_server_keys(folder, [HOST], 60)
     (folder / "ca.key").write_bytes(b"none")
-    with pytest.raises(ConfigError, match="was not written by"):
-        renew_server_keys(folder, 60)
+    with pytest.raises(ConfigError, match="is not the key of an authority"):
+        write_server_keys(folder, [HOST], 60)
     (folder / "ca.key").write_bytes(own)
-    renew_server_keys(folder, 60)
+    write_server_keys(folder, [HOST], 60)
 
 
 # A pause

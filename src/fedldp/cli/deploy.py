@@ -59,7 +59,6 @@ def keys(
     *,
     site: str | None = None,
     server: list[str] | None = None,
-    renew: bool = False,
 ) -> None:
     """Make the keys for a site, or the certificates for a server.
 
@@ -67,25 +66,16 @@ def keys(
         folder: the folder to write
         site: make an identity key for a site with this name, or for a network that vouches for
             sites
-        server: make a server's certificate for this name or address; repeatable
-        renew: make a new key and certificate for the server in this folder, signed by the same
-            authority
+        server: make a server's certificate for this name or address, signed by the authority in
+            this folder, which is made if there is none; repeatable
     """
     from fedldp.deployment import certificates
     from fedldp.deployment.identity import make_identity
 
-    if [site is not None, bool(server), renew].count(True) != 1:
+    if (site is None) == (not server):
         raise ConfigError(
-            "give --site NAME for a site's keys, or --server HOST for a server's, or --renew for "
-            "another certificate of the server in this folder: one of them alone"
+            "give --site NAME for a site's keys, or --server HOST for a server's: one of them alone"
         )
-    if renew:
-        ends = certificates.renew_server_keys(folder, _DAYS)
-        typer.echo(
-            f"wrote server.pem and server.key to {folder}, valid until {ends:%Y-%m-%d}; a running "
-            "server uses them within a few seconds; move ca.key off this machine"
-        )
-        return
     if site is not None:
         make_identity(folder / f"{site}.key", folder / f"{site}.pub")
         typer.echo(
@@ -93,11 +83,11 @@ def keys(
             "operator in a way that nobody can tamper with"
         )
         return
-    certificates.write_server_keys(folder, _hosts(server or []), _DAYS)
+    ends = certificates.write_server_keys(folder, _hosts(server or []), _DAYS)
     typer.echo(
-        f"wrote ca.pem, server.pem and their keys to {folder}; server.pem is valid for {_DAYS} "
-        "days, and --renew replaces it; send ca.pem to every site in a way that nobody can "
-        "tamper with"
+        f"wrote server.pem and server.key to {folder}, valid until {ends:%Y-%m-%d}; a running "
+        "server uses them within a few seconds, and the same command renews them; move ca.key off "
+        "this machine; send ca.pem to every site in a way that nobody can tamper with"
     )
 
 
@@ -273,16 +263,6 @@ def join(
     if joined.policy.own is not None:
         told = "all sites will be told" if joined.joining.own else "nobody else is told"
         console.say("own", f"{joined.policy.own}, which {told}")
-    (server,) = joined.policy.server
-    if joined.authorities == "taken":
-        console.say("wrote", f"{server.ca}, with which the site recognises the server")
-    elif joined.authorities == "kept":
-        console.say(
-            "ca",
-            f"{server.ca} is unchanged, because an accepted agreement does not name "
-            "all authorities in this invite: once that agreement's run is over, retire the "
-            "agreement, and join again",
-        )
     if not joined.noted:
         console.say(
             "ledger", "nothing can be written beside the data, so no other folder notices it"

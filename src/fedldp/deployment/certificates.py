@@ -10,6 +10,7 @@ import hashlib
 import ipaddress
 import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,85 +111,60 @@ def _certified(
     return Certified(key=pem, certificate=certificate.public_bytes(Encoding.PEM))
 
 
-def write_server_keys(folder: Path, hosts: Sequence[str], days: int) -> None:
-    """Write a new authority and a server's certificate for ``hosts``, with their keys.
+def write_server_keys(folder: Path, hosts: Sequence[str], days: int) -> datetime.datetime:
+    """Write a server's certificate for ``hosts`` and its key: server.pem and server.key.
 
-    The files are ca.key, ca.pem, server.key and server.pem. The authority is valid for ten years.
+    The authority in ca.pem and ca.key signs it, so that parties that trust this authority trust
+    each new certificate. If the folder has none, a new one is made, which is valid for ten years.
 
     Args:
         folder: where the files are written.
         hosts: see :func:`server_certificate`.
-        days: how long the server's certificate is valid.
-
-    Raises:
-        ConfigError: one of the files already exists, or cannot be written.
-    """
-    signer = authority("fedldp", AUTHORITY_DAYS)
-    own = server_certificate(signer, hosts, days)
-    new_file(folder / "ca.key", signer.key, 0o600)
-    new_file(folder / "ca.pem", signer.certificate, 0o644)
-    new_file(folder / "server.key", own.key, 0o600)
-    new_file(folder / "server.pem", own.certificate, 0o644)
-
-
-def renew_server_keys(folder: Path, days: int) -> datetime.datetime:
-    """Replace server.key and server.pem; the hosts and the authority stay the same.
-
-    Parties that trust the authority trust the new certificate. ca.pem may hold other authorities
-    too.
-
-    Args:
-        folder: the folder that :func:`write_server_keys` wrote; if ca.key was moved elsewhere, it
-            must be put back.
-        days: how long the new certificate is valid; it expires no later than its authority.
+        days: how long the certificate is valid; it expires no later than its authority.
 
     Returns:
-        When the new certificate expires.
+        When the certificate expires.
 
     Raises:
-        ConfigError: a file cannot be read, or the new certificate would not outlast the present
-            one, because its authority expires.
+        ConfigError: a file cannot be read or written, ca.key is not the key of an authority in
+            ca.pem, or this authority has expired.
     """
-    try:
-        key = (folder / "ca.key").read_bytes()
-        public = _public_of(load_pem_private_key(key, None).public_key())
-        found = x509.load_pem_x509_certificates((folder / "ca.pem").read_bytes())
-        own = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
-        names = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except OSError as error:
-        raise ConfigError(
-            f"{error.filename}: {error.strerror}; to renew a certificate, put ca.key, ca.pem and "
-            "server.pem in one folder, including what you moved off this machine"
-        ) from error
-    except (ValueError, TypeError, x509.ExtensionNotFound) as error:
-        raise ConfigError(
-            f"folder {folder}: its ca.key, ca.pem or server.pem was not written by `fedldp deploy "
-            "keys --server`"
-        ) from error
-    signers = [each for each in found if _public_of(each.public_key()) == public]
-    if not signers:
-        raise ConfigError(
-            f"{folder / 'ca.key'}: this is not the key of an authority in ca.pem; put the right "
-            "key back"
-        )
-    ends = signers[0].not_valid_after_utc
+    if not (folder / "ca.pem").exists():
+        new = authority("fedldp", AUTHORITY_DAYS)
+        new_file(folder / "ca.key", new.key, 0o600)
+        new_file(folder / "ca.pem", new.certificate, 0o644)
+    signer = _authority_in(folder)
+    ends = x509.load_pem_x509_certificate(signer.certificate).not_valid_after_utc
     left = min(days, (ends - datetime.datetime.now(datetime.UTC)).days)
-    if left < 1 or ends <= own.not_valid_after_utc:
+    if left < 1:
         raise ConfigError(
             f"{folder / 'ca.pem'}: this authority expires on {ends:%Y-%m-%d}, and its "
-            "certificates cannot last longer; make a new authority with `fedldp deploy keys "
-            "--server` in another folder"
+            "certificates cannot last longer; make a new one in another folder"
         )
-    signer = Certified(key=key, certificate=signers[0].public_bytes(Encoding.PEM))
-    hosts = [
-        *names.get_values_for_type(x509.DNSName),
-        *map(str, names.get_values_for_type(x509.IPAddress)),
-    ]
-    new = server_certificate(signer, hosts, left)
+    own = server_certificate(signer, hosts, left)
     # If this is interrupted after the first file, the server reports that the two do not match.
-    replace_secret(folder / "server.key", new.key)
-    replace_file(folder / "server.pem", new.certificate)
-    return x509.load_pem_x509_certificate(new.certificate).not_valid_after_utc
+    replace_secret(folder / "server.key", own.key)
+    replace_file(folder / "server.pem", own.certificate)
+    return x509.load_pem_x509_certificate(own.certificate).not_valid_after_utc
+
+
+def _authority_in(folder: Path) -> Certified:
+    """Return the authority whose key is in a folder.
+
+    Raises:
+        ConfigError: see :func:`write_server_keys`.
+    """
+    place, public = folder / "ca.key", None
+    with os_errors(str(place), "put it back, if you moved it off this machine"):
+        key = place.read_bytes()
+    with suppress(ValueError, TypeError):
+        public = _public_of(load_pem_private_key(key, None).public_key())
+    for each in _certificates("ca", folder / "ca.pem"):
+        if _public_of(each.public_key()) == public:
+            return Certified(key=key, certificate=each.public_bytes(Encoding.PEM))
+    raise ConfigError(
+        f"{place}: this is not the key of an authority in ca.pem; put the right key back"
+    )
 
 
 def check_host(certificate: Path, host: str) -> None:
@@ -201,7 +177,7 @@ def check_host(certificate: Path, host: str) -> None:
     if str(_host(host).value).lower() not in _hosts_of(own):
         raise ConfigError(
             f"certificate {certificate}: it is not for {host}; make one for this host with "
-            "`fedldp deploy keys --server`, in another folder"
+            "`fedldp deploy keys --server`"
         )
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import tomli_w
@@ -34,7 +34,6 @@ from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, Noted, os_errors
 from fedldp.core.registry import check_extra, is_address
 from fedldp.data import Examples
-from fedldp.deployment.acceptance import Acceptances
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import (
     SITE_NAME,
@@ -73,7 +72,6 @@ from fedldp.deployment.policy import (
 from fedldp.deployment.source import open_source
 from fedldp.ledgers.budget import Budget
 from fedldp.reporting import words
-from fedldp.reporting.record import replace_file
 
 _NONCE_BYTES = 16
 POLICY = "site.toml"
@@ -364,9 +362,6 @@ class Joined:
         joining: the content of the file.
         policy: the policy of the site for the run.
         expected: the agreement that results if as many sites join as expected.
-        authorities: whether the site trusts the invite's authorities. ``known``: it trusted them
-            before; ``taken``: it trusts them from now on; ``kept``: it keeps the ones it had,
-            because the agreement of an unfinished run does not name all of the new ones.
         noted: whether a file beside the data says that this site's ledger counts them.
     """
 
@@ -374,7 +369,6 @@ class Joined:
     joining: Joining
     policy: SitePolicy
     expected: Agreement
-    authorities: Literal["known", "taken", "kept"]
     noted: bool
 
 
@@ -405,7 +399,7 @@ def join(
         raise ConfigError(f"site {name!a:.80}: give a name of letters, digits, . _ -")
     place = folder / POLICY
     if terms.data is None:
-        policy, expected, authorities = _joined_again(
+        policy, expected = _joined_again(
             invite, terms, place, second=second_ledger, confirm=confirm
         )
     else:
@@ -415,7 +409,7 @@ def join(
                 "the same key and ledger, leave --data and --budget out; otherwise choose "
                 "another --folder"
             )
-        expected, authorities = invite.expected(terms.own(invite)), "known"
+        expected = invite.expected(terms.own(invite))
         text = _policy(invite, expected, name, terms, folder)
         policy = checked_policy(tomllib.loads(text), place)
         _check_private(terms.data)
@@ -434,7 +428,7 @@ def join(
     file = folder / f"{name}.join"
     file.unlink(missing_ok=True)
     new_file(file, joining.to_bytes(), 0o644)
-    return Joined(file, joining, policy, expected, authorities, noted)
+    return Joined(file, joining, policy, expected, noted)
 
 
 def _joined_again(
@@ -444,11 +438,11 @@ def _joined_again(
     *,
     second: bool,
     confirm: Callable[[Sequence[str]], None],
-) -> tuple[SitePolicy, Agreement, Literal["known", "taken", "kept"]]:
+) -> tuple[SitePolicy, Agreement]:
     """Add to a site's policy what it lacks for an invite; see ``join``.
 
     Returns:
-        The policy for the run, the expected agreement, and ``Joined.authorities``.
+        The policy for the run, and the expected agreement.
     """
     policy, text, added = read_policy(place), place.read_text(encoding="utf-8"), list[str]()
     for setting, values in needed_for(invite).items():
@@ -472,11 +466,15 @@ def _joined_again(
         server = ServerTable(url=invite.url, ca=new_ca)
         text = with_table(text, "server", {"url": invite.url, "ca": new_ca.name})
         added.append(f"server: {invite.url}, by the authorities of the invite")
-    authorities = "known" if new_ca else _authorities_for(policy, server, invite)
+    elif {*fingerprints(server.ca)} != {fingerprint(each) for each in invite.authorities}:
+        raise ConfigError(
+            f"server.ca = {server.ca}: the invite names other authorities of {invite.url}; if its "
+            "operator confirms by telephone that they are right, put its ca.pem there, once all "
+            "runs whose agreements do not name them are over"
+        )
     expected = invite.expected(study.own)
     here = checked_policy(tomllib.loads(text), place).for_run(server, None if as_others else study)
-    fresh = new_ca is not None or authorities == "taken"
-    here.check(expected.changed(server_ca=()) if fresh else expected)
+    here.check(expected.changed(server_ca=()) if new_ca else expected)  # it is not written yet
     _check_private(policy.data)
     check_data(here, expected)
     check_only(policy.data, public_of(read_private(policy.key)), second=second)
@@ -484,11 +482,9 @@ def _joined_again(
         confirm(added)
     if new_ca is not None:
         new_file(new_ca, invite.ca_pem, 0o644)
-    elif authorities == "taken":
-        replace_file(server.ca, invite.ca_pem)
     if added:
         replace_secret(place, text.encode())
-    return here, expected, authorities
+    return here, expected
 
 
 def _study(invite: Invite, terms: Terms, policy: SitePolicy) -> StudyTable:
@@ -507,25 +503,6 @@ def _study(invite: Invite, terms: Terms, policy: SitePolicy) -> StudyTable:
 def _check_private(data: Path) -> None:
     if not private_to_owner(data):
         raise ConfigError(f"data {data}: others may read it; run chmod 600 on it")
-
-
-def _authorities_for(
-    policy: SitePolicy, server: ServerTable, invite: Invite
-) -> Literal["known", "taken", "kept"]:
-    """Return whether a site that has a policy trusts an invite's authorities; see ``Joined``.
-
-    The site does not start to trust new authorities while it takes part in a run whose agreement
-    does not name all of them. Otherwise, another server could pose as the server of that run.
-    """
-    new = {fingerprint(each) for each in invite.authorities}
-    if server.ca.exists() and set(fingerprints(server.ca)) == new:
-        return "known"
-    for each in Acceptances(policy).current():
-        if each.server == server.url:
-            named = each.agreement(policy).server_ca
-            if named and not new <= {*named}:
-                return "kept"
-    return "taken"
 
 
 def fetched_agreement(policy: SitePolicy, check: Callable[[bytes], None]) -> tuple[Agreement, str]:
