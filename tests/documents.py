@@ -11,7 +11,7 @@ import pytest
 from fedldp.core.facts import Assumption, Caveat, Doubt, Fact, Method, NoGuarantee
 from fedldp.core.kinds import SIMULATED
 
-SHORT = ("--rounds", "1", "--workers", "1", "--set", "num_clients=5", "--set", "local_epochs=1")
+SHORT = ("--workers", "1", "--set", "rounds=1", "--set", "num_clients=5", "--set", "local_epochs=1")
 
 
 def document(text: str) -> Any:

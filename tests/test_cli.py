@@ -20,6 +20,7 @@ import fedldp
 from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.systems import systems
 from fedldp.cli import app, list_
+from fedldp.cli.options import _TOGETHER as TOGETHER
 from fedldp.cli.options import described, parameters
 from fedldp.core.registry import modules
 from fedldp.data.sources import SOURCES
@@ -119,6 +120,8 @@ def test_a_printed_configuration_is_a_recipe(fedldp_command: Any) -> None:
     assert (printed.status, printed.err) == (0, "")
     Path("again.toml").write_text(printed.out)
     assert read_toml(Path("again.toml")) == recipes()["quickstart"].config
+    found = document(fedldp_command("run", "--print-config", "--json").out)
+    assert found == recipes()["quickstart"].config.model_dump(mode="json")
     assert fedldp_command("run", "again.toml", "--print-config") == printed
     assert run_folders(Path()) == []
 
@@ -233,6 +236,11 @@ def test_help_says_what_every_argument_and_option_is() -> None:
         for each in getattr(command, "commands", {}).values():
             check(each)
         assert [each.name for each in command.params if not (each.help or each.hidden)] == []
+        known = {"other settings", *(name for each in command.params for name in each.opts)}
+        for each in command.params:
+            for _, names in TOGETHER.findall(each.help or ""):
+                assert known >= {name.lower() if name.isupper() else name
+                                 for name in names.split(", ")}, each.name  # fmt: skip
 
     check(typer.main.get_command(app))
     for module in modules("fedldp.cli"):

@@ -209,7 +209,7 @@ def test_a_site_says_that_it_was_moved_or_that_nothing_of_its_ledger_is_left(
     assert "it is a copy" in fedldp_command(*accept).assert_refused()
     for wrong in (("--none-since",), ("--restores", "2"), ("--anew",)):
         line = fedldp_command(*restored, "--moved", last.hash, *wrong).assert_refused()
-        assert "--moved: nothing is lost" in line
+        assert f"moved = {last.hash}: it does not go with {wrong[0]}; " in line
     assert fedldp_command(*restored, "--moved", last.hash).status == 0
     shown = fedldp_command(*accept).out
     assert f"last here  release {last.number} on 20" in shown

@@ -139,7 +139,7 @@ def test_a_mistake_ends_with_status_1(
     (tmp_path / "their_client.py").write_text("def send(arrays):\n    return arrays\n")
     claim = ("--client", "their_client:send", "--epsilon", "2", "--unit", "client-round")
     found = fedldp_command(
-        "audit", *claim, "--quick", "--trials", "100", "--workers", "1", "--shape", "2x2", "--json"
+        "audit", *claim, "--quick", "--trials", "100", "--workers", "1", "--json"
     )
     assert found.status == 1
     assert '"verdict": "bug"' in found.out

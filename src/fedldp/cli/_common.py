@@ -37,12 +37,9 @@ def on_stderr() -> Terminal:
 def carry_out(
     kind: str,
     how: Runs,
-    given: Mapping[str, object],
     *,
     found: Callable[[Path, Means], KeptExperiment[View]],
     made: Callable[[Means], KeptExperiment[View]],
-    needed: str | None = None,
-    budget: str | None = None,
     name: str | None = None,
 ) -> View:
     """Make the missing runs of an experiment, show their progress, and return what all runs say.
@@ -53,22 +50,18 @@ def carry_out(
     Args:
         kind: "sweep", "compare" or "advise".
         how: the options of all commands that make many runs.
-        given: the command's own arguments by name; see ``one_source``.
         found: returns the experiment in a folder.
         made: returns the experiment that the command's arguments describe.
-        needed: see ``one_source``.
-        budget: how long new runs begin.
         name: the beginning of the name of a new folder, if it is not the kind; see
             ``results_folder``.
 
     Raises:
-        FedldpError: the arguments contradict each other or the folder, or a run's statement proves
-            less than its target.
+        FedldpError: the arguments contradict the folder, or a run's statement proves less than its
+            target.
     """
     from fedldp.experiments.kept import Means, carried_out, verify
     from fedldp.experiments.scheduling import end_of
 
-    one_source(how, given, needed=needed)
     if how.verify is not None:
         experiment = found(how.verify, Means(data_dir=how.data_dir))
         lines = list(verify(experiment, how.verify, how.again or 0))
@@ -86,7 +79,7 @@ def carry_out(
                 how.workers,
                 out=place,
                 data_dir=how.data_dir,
-                end=end_of(budget),
+                end=end_of(how.budget),
                 cluster=how.cluster,
                 same_data=how.same_data,
             ) as means:
@@ -118,27 +111,6 @@ def confirmed(yes: bool, question: str) -> None:
     """Ask the user, unless ``yes``; end the command with status 1 if the answer is no."""
     if not yes and not typer.confirm(question):
         raise typer.Exit(1)
-
-
-def one_source(how: Runs, given: Mapping[str, object], *, needed: str | None = None) -> None:
-    """Refuse settings that both the command and a folder give, or neither.
-
-    Args:
-        how: the options of all commands that make many runs.
-        given: the command's own arguments by name.
-        needed: the name of the one that is needed without a folder, if any is.
-
-    Raises:
-        ConfigError: they are given twice, or not at all.
-    """
-    twice = [name for name, value in {**given, "--out": how.out}.items() if value is not None]
-    for name, folder in (("verify", how.verify), ("resume", how.resume)):
-        if folder is not None and twice:
-            raise ConfigError(
-                f"{name} = {folder}: its folder has all settings; leave out {', '.join(twice)}"
-            )
-    if needed and how.verify is None and how.resume is None and given[needed] is None:
-        raise ConfigError(f"{needed}: give it, or --resume FOLDER")
 
 
 def at_most_cores(workers: int | None) -> int | None:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedldp.cli import options
-from fedldp.cli._common import carry_out, one_source, say_missing
-from fedldp.core.errors import ConfigError
+from fedldp.cli._common import carry_out, say_missing
 from fedldp.core.kinds import OF_STUDY, OTHER_FLEET
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ def advise(
     by: str | None = None,
     fleet: str | None = None,
     set_: options.Settings = None,
-    budget: options.Budget = None,
     draft: Path | None = None,
     how: options.Runs,
 ) -> options.Answer:
@@ -48,27 +46,18 @@ def advise(
         by (COLUMNS): score groups too, by the values of these columns, such as sex,ward; these
             scores are exact and not charged
         fleet (n=N,per=M): make no runs: show what did best in the study, for many clients: N with
-            about M examples each
+            about M examples each [not with other settings]
         draft (FILE.toml): make no runs: write the questions that only the table's owner can answer
+            [not with --set]
     """
     from fedldp.experiments.advising.asking import read_request
     from fedldp.experiments.advising.running import AdviseExperiment, advice_in
     from fedldp.simulation.settings import assignment
 
-    chosen = {
-        "TABLE": table, "--client": client, "--person": person, "--label": label, "--by": by,
-        "--set": set_, "--draft": draft,
-    }  # fmt: skip
     if fleet is not None:
-        others = {**chosen, "--out": how.out, "--resume": how.resume, "--verify": how.verify}
-        if wrong := next((name for name, given in others.items() if given), None):
-            raise ConfigError(f"{wrong}: --fleet makes no runs and reads no table; leave it out")
         return _of_fleet(fleet)
     columns = [] if by is None else by.split(",")
     if draft is not None:
-        one_source(how, chosen, needed="TABLE")
-        if set_:
-            raise ConfigError(f"--set {set_[0]}: answer questions in {draft}, once it is drafted")
         return _draft(str(table), draft, client=client, person=person, label=label, by=columns)
 
     def made(means: Means) -> AdviseExperiment:
@@ -76,9 +65,7 @@ def advise(
         request = read_request(table, client=client, person=person, label=label, settings=settings)
         return AdviseExperiment(request, None, means, asked=str(table).endswith(".toml"))
 
-    result = carry_out(
-        "advise", how, chosen, found=advice_in, made=made, needed="TABLE", budget=budget
-    )
+    result = carry_out("advise", how, found=advice_in, made=made)
     say_missing(result.missing, result.out)
     return options.Answer(result.summary(), partial(_show, result))
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from fedldp.cli._common import say_settings
 from fedldp.cli.options import Answer, DataDir, Positive, Settings
-from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import ASKED_ALONE
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def ask(
         table (TABLE): the table [default: dataset in FILE]
         model (RUN_DIR): the run whose model an evaluation is about
         account: say how wide the intervals will be, without reading any row
-        people: for --account: about how many people the table has; public
+        people: about how many people the table has; public [only with --account]
     """
     from fedldp.reporting import words
     from fedldp.reporting.scores import answers_of
@@ -39,8 +38,6 @@ def ask(
     from fedldp.simulation.engine import simulate
     from fedldp.simulation.plan import plan
 
-    if people is not None and not account:
-        raise ConfigError(f"people = {people}: this is for --account; add it, or leave people out")
     config = config_to_ask(questions, table, model, set_ or [], read=not account)
     metrics: dict[str, float] = {}
     classes: list[str] = []

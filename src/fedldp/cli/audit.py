@@ -36,53 +36,36 @@ class _Client:
 
     Help:
         client (MODULE:FUNCTION): an external client: a function that takes a list of arrays; state
-            its claim with --epsilon, --delta and --unit
-        epsilon: the client's claimed epsilon
-        delta: the client's claimed delta
-        unit: the unit of the claim: client-round (all arrays) or weight (one number)
-        shape (AxB): the shape of an array to pass to the client; repeatable
+            its claim with --epsilon, --delta and --unit [not with RECIPE, --mechanism]
+        epsilon: the client's claimed epsilon [only with --client]
+        delta: the client's claimed delta [only with --client]
+        unit: the unit of the claim: client-round (all arrays) or weight (one number) [only with
+            --client]
     """
 
     client: str | None = None
     epsilon: float | None = None
     delta: float = 0.0
     unit: str | None = None
-    shape: list[str] | None = None
 
-    def planned(self, subject: str | None, effort: Effort) -> list[Planned] | None:
-        """Return the client's games; None without a client.
-
-        Args:
-            subject: the recipe or mechanism that is audited instead, if one is named.
-            effort: the games' effort.
-        """
+    def planned(self, effort: Effort) -> list[Planned] | None:
+        """Return the client's games; None without a client."""
         from fedldp.audit.foreign import SHAPES, planned_foreign_games
 
         if self.client is None:
-            for name in ("epsilon", "unit", "shape"):
-                if (given := getattr(self, name)) is not None:
-                    raise ConfigError(
-                        f"{name} = {given}: this option is only for the claim of a --client; leave "
-                        "it out, because recipes and mechanisms state their own claims"
-                    )
             return None
-        if subject is not None:
-            raise ConfigError(
-                f"client = {self.client}: give either --client, or a recipe or mechanism"
-            )
         if self.epsilon is None or self.unit is None:
             raise ConfigError(
                 f"client = {self.client}: its claim is missing; give --epsilon, and --unit "
                 "client-round or weight"
             )
-        shapes = SHAPES if self.shape is None else [_shape(text) for text in self.shape]
         return list(
             planned_foreign_games(
                 self.client,
                 unit=self.unit,
                 epsilon=self.epsilon,
                 delta=self.delta,
-                shapes=shapes,
+                shapes=SHAPES,
                 effort=effort,
             )
         )
@@ -106,7 +89,7 @@ def audit(
     Help:
         recipe ([RECIPE|SYSTEM]): a recipe, a .toml file, a system, or your own MODULE:CLASS
             [default: everything]
-        mechanism (NAME|MODULE:CLASS): audit one mechanism instead of a system
+        mechanism (NAME|MODULE:CLASS): audit one mechanism instead of a system [not with RECIPE]
         quick: try few settings with few trials: at most two CPU minutes a subject
         brief: of the quick games, play only the few that find most: seconds a subject
         trials: number of trials per input [default: as many as are worthwhile]
@@ -125,10 +108,6 @@ def audit(
     from fedldp.reporting.record import check_replaceable, replace_file
     from fedldp.simulation.plan import cores
 
-    if recipe is not None and mechanism is not None:
-        raise ConfigError(
-            f"mechanism = {mechanism}: give either --mechanism or the recipe {recipe}"
-        )
     check_arguments(confidence, trials)
     quick |= brief
     tell = partial(typer.echo, err=True)
@@ -137,7 +116,7 @@ def audit(
             check_replaceable(page, BEGINS.encode(), option="page")
             stack.enter_context(alone(page.with_name(f"{page.name}.lock"), "audit"))
         effort = BRIEF if brief else QUICK if quick else FULL
-        games = of.planned(recipe or mechanism, effort)
+        games = of.planned(effort)
         if games is None:
             games = _planned(recipe, mechanism, effort)
         more: list[AttackResult] = []
@@ -178,13 +157,6 @@ def _planned(recipe: str | None, mechanism: str | None, effort: Effort) -> list[
         for config in configs:
             found += plans.planned_games(config, problem_of(config, None), effort)
     return found
-
-
-def _shape(text: str) -> tuple[int, ...]:
-    sides = text.split("x")
-    if not all(side.isdecimal() and int(side) > 0 for side in sides):
-        raise ConfigError(f"shape = {text}: give positive whole numbers, such as 64x10")
-    return tuple(map(int, sides))
 
 
 def _configs_of(recipe: str) -> list[RunConfig]:

@@ -21,7 +21,6 @@ def compare(
     epsilon: str | None = None,
     delta: float | None = None,
     metric: str | None = None,
-    budget: options.Budget = None,
     tries: int | None = None,
     seeds: str | None = None,
     set_: options.Settings = None,
@@ -50,24 +49,15 @@ def compare(
         seeds (SEEDS): seeds, such as 0-4 or 0,2,5 [default: 0-2, and 0-9 for epsilons up to 1]
         mean (d=D,n=N): instead of training, estimate the mean of N vectors with D coordinates (or
             as many as in a recipe), by all mechanisms, or those named; MODULE:CLASS adds your own
+            [not with --frequencies, --guarantee, --metric, --tries, --set, --budget, --out]
         frequencies (k=K,n=N): the same for the frequencies of K categories
+            [not with --guarantee, --metric, --tries, --set, --budget, --out]
     """
     from fedldp.experiments.comparing.design import design_of
     from fedldp.experiments.comparing.running import CompareExperiment, comparison_in
     from fedldp.simulation.settings import assignment
 
-    chosen = {
-        "RECIPE": recipes, "--guarantee": guarantee, "--epsilon": epsilon, "--delta": delta,
-        "--metric": metric, "--tries": tries, "--seeds": seeds, "--set": set_,
-    }  # fmt: skip
     if mean is not None or frequencies is not None:
-        others = {
-            "--mean and --frequencies": mean is not None and frequencies is not None,
-            "--guarantee": guarantee, "--metric": metric, "--tries": tries, "--set": set_,
-            "--budget": budget, "--out": how.out, "--resume": how.resume, "--verify": how.verify,
-        }  # fmt: skip
-        if wrong := next((name for name, given in others.items() if given), None):
-            raise ConfigError(f"{wrong}: a mean is estimated without training; leave it out")
         return _estimate(recipes or [], mean, frequencies, epsilon, delta, seeds)
 
     def made(means: Means) -> CompareExperiment:
@@ -83,9 +73,7 @@ def compare(
         )
         return CompareExperiment(design, None, means)
 
-    result = carry_out(
-        "compare", how, chosen, found=comparison_in, made=made, needed="RECIPE", budget=budget
-    )
+    result = carry_out("compare", how, found=comparison_in, made=made)
     if any(line.mean(result.metric) is not None for line in result.groups):
         draw_charts(result, ("pdf", "svg"), result.plot_rounds if result.has_rounds else None)
     say_missing(result.missing, result.out)

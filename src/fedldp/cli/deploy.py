@@ -548,7 +548,8 @@ def restored(
         anew: there is no copy: begin a new ledger; give --since for every agreement that was ever
             accepted
         moved (HASH): the site was moved and lost nothing; HASH is the hash of its last release, as
-            noted before the move, or none if nothing was released
+            noted before the move, or none if nothing was released [not with --since, --none-since,
+            --restores, --anew]
     """
     from fedldp.deployment.agreement import Agreement
     from fedldp.deployment.policy import read_policy
@@ -556,10 +557,6 @@ def restored(
     from fedldp.deployment.site_ledger import SiteLedger
 
     if moved is not None:
-        if since or none_since or anew or restores != 1:
-            raise ConfigError(
-                "--moved: nothing is lost, so nothing is charged; leave out all other options"
-            )
         terms = read_policy(policy)
         with alone(terms.state / "lock", "agent"):
             moved_to(terms, moved)
@@ -657,18 +654,15 @@ def server(
         listen (HOST:PORT): the address to listen on
         certificate: this server's certificate (PEM) [default: server.pem next to the agreement]
         key: the certificate's key (PEM) [default: server.key next to the agreement]
-        test: examples to test the model on: .npz, .csv, or a data set's name
+        test: examples to test the model on: .npz, .csv, or a data set's name [only with AGREEMENT]
         tries: stop the server when a round has had too few sites this many times [default: keep
-            trying]
+            trying] [only with AGREEMENT]
+        check: check that everything is in order, report, and stop [only with AGREEMENT]
         runs: without an agreement: serve this many runs at once
     """
     if agreement is None:
         from fedldp.deployment.running import OverHttps, run_servers
 
-        if check or as_json or test is not None or tries is not None:
-            raise ConfigError(
-                "check, json, test, tries: these options are for one run; give its agreement"
-            )
         reached = OverHttps(listen, *_tls_files(folder / "any", certificate, key))
         run_servers(folder, reached, runs, data_dir, metrics)
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 import typer
 import typer.core
+from typer.models import ArgumentInfo
 
 from fedldp.core.errors import ConfigError
 
@@ -66,8 +67,10 @@ class Group(typer.Typer):
 
     A command's parameters before the * are arguments, those after it options; a bool is a flag. A
     line of the section is ``name (KIND): text``. KIND, which may be left out, is an option's own
-    spelling ("--out"), what the help shows for its value ("FILE"), or both. A parameter whose type
-    is a dataclass stands for the fields of that class, which has such a section too. A command that
+    spelling ("--out"), what the help shows for its value ("FILE"), or both. The text may say what
+    goes together: "[only with --a]", "[not with --a, --b]", or "[not with other settings]", which
+    are --out and all of the command's own that may be left out. A parameter whose type is a
+    dataclass stands for the fields of that class, which has such a section too. A command that
     returns an ``Answer`` has the option --json, of which it is told if it has a parameter as_json.
     """
 
@@ -95,6 +98,7 @@ def _called(function: Callable[..., Answer | None]) -> Callable[..., None]:
         shown.append(inspect.Parameter("as_json", _OPTION, default=False, annotation=Json))
 
     def call(**given: Any) -> None:
+        _check_together(shown, own, given)
         as_json = bool(given.get("as_json") if "as_json" in own else given.pop("as_json", False))
         for name, group in groups.items():
             given[name] = group(**{each.name: given.pop(each.name) for each in fields(group)})
@@ -107,6 +111,37 @@ def _called(function: Callable[..., Answer | None]) -> Callable[..., None]:
     call.__name__ = function.__name__
     call.__doc__ = (inspect.getdoc(function) or "").partition("\nHelp:\n")[0]
     return call
+
+
+_TOGETHER = re.compile(r"\[(not|only) with ([^\]]*)\]")
+
+
+def _check_together(
+    shown: Sequence[inspect.Parameter], own: Collection[str], given: Mapping[str, Any]
+) -> None:
+    """Refuse arguments and options that do not go together; see ``Group``."""
+    made = {}
+    others = ["--out"]
+    for each in shown:
+        is_argument = isinstance(get_args(each.annotation)[-1], ArgumentInfo)
+        word = each.name.strip("_").replace("_", "-")
+        name = word.upper() if is_argument else f"--{word}"
+        if each.name in own and each.default is not each.empty and each.name != "as_json":
+            others.append(name)
+        if given[each.name] not in (each.default, None, []):
+            made[name] = each
+    for name, each in made.items():
+        told = f"{name.strip('-')} = {given[each.name]}"
+        for rule, names in _TOGETHER.findall(get_args(each.annotation)[-1].help or ""):
+            listed = others if names == "other settings" else names.split(", ")
+            beside = [other for other in listed if other in made and other != name]
+            if rule == "only" and not beside:
+                raise ConfigError(f"{told}: this is only for {names}; add it, or leave {name} out")
+            if rule == "not" and beside:
+                twice = ", ".join(beside)
+                raise ConfigError(
+                    f"{told}: it does not go with {twice}; leave out one or the other"
+                )
 
 
 def _is_group(hint: Any) -> bool:
@@ -186,12 +221,6 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="change a setting; KEY= unsets it"),
 ]
-Budget = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME", help="start no new run after this much time, such as 90s, 20m or 2h"
-    ),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,15 +231,19 @@ class Runs:
         out (FOLDER): the folder for the results; an unfinished one is continued
         workers: number of runs at a time [default: one per core]
         cluster: use a Ray cluster (auto or HOST:PORT) instead of --workers, with one run per CPU
-        resume (FOLDER): continue what is in this folder, with its own settings
+        budget (TIME): start no new run after this much time, such as 90s, 20m or 2h
+        resume (FOLDER): continue what is in this folder, with its own settings [not with other
+            settings]
         same_data: with a folder whose key is missing here: confirm that private data are the same
-        verify (FOLDER): train nothing: say what is missing or differs in this folder
-        again: with --verify: make this many runs again, and compare them
+        verify (FOLDER): train nothing: say what is missing or differs in this folder [not with
+            other settings]
+        again: make this many runs again, and compare them [only with --verify]
     """
 
     out: Path | None = None
     workers: int | None = None
     cluster: str | None = None
+    budget: str | None = None
     resume: Path | None = None
     same_data: bool = False
     verify: Path | None = None

@@ -39,22 +39,17 @@ def reproduce(
     Help:
         target: a table or figure, by its name, or one of its recipes; without one, all of them
         run: measure what is missing
-        seeds: with --run: number of seeds, from 0 [default: 3]
-        budget (TIME): with --run: stop after this much time, such as 90s, 30m or 2h
+        seeds: number of seeds, from 0 [default: 3] [only with --run]
+        budget (TIME): stop after this much time, such as 90s, 30m or 2h [only with --run]
         check: exit with status 1 if a measured cell differs and no reason is noted
         device: where the measurements that count were made
-        workers: with --run: number of processes [default: one per core]
+        workers: number of processes [default: one per core] [only with --run]
     """
     from fedldp.data import resolve_data_dir
     from fedldp.experiments.reproduction.comparison import compare
     from fedldp.experiments.reproduction.results import Measurements, default_cache
     from fedldp.experiments.reproduction.targets import find_target, targets
 
-    for name, given in {"seeds": seeds, "budget": budget}.items():
-        if given is not None and not run:
-            raise ConfigError(
-                f"{name} = {given}: this option has no effect without --run; add --run"
-            )
     found = targets()
     chosen = [find_target(target, found)] if target is not None else list(found.values())
     measurements = Measurements(default_cache(), resolve_data_dir(data_dir), device)

@@ -13,7 +13,6 @@ import typer
 
 from fedldp.cli._common import at_most_cores, on_stderr, one_place, results_folder
 from fedldp.cli.options import Answer, DataDir, Json, Settings, recipe_names
-from fedldp.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from fedldp.accounting.statement import Statement
@@ -65,7 +64,7 @@ def run(
     how: _How,
     print_config: bool = False,
     as_json: Json = False,
-) -> Answer | None:
+) -> Answer:
     """Train a model over simulated clients, and report what the run protected.
 
     Help:
@@ -73,25 +72,17 @@ def run(
         rounds: number of rounds
         seed: the simulation's seed
         out (FOLDER): the run folder to create
-        resume (FOLDER): continue the run in this folder
+        resume (FOLDER): continue the run in this folder, with its own settings [not with other
+            settings]
         print_config: print the configuration as TOML, and stop
     """
     from fedldp.reporting import words
     from fedldp.simulation.settings import to_toml
 
-    if resume is not None and (
-        recipe is not None or set_ or out is not None or (rounds, seed) != (None, None)
-    ):
-        raise ConfigError(
-            f"resume = {resume}: a resumed run keeps its own settings; leave out RECIPE, --set, "
-            "--rounds, --seed and --out"
-        )
     name, config, begun = _configuration(recipe, set_ or [], rounds, seed, resume)
-    if print_config and as_json:
-        raise ConfigError("--print-config prints TOML; leave out --json")
     if print_config:
-        typer.echo(to_toml(config), nl=False)
-        return None
+        document = config.model_dump(mode="json")
+        return Answer(document, lambda _: typer.echo(to_toml(config), nl=False))
     shown: list[Statement] = []
     title = f"{Path(name or config.system).stem}-seed{config.seed}"
     with nullcontext() if begun else _new_folder(out, title) as own:

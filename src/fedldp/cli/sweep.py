@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,16 +16,30 @@ if TYPE_CHECKING:
     from fedldp.experiments.sweeping.sweeps import SweepExperiment
 
 
+@dataclass(frozen=True, kw_only=True)
+class _View:
+    """What is shown of the runs.
+
+    Help:
+        guarantee (UNIT:ADVERSARY): the guarantee whose epsilon is shown, such as person:server
+            [default: the target's guarantee]
+        metric: the score that is shown first and plotted: accuracy, loss, auc, average_precision,
+            balanced_accuracy, brier, f1_macro, client_accuracy or worst_tenth_accuracy; r2 or loss
+            for numbers [default: the one that fits the labels]
+    """
+
+    guarantee: str | None = None
+    metric: str | None = None
+
+
 def sweep(
     recipes: list[str] | None = None,
     *,
     grid: list[str] | None = None,
     seeds: str | None = None,
     set_: options.Settings = None,
-    rounds: int | None = None,
-    device: str | None = None,
-    guarantee: str | None = None,
-    metric: str | None = None,
+    device: str = "cpu",
+    view: _View,
     how: options.Runs,
 ) -> options.Answer:
     """Run every combination of settings, recipes and seeds; write a table and a chart.
@@ -38,13 +53,7 @@ def sweep(
             settings. recipe=A,B is the same as giving recipes as arguments. A recipe that lacks KEY
             runs once, without it
         seeds (SEEDS): seeds, such as 0-4 or 0,2,5 [default: the recipe's own]
-        rounds: number of rounds in every run
-        device: cpu, cuda or auto [default: cpu]
-        guarantee (UNIT:ADVERSARY): the guarantee whose epsilon is shown, such as person:server
-            [default: the target's guarantee]
-        metric: the score that is shown first and plotted: accuracy, loss, auc, average_precision,
-            balanced_accuracy, brier, f1_macro, client_accuracy or worst_tenth_accuracy; r2 or loss
-            for numbers [default: the one that fits the labels]
+        device: cpu, cuda or auto
     """
     from fedldp.experiments.seeds import read_seeds
     from fedldp.experiments.sweeping.grid import read_grid
@@ -57,28 +66,23 @@ def sweep(
             "grid recipe: recipes are also given as arguments; use only one of the two ways"
         )
     names = recipes or [str(name) for name in varied.pop("recipe", ["quickstart"])]
-    shown, stderr = View.of(guarantee, metric), on_stderr()
+    shown, stderr = View.of(view.guarantee, view.metric), on_stderr()
 
     def made(means: Means) -> SweepExperiment:
         settings = dict(map(assignment, set_ or []))
-        settings |= {} if rounds is None else {"rounds": rounds}
         own = None if seeds is None else read_seeds(seeds)
         if own and len(own) == 1 and own[0] > 1:
             stderr.say("seeds", f"one seed, {own[0]}; for {own[0]} seeds write 0-{own[0] - 1}")
-        design = design_of(names, settings, varied, own, device or "cpu")
+        design = design_of(names, settings, varied, own, device)
         return SweepExperiment(design, None, means.data_dir, shown)
 
     result = carry_out(
         "sweep",
         how,
-        {
-            "RECIPE": recipes, "--grid": grid, "--seeds": seeds, "--set": set_, "--rounds": rounds,
-            "--device": device,
-        },
         found=lambda folder, means: sweep_in(folder, means, shown),
         made=made,
         name=f"sweep-{Path(names[0]).stem}",
-    )  # fmt: skip
+    )
     if result.runs:
         draw_charts(result, ("svg", "png"))
     if result.failed:

@@ -89,4 +89,4 @@ def test_other_numbers_are_refused(text):
 def test_options_of_training_are_refused(fedldp_command):
     outcome = fedldp_command("compare", "--mean", "d=10,n=10", "--epsilon", "1", "--tries", "2")
     assert outcome.status == 2
-    assert "--tries: a mean is estimated without training" in outcome.err
+    assert "mean = d=10,n=10: it does not go with --tries; leave out one" in outcome.err

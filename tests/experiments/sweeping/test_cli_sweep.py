@@ -15,7 +15,7 @@ import fedldp
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import cores
 
-SHORT = ("--rounds", 1, "--workers", 1, "--set", "num_clients=5", "--set", "local_epochs=1")
+SHORT = ("--workers", 1, "--set", "rounds=1", "--set", "num_clients=5", "--set", "local_epochs=1")
 RUN_KEYS = ["settings", "seed", "accuracy", "loss", "epsilon", "unit", "adversary",
             "stated_by", "idealised", "conditions", "guarantee", "seconds", "run_dir",
             "metrics"]  # fmt: skip
