@@ -245,7 +245,7 @@ def test_no_site_is_asked_before_the_quorum_has_accepted_and_has_the_version(
     pipe, seen = env.pipe(), list[dict[str, str]]()
     forget(env.policies[1], env.agreement)
     pipe.versions = ("0.1.7", "0.1.0", "0.2.0")
-    take, real = pipe.take, ServerWatch.write
+    take, real = pipe.take, ServerWatch.goes_on
 
     def taken(timeout: float) -> list[tuple[int, Body]]:
         looks = len(seen)
@@ -257,18 +257,19 @@ def test_no_site_is_asked_before_the_quorum_has_accepted_and_has_the_version(
             assert places(pipe) == []
         return take(timeout)
 
-    def written(watch: ServerWatch, **given: Any) -> None:
-        real(watch, now=True)
+    def goes_on(watch: ServerWatch, what: str) -> None:
+        real(watch, what)
+        watch.write()
         seen.append(status(env))
 
     pipe.take = taken  # type: ignore[method-assign]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ServerWatch, "write", written)
+        patch.setattr(ServerWatch, "goes_on", goes_on)
         served = env.serve(pipe, lambda record: None, None)
     assert bits(served) == expected
     assert seen[30] == {"site-0": "ready", "site-1": "not-accepted", "site-2": "other-version"}
     assert seen[70] == {"site-0": "ready", "site-1": "ready", "site-2": "other-version"}
-    assert set(seen[-1].values()) == {"answered"}
+    assert set(status(env).values()) == {"answered"}
     for line in (
         "site-1 is connected, but has not accepted",
         "site-1 is connected and has accepted",

@@ -144,7 +144,7 @@ def test_a_queue_with_a_thousand_runs_begins_as_many_as_it_may(
     reached = running.OverHttps(f"{HOST}:0", home / "server.pem", home / "server.key")
     servers: dict[str, Any] = {}
     stop = threading.Event()
-    given = (queue, reached.listener(0), servers, 3, None, stop)
+    given = (queue, reached.listener(), servers, 3, None, stop)
     thread = threading.Thread(target=running._serve_queue, args=given)
     thread.start()
     try:
@@ -166,7 +166,7 @@ def test_a_queue_with_a_thousand_runs_begins_as_many_as_it_may(
 def test_a_server_serves_two_runs_on_one_port_and_a_slow_one_holds_up_no_other(
     tmp_path: Path,
 ) -> None:
-    """One run waits for a site that has not accepted it, and makes room for the other."""
+    """One run waits for a site that has not accepted it, while the other goes on."""
     port, shown = free_ports(2)
     table = {"url": f"https://{HOST}:{port}", "ca": "../tls/ca.pem"}
     env = make_environment(tmp_path, policy={"server": [table]}, deadline=300.0)
@@ -187,7 +187,7 @@ def test_a_server_serves_two_runs_on_one_port_and_a_slow_one_holds_up_no_other(
         accept(policy, other)
     runs = [queued(home, other, "other.agreement"), queued(home, env.agreement)]
     arguments = ["deploy", "server", home, "--listen", f"{HOST}:{port}", "--metrics", shown]
-    arguments += ["--runs", "1"]
+    arguments += ["--runs", "2"]
     server = Party(tmp_path / "server.log", *arguments)
     keys = [policy.key.parent / "site.toml" for policy in env.policies]
     agents = [

@@ -78,7 +78,7 @@ def test_a_server_reports_every_round_during_the_run_and_after_it(tmp_path: Path
     last = seen[-1]
     assert last["warnings"] == []
     assert {(site["state"], site["rounds"]) for site in last["sites"]} == {("answered", 2)}
-    assert all(site["last_seen"] and site["received_bytes"] > 0 for site in last["sites"])
+    assert all(site["last_seen"] for site in last["sites"])
 
 
 def test_a_damaged_status_file_is_ignored(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_site_with_an_outdated_ledger_says_so_and_reports_no_budget(tmp_path: 
     assert "this is an older copy" in unread.values["why"]
     assert "this is an older copy" in agent.watch.document()["refuses"]
     with alone(policy.state / "lock", "agent"):
-        agent.watch.write(now=True)
+        agent.watch.write()
         assert status_of_site(policy)["sites"][0]["state"] == "refused"
         amiss = [each.what for each in check_site(policy) if not each.ok]
     assert any("it is running, but refuses" in line for line in amiss)
@@ -220,26 +220,6 @@ def test_a_retired_agreement_is_no_longer_loaded_but_charged_after_a_restore(
     Acceptances(policy).retire(env.agreement.digest)
     (lost,) = charge_lost(policy, [])
     assert (lost.run, lost.rounds) == (env.agreement.run, 1)
-
-
-def test_a_server_whose_runs_are_over_need_not_be_reached(tmp_path: Path) -> None:
-    env = make_environment(tmp_path, seeded=False)
-    policy, agent = env.policies[0], env.agent(0)
-    (server,) = policy.server
-
-    def connected() -> tuple[bool, list[bool]]:
-        agent.served()
-        agent.watch.heard(server.url, "no connection")
-        checked = [each.ok for each in check_site(policy) if each.what.startswith("server ")]
-        return agent.watch.document()["connected"], checked
-
-    assert connected() == (False, [False])
-    Acceptances(policy).retire(env.agreement.digest)
-    assert connected() == (True, [])
-    accept(policy, env.agreement)
-    assert connected() == (False, [False])
-    Acceptances(policy).finish(env.agreement.digest)
-    assert connected() == (True, [])
 
 
 # Locks, and checks while an agent runs

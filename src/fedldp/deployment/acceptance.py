@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
@@ -21,7 +21,6 @@ from fedldp.data import is_table
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.own_budgets import OwnBudget, stay_at_sites
 from fedldp.deployment.policy import (
-    ServerTable,
     SitePolicy,
     StudyTable,
     make_state,
@@ -178,12 +177,6 @@ class Acceptances:
     def current(self) -> list[Acceptance]:
         """Return what was accepted and not retired, oldest first."""
         return [each for each in self.all() if each.is_open]
-
-    def needed(self, servers: Iterable[ServerTable]) -> list[ServerTable]:
-        """Return servers without those of which every accepted run is retired or finished."""
-        found = self.all()
-        over = {each.server for each in found} - {each.server for each in found if each.is_open}
-        return [each for each in servers if each.url not in over]
 
     def of(self, digest: bytes) -> Acceptance | None:
         """Return the acceptance of the agreement with a digest; None if it was not accepted."""

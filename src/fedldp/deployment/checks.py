@@ -66,11 +66,10 @@ def check_site(policy: SitePolicy) -> list[Found]:
         ("state", lambda: _writable(policy.state, policy.ledger), _WRITABLE),
         *_private_ones(data=policy.data, ledger=policy.ledger, state=policy.state),
     ]
-    accepted, servers = list[Acceptance](), list(policy.server)
+    accepted = list[Acceptance]()
     with suppress(LedgerUnusable):  # which the check of the ledger tells
-        kept = Acceptances(policy)
-        accepted, servers = kept.current(), kept.needed(servers)
-    for server in servers:
+        accepted = Acceptances(policy).current()
+    for server in policy.server:
         away = f"ask whether the server is running, or correct its url; else check {server.ca}"
         checks += [
             ("ca", partial(_in_time, server.ca, authorities=True), _DATES),

@@ -63,8 +63,6 @@ _OF_SERVER = {
     "site_takes_part": "1: the site is connected and has accepted the agreement.",
     "site_last_seen_seconds": "When the site was last heard from, in seconds since 1970.",
     "site_rounds": "Rounds that the site answered.",
-    "site_sent_bytes_total": "Bytes of requests.",
-    "site_received_bytes_total": "Bytes of answers.",
     "site_refusals_total": "Requests that the site refused, by reason.",
 }
 _OF_AGENT = {
@@ -77,8 +75,6 @@ _OF_AGENT = {
     "budget_spent": "Spent part of the site's budget.",
     "budget_left": "Remaining part of the site's budget.",
     "refusals_total": "Requests that the agent refused, by run and reason.",
-    "sent_bytes_total": "Bytes of answers.",
-    "received_bytes_total": "Bytes of requests.",
 }
 
 
@@ -190,8 +186,6 @@ def of_server(servers: Iterable[Server]) -> list[Metric]:
                 site_takes_part=None if state is None else state in TAKES_PART,
                 site_last_seen_seconds=_seconds(each["last_seen"]),
                 site_rounds=each["rounds"],
-                site_sent_bytes_total=each["sent_bytes"],
-                site_received_bytes_total=each["received_bytes"],
             )
             for reason, count in each["refusals"].items():
                 found.add({**site, "reason": reason}, site_refusals_total=count)
@@ -223,8 +217,6 @@ def of_agent(agent: Agent) -> list[Metric]:
         refuses=known["refuses"] is not None or entries is None,
         server_last_seen_seconds=_seconds(known["last_seen"]),
         releases=None if entries is None else len(entries),
-        sent_bytes_total=known["sent_bytes"],
-        received_bytes_total=known["received_bytes"],
     )
     for server in agent.policy.server:
         left = _days_left(str(server.ca), authorities=True)

@@ -10,13 +10,13 @@ import sys
 import threading
 import time
 from collections.abc import Container, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedldp.core.errors import ConfigError, EndedForGood, FedldpError, LedgerLost
+from fedldp.core.errors import EndedForGood, FedldpError, LedgerLost
 from fedldp.core.locks import alone
 from fedldp.core.registry import check_extra
 from fedldp.data import Examples, is_own_file, load_dataset, load_examples
@@ -45,14 +45,8 @@ _WAITING, _TURN_SECONDS = 8, 60.0
 """For how many runs that no server serves yet an agent asks at once, and for how many seconds."""
 _AGAIN_SECONDS = 60.0
 """Seconds after which a run that failed is tried again, if its server has others."""
-_ASIDE_SECONDS = 10.0
-"""How long a run waits for its sites, in seconds, before it makes room for one whose sites are
-there."""
 _STOP_SECONDS = 10.0
 """How long to wait for a run that is told to stop, in seconds."""
-_FILES, _FILES_OF_SITE = 512, 3
-"""How many open files a server may need: for strangers and itself together, and for each site,
-which has one connection for requests and answers and one for its signs of life."""
 
 
 def run_site(
@@ -140,11 +134,11 @@ class OverHttps(NamedTuple):
     certificate: Path
     key: Path
 
-    def listener(self, sites: int) -> Listener:
-        """Return the listener for runs with so many sites together."""
+    def listener(self) -> Listener:
+        """Return the listener for runs."""
         from fedldp.deployment.https.server import Listener, listen
 
-        _allow_files(_FILES + _FILES_OF_SITE * sites)
+        _allow_files()
         tls = ServerTls(self.certificate, self.key)
         return Listener(listen(self.listen), tls)
 
@@ -158,22 +152,11 @@ def pipe_of(agreement: Agreement) -> RunPipe:
     return RunPipe(agreement.digest, agreement.to_bytes(), sites, most, own)
 
 
-def _allow_files(needed: int) -> None:
-    """Raise this process's limit on open files, if needed; connections count as open files.
-
-    Raises:
-        ConfigError: the user of this process may not raise the limit this far.
-    """
-    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if now == resource.RLIM_INFINITY or now >= needed:
-        return
-    if most != resource.RLIM_INFINITY and most < needed:
-        raise ConfigError(
-            f"sites: the server may need {needed} open files for this many sites, but this "
-            f"process may open only {most}; raise the limit (LimitNOFILE={needed} in its unit, or "
-            f"ulimit -n {needed})"
-        )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, most))
+def _allow_files() -> None:
+    """Let this process open as many files as its user may: connections count as open files."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError):  # a system may allow fewer than it says
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def run_server(
@@ -193,7 +176,7 @@ def run_server(
     found = Agreement.read(agreement, own=None)
     with alone(folder.with_name(f"{folder.name}.lock"), "server"):
         # reports errors before anything is created
-        listener = reached.listener(len(found.sites))
+        listener = reached.listener()
         server = _server(folder, agreement, test, data_dir, listener)
         # Of the whole run, also after a restart: what was released so far has smaller figures.
         whole = server.agreement.planned
@@ -246,7 +229,7 @@ def run_servers(
     )
     logging.getLogger().handlers[-1].addFilter(_name_run)
     with alone(home / "lock", "server"):
-        listener = reached.listener(0)
+        listener = reached.listener()
         with beating(None), shown, _until_told() as stop:
             _serve_queue(Queue(home), listener, servers, most, data_dir, stop)
 
@@ -270,19 +253,16 @@ def _serve_queue(
     threads: dict[str, threading.Thread] = {}
     again: dict[str, float] = {}
     """When to try each run again that failed."""
-    aside = set[str]()
-    """The runs that wait for their sites and make room for one whose sites are there."""
 
     def serve(each: QueuedRun) -> None:
         def stopped() -> bool:
-            return stop.is_set() or each.run in aside or queue.is_stopped(each.run)
+            return stop.is_set() or queue.is_stopped(each.run)
 
         pipe: RunPipe | None = None
         try:
             with alone(each.folder.with_name(f"{each.run}.lock"), "server"):
                 server = _server(each.folder, each.agreement, each.test, data_dir, listener)
                 servers[each.run], found = server, server.agreement
-                _allow_files(_FILES + _FILES_OF_SITE * _sites_of(servers))
                 of, pipe = found.config.rounds, pipe_of(found)
                 with beating(server.watch), listener.serving(pipe):
                     server.serve(pipe, lambda record: _log_round(record, of), None, stopped)
@@ -291,7 +271,7 @@ def _serve_queue(
                 queue.end(each.run, why)
                 log.info("is over (%s): see %s", why, each.folder / "report.html")
         except Stopped:
-            log.info("waits for its sites in the queue" if each.run in aside else "stopped")
+            log.info("stopped")
         except EndedForGood as error:
             if pipe is not None and pipe.rounds is not None:  # the sites are told that it is over
                 queue.end(each.run, str(error))
@@ -305,65 +285,45 @@ def _serve_queue(
         finally:
             servers.pop(each.run, None)
 
-    known: dict[str, tuple[bytes, int]] = {}
+    known = set[str]()
 
     def runs() -> list[QueuedRun]:
         """Return the queue's runs, whose sites the listener knows before it serves any."""
         found = queue.all()
         for each in found:
             if each.run not in known:
-                known[each.run] = _remember(listener, each)
+                known.add(each.run)
+                _remember(listener, each)
         return found
-
-    def ready(each: QueuedRun) -> bool:
-        """Return whether enough sites ask for a run that is not served."""
-        digest, quorum = known[each.run]
-        return listener.asking(digest) >= quorum
-
-    def waits(run: str) -> float:
-        """Return for how many seconds a served run has waited for its sites."""
-        server = servers.get(run)
-        since = None if server is None else server.watch.waits_since
-        return 0.0 if since is None else time.monotonic() - since
 
     runs()
     with listener.opened():
         while not stop.is_set():
             threads = {run: thread for run, thread in threads.items() if thread.is_alive()}
-            aside.intersection_update(threads)
-            now, free = time.monotonic(), most - len(threads)
+            now = time.monotonic()
             due = [
                 each
                 for each in runs()
                 if each.is_due and each.run not in threads and again.get(each.run, now) <= now
             ]
-            due.sort(key=lambda each: not ready(each))  # otherwise, the oldest come first
-            for each in due[:free]:
+            for each in due[: most - len(threads)]:  # the oldest come first
                 name = f"run {each.run[:8]}"
                 thread = threading.Thread(target=serve, args=(each,), name=name, daemon=True)
                 threads[each.run] = thread
                 thread.start()
-            late = sum(map(ready, due[free:])) - len(aside)
-            idle = [run for run in threads if waits(run) > _ASIDE_SECONDS and run not in aside]
-            aside.update(sorted(idle, key=waits, reverse=True)[: max(0, late)])
             stop.wait(_LOOK_SECONDS)
         for thread in threads.values():
             thread.join(_STOP_SECONDS)
 
 
-def _remember(listener: Listener, each: QueuedRun) -> tuple[bytes, int]:
-    """Let a listener know the sites of a run; return the run's digest and quorum."""
+def _remember(listener: Listener, each: QueuedRun) -> None:
+    """Let a listener know the sites of a run."""
     try:
         found = Agreement.read(each.agreement, own=None)
     except FedldpError as error:  # the other runs go on
         log.error("run %s: its sites are not known: %s", each.run[:8], error)
-        return b"", 1
+        return
     listener.remember(found.digest, {site.key: site.name for site in found.sites}, each.over)
-    return found.digest, found.quorum
-
-
-def _sites_of(servers: Mapping[str, Server]) -> int:
-    return sum(len(server.agreement.sites) for server in list(servers.values()))
 
 
 def _log_round(record: Round, rounds: int) -> None:

@@ -366,7 +366,6 @@ class Server:
                 pause = min(_FIRST_PAUSE * 2.0 ** min(missed - 1, 30), _LONGEST_PAUSE)
                 log.warning("%s; trying again in %g s", error.what, pause)
                 self.watch.goes_on(f"tries again soon: {error.what}")
-                self.watch.write(now=True)
                 until = time.monotonic() + pause
                 with suppress(Finishes):
                     while time.monotonic() < until:

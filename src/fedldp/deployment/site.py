@@ -194,7 +194,6 @@ class Agent:
         self._read_again()
         try:
             digests = [each.digest for each in self._accepted.current()]
-            self.watch.needed = [each.url for each in self._accepted.needed(self.policy.server)]
         except LedgerUnusable:  # their requests are refused, as a normal answer
             digests = list(self._runs)
         runs = [run for run in map(self._run, digests) if run is not None]
@@ -251,14 +250,14 @@ class Agent:
             with run.answering:
                 if self._runs.get(message.digest) is run:  # else it was begun anew meanwhile
                     if isinstance(message, Ask):
-                        return self._answer(run, message, len(body))
+                        return self._answer(run, message)
                     self._end(run, message)
                     break
         if isinstance(message, Ask):
             self._rate_limited("a request for an agreement that is not accepted here was refused")
         return pack(Stranger())
 
-    def _answer(self, run: ServedRun, message: Ask, received: int) -> bytes:
+    def _answer(self, run: ServedRun, message: Ask) -> bytes:
         # Each answer has its own timer: if requests that arrive together shared one, the wait for
         # the last answer would reveal how long the others took.
         asked = time.monotonic()
@@ -271,7 +270,6 @@ class Agent:
             self.watch.refused(run.agreement.run, content.reason.value)
         self._left[message.digest] = left
         self._show(run, entries)
-        self.watch.passed(sent=len(answer), received=received)
         return answer
 
     def _show(self, run: ServedRun, entries: list[Release] | None) -> None:

@@ -274,7 +274,6 @@ class Sites:
             last = now
             if looks:
                 self._watch.goes_on(self._waits_for(waiting))
-                self._watch.write()
                 self._interrupt(self._gathers)
             for number, body in self._pipe.take(min(0.5, max(left, 0.01))):
                 if number in waiting.numbers:
@@ -385,7 +384,6 @@ class Sites:
             body = pack(Ask(self._agreement.digest, receipt, message))
             self._released[waiting.request.phase].add(client)
             waiting.numbers[self._pipe.ask(client, body)] = client
-            self._watch.passed(client, sent=len(body))
             self._watch.is_now(client, "asked")
             waiting.asked.setdefault(client, now)
             waiting.due[client] = math.inf
@@ -395,7 +393,6 @@ class Sites:
         """Return the content of a site's answer; None if there is no answer that can be used."""
         name = self._agreement.sites[client].name
         self._watch.heard(client)
-        self._watch.passed(client, received=len(body))
         if client not in waiting.open:
             self._compare(waiting, client, body)
             return None

@@ -6,7 +6,6 @@ largest cost of a run is public, but only the site knows its limit and its other
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -59,7 +58,8 @@ def status_of_server(folder: Path) -> dict[str, Any]:
         )
     agreement = Agreement.parse(file.read_bytes(), own=None)
     process = Process.of_server(folder)
-    known, done, complete = process.known or {}, _rounds_done(folder), is_finished(folder)
+    known, complete = process.known or {}, is_finished(folder)
+    done = known.get("rounds", {}).get("done")
     before = {each.get("name"): each for each in known.get("sites", ()) if isinstance(each, dict)}
     sites = [
         {"name": site.name, "budget_left": None}
@@ -67,8 +67,6 @@ def status_of_server(folder: Path) -> dict[str, Any]:
         for site in agreement.sites
     ]
     warnings = list[Status]()
-    if done is None:
-        warnings.append(_unread("rounds", f"{folder / METRICS} is missing or damaged"))
     if not complete:
         warnings += process.warnings()
         warnings += [] if process.over is None else [process.over]
@@ -85,8 +83,7 @@ def status_of_server(folder: Path) -> dict[str, Any]:
     }
 
 
-METRICS = "metrics.jsonl"
-_OF_A_SITE = ("last_seen", "state", "detail", "rounds", "sent_bytes", "received_bytes")
+_OF_A_SITE = ("last_seen", "state", "detail", "rounds")
 
 
 @dataclass(frozen=True)
@@ -433,14 +430,3 @@ def _next_of_site(process: Process, found: list[dict[str, Any]], *, all_read: bo
     if done:
         return f"all rounds are answered; once the server is done: fedldp deploy retire {done[0]}"
     return "accept an agreement: fedldp deploy accept run.agreement"
-
-
-def _rounds_done(folder: Path) -> int | None:
-    """Return how many rounds are complete; None if that cannot be read."""
-    path = folder / METRICS
-    if not path.exists():  # it is written with the first round's checkpoint
-        return None if (folder / "checkpoint").exists() or is_finished(folder) else 0
-    try:
-        return sum(1 for line in path.read_text(encoding="utf-8").splitlines() if json.loads(line))
-    except (OSError, ValueError):
-        return None

@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -44,16 +44,12 @@ _IN_WORDS: dict[State, str] = {
 }
 TAKES_PART = frozenset[State | None]({"ready", "asked", "answered", "refused"})
 """The states of a site that is connected and has accepted."""
-_SECONDS, _IDLE_SECONDS = 1.0, 10.0
-"""Seconds between two updates of the file: if something changed, and if nothing did."""
-_BEAT_SECONDS = 5.0
-"""Seconds between two updates that a process that waits or computes tries."""
+_BEAT_SECONDS = 2.0
+"""Seconds between two updates of the file, whether the process waits or computes."""
 SILENT_SECONDS = 45.0
 """A process that has not updated its file for so long is silent: a frozen one within a minute."""
 _SLOW_TIMES, _SLOW_SECONDS = 3.0, 10.0
 """The log names a round that takes so many times as long as the last one, and so many seconds."""
-_LARGEST_SHARE = 0.05
-"""The largest share of time spent on writing the file, which takes long with many sites."""
 
 
 @dataclass(frozen=True)
@@ -90,38 +86,28 @@ class Watch:
     def __init__(self, folder: Path, known: dict[str, Any]) -> None:
         self._path, self._known = folder / FILE, known
         self._lock, self._writes = threading.RLock(), threading.Lock()
-        self._written, self._took = -_IDLE_SECONDS, 0.0
-        self._changed = True
-        self.write(now=True)
+        self.write()
 
     def document(self) -> dict[str, Any]:
         """Return what is known, and when, as JSON-ready values."""
         with self._lock:
             return {"ended": False, **self._known, "written": _iso(datetime.now(UTC))}
 
-    def write(self, *, now: bool = False) -> None:
-        """Update the file if ``now`` is true or an update is due."""
-        began = time.monotonic()
-        apart = max(_SECONDS if self._changed else _IDLE_SECONDS, self._took / _LARGEST_SHARE)
-        if not now and began - self._written < apart:
-            return
-        self._changed = False
+    def write(self) -> None:
+        """Update the file."""
         partial = self._path.with_name(f"{FILE}.partial")
         with self._writes, suppress(OSError):
             partial.write_text(json.dumps(self.document(), indent=1) + "\n", encoding="utf-8")
             os.replace(partial, self._path)
-        self._written = time.monotonic()
-        self._took = self._written - began
 
     def ends(self) -> None:
         """Note that the process ends."""
-        self._known["ended"] = True
-        self.write(now=True)
+        self._note(ended=True)
+        self.write()
 
     def _note(self, **known: Any) -> None:
-        """Replace some of what is known; if it differs, the file is updated soon."""
+        """Replace some of what is known."""
         with self._lock:
-            self._changed |= any(self._known.get(name) != value for name, value in known.items())
             self._known |= known
 
 
@@ -135,10 +121,6 @@ class ServerWatch(Watch):
         rounds: the number of rounds in the run.
         done: how many of them are complete; None if this is a new run.
         answered: how many rounds each site answered; empty: none did.
-
-    Attributes:
-        waits_since: since when the run waits for enough sites, by the monotonic clock; None while a
-            round is at work.
     """
 
     def __init__(
@@ -150,7 +132,6 @@ class ServerWatch(Watch):
         done: int | None = None,
         answered: Sequence[int] = (),
     ) -> None:
-        self.waits_since: float | None = time.monotonic()
         self._began: float | None = None
         self._told_slow = False
         self._rate_limited = RateLimitedLog(log)
@@ -161,8 +142,6 @@ class ServerWatch(Watch):
                 "detail": None,
                 "last_seen": None,
                 "rounds": count,
-                "sent_bytes": 0,
-                "received_bytes": 0,
                 "refusals": {},  # how often it refused, by reason, since this server began
             }
             for name, count in zip(sites, answered or [0] * len(sites), strict=True)
@@ -204,7 +183,6 @@ class ServerWatch(Watch):
             known = self._sites[site]
             was, changed = known["state"], (known["state"], known["detail"]) != (state, detail)
             known |= {"state": state, "detail": detail}
-            self._changed |= changed
             if state == "refused" and changed:
                 count = known["refusals"].get(str(detail), 0)
                 known["refusals"] = {**known["refusals"], str(detail): count + 1}
@@ -218,12 +196,6 @@ class ServerWatch(Watch):
         found: State | None = self._sites[site]["state"]
         return found
 
-    def passed(self, site: int, *, sent: int = 0, received: int = 0) -> None:
-        """Count bytes to and from a site."""
-        with self._lock:
-            self._sites[site]["sent_bytes"] += sent
-            self._sites[site]["received_bytes"] += received
-
     def goes_on(self, what: str) -> None:
         """Note what the server does next or waits for."""
         self._note(next=what)
@@ -231,7 +203,6 @@ class ServerWatch(Watch):
     def works(self) -> None:
         """Note that a round is at work: enough sites are there, and are asked."""
         with self._lock:
-            self.waits_since = None
             if self._began is None:
                 self._began = time.monotonic()
 
@@ -243,13 +214,15 @@ class ServerWatch(Watch):
             self._began = None
             for site in sites:
                 self._sites[site]["rounds"] += 1
+        self.write()
 
     def missed(self) -> None:
         """Note that too few sites took part in the current round."""
         with self._lock:
             missed, ever = self._known["missed"] + 1, self._known["missed_ever"] + 1
             self._note(missed=missed, missed_ever=ever)
-            self.waits_since, self._began = time.monotonic(), None
+            self._began = None
+        self.write()
 
     def is_over(self, next: str, over: Status | None = None) -> None:
         """Note that the server ends; what is next, and why it ends if the run is not complete."""
@@ -259,8 +232,8 @@ class ServerWatch(Watch):
     def _at_work(self) -> float:
         return 0.0 if self._began is None else time.monotonic() - self._began
 
-    def write(self, *, now: bool = False) -> None:
-        """Update the file if ``now`` is true or an update is due; log once that a round is slow."""
+    def write(self) -> None:
+        """Update the file; log once that a round is slow."""
         with self._lock:
             took, last = self._at_work(), self._known["seconds"]
             slow = took > max(_SLOW_TIMES * (last or math.inf), _SLOW_SECONDS)
@@ -268,7 +241,7 @@ class ServerWatch(Watch):
         if tell:
             about = self._known["next"], took, last
             log.warning("%s, already for %.0f s; the last round took %.0f s", *about)
-        super().write(now=now)
+        super().write()
 
 
 class SiteWatch(Watch):
@@ -276,32 +249,24 @@ class SiteWatch(Watch):
 
     Args:
         folder: the site's state folder.
-
-    Attributes:
-        needed: the servers that the site must reach to be connected; None: all.
     """
 
     def __init__(self, folder: Path) -> None:
         seen = (read_status(folder) or {}).get("last_seen")
         self._amiss: dict[str, str] = {"": "has not reached its server yet"}
-        self.needed: Collection[str] | None = None
         self._refusals = Counter[tuple[str, str]]()
         super().__init__(
             folder,
             {
                 "last_seen": seen if isinstance(seen, str) else None,
                 "refuses": None,
-                "sent_bytes": 0,
-                "received_bytes": 0,
             },
         )
 
     def document(self) -> dict[str, Any]:
-        """Return what is known, and whether the servers that are needed can be reached."""
+        """Return what is known, and whether all servers can be reached."""
         with self._lock:
-            needed = self._amiss if self.needed is None else ("", *self.needed)
-            amiss = [why for server, why in self._amiss.items() if server in needed]
-            why = "; ".join(amiss) or None
+            why = "; ".join(self._amiss.values()) or None
             return {**super().document(), "connected": why is None, "amiss": why}
 
     def heard(self, server: str, amiss: str | None = None) -> None:
@@ -314,13 +279,15 @@ class SiteWatch(Watch):
                 self._known["last_seen"] = _iso(datetime.now(UTC))
             else:
                 self._amiss[server] = amiss
-        self.write(now=before != self._amiss)
+        if before != self._amiss:
+            self.write()
 
     def refuses(self, why: str | None) -> None:
         """Note why the agent refuses all requests; None if it does not."""
         changed = why != self._known["refuses"]
         self._note(refuses=why)
-        self.write(now=changed)
+        if changed:
+            self.write()
 
     def refused(self, run: str, reason: str) -> None:
         """Count a refusal of a request of a run, by its reason."""
@@ -332,12 +299,6 @@ class SiteWatch(Watch):
         """How many requests the agent refused since it began, by run and reason."""
         with self._lock:
             return dict(self._refusals)
-
-    def passed(self, *, sent: int, received: int) -> None:
-        """Count bytes of answers and requests."""
-        with self._lock:
-            self._known["sent_bytes"] += sent
-            self._known["received_bytes"] += received
 
 
 @contextmanager

@@ -43,7 +43,6 @@ class SiteSession:
         number: how many sessions it had.
         version: the version of fedldp in the latest hello.
         receipt: the receipt in the latest hello.
-        receiving: whether an answer is arriving.
         pending: the request that the site has yet to answer.
         unanswered: the numbers of this request and of earlier ones, whose answers may come late.
     """
@@ -54,7 +53,6 @@ class SiteSession:
     number: int = 0
     version: str = ""
     receipt: bytes = NO_RECEIPT
-    receiving: bool = False
     heard: float = -_ALIVE_SECONDS
     polls: int = 0
     wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -65,7 +63,7 @@ class SiteSession:
         """Begin a session, which ends the previous one."""
         self.token, self.version, self.receipt = token, version, receipt
         self.number += 1
-        self.heard, self.receiving = time.monotonic(), False
+        self.heard = time.monotonic()
         self.wake.set()  # ends a poll of the previous session that still waits
 
     def is_there(self, now: float) -> bool:

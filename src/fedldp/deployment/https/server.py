@@ -87,14 +87,12 @@ class _Known:
         names: the name of each site of its roster, by its key.
         rounds: after how many rounds it is over, which its sites are told; None if it is not.
         pipe: its pipe while it is served.
-        asked: when a site last asked for it while it was not served, by its key.
         told: the keys of the sites that were told that it is over.
     """
 
     names: Mapping[str, str]
     rounds: int | None = None
     pipe: RunPipe | None = None
-    asked: dict[str, float] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
 
 
@@ -210,11 +208,6 @@ class Listener:
         while heard - self._known[run.digest].told and time.monotonic() < until:
             time.sleep(_TELL_PAUSE)
 
-    def asking(self, digest: bytes) -> int:
-        """Return how many sites ask for a run that is known, but not served now."""
-        since, known = time.monotonic() - NEAR_SECONDS, self._known.get(digest)
-        return 0 if known is None else sum(at > since for at in [*known.asked.values()])
-
     def _set_soon(self, event: asyncio.Event) -> None:
         """Set an event of the serving thread's loop; may be called from any thread."""
         if self._loop is not None:
@@ -303,7 +296,6 @@ class Listener:
             if run is not None:
                 request.state.connection.is_of((run.digest, run.index[key]))
                 return _bytes(self._session(run, run.index[key], found))
-            known.asked[key] = time.monotonic()
         self._met[key] = time.monotonic()
         raise _refused(404)
 
@@ -407,18 +399,13 @@ class Listener:
         if length is None or length > run.largest or "content-encoding" in request.headers:
             self._rate_limited(f"site {site.name}: an answer was too long and was refused")
             raise _refused(413)
-        if site.receiving:
-            raise _refused(409)
         if number not in site.unanswered:
             raise _refused(404)
-        site.receiving, token = True, site.token
+        token = site.token
         try:
             body = await _body(request, length)
         except (TimeoutError, ClientDisconnect):
             raise _refused(408) from None
-        finally:
-            if site.token == token:
-                site.receiving = False
         if body is None or site.token != token:
             raise _refused(400)
         run.answered(site, number, body)

@@ -50,16 +50,10 @@ _SECONDS = httpx.Timeout(60.0, connect=30.0)
 _KEPT = httpx.Limits(keepalive_expiry=None)
 """Idle connections are kept for as long as an answer takes. Otherwise, all sites of a fleet whose
 training takes some seconds would reconnect at the same moment."""
-_TRIES = 5
-"""How many times to send an answer whose connection breaks, before polling for the request
-again."""
 _MOST_AGREEMENTS = 1 << 12
 """The largest number of agreements that a server may name."""
 _LARGEST_END = 1 << 16
 """The largest message that a run is over, in bytes."""
-_NOT_RECEIVED = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.CONFLICT)
-"""Statuses for an answer that was not received: only part of it arrived, or the server still waits
-for the rest of an earlier try."""
 _OTHER = "it is not a fedldp server, or it has another version"
 _REFUSED = {
     401: "it does not know this session: the server was restarted, or another agent has this "
@@ -189,7 +183,13 @@ class HttpsLink:
             number = response.headers.get(TAG, "")
         if not (number.isascii() and number.isdigit()):
             raise WireError("a round request without a number")
-        self._send(client, f"/v1/answer/{number}", shown, self._answered(request))
+        answer = self._answered(request)
+        # A proxy may have closed the connection while the answer was computed. An answer that still
+        # does not arrive is asked for again, and has the same bytes.
+        try:
+            self._send(client, f"/v1/answer/{number}", shown, answer)
+        except httpx.TransportError:
+            self._send(client, f"/v1/answer/{number}", shown, answer)
 
     def _answered(self, message: bytes) -> bytes:
         """Return the site's answer to a message; nothing if there is none."""
@@ -200,25 +200,11 @@ class HttpsLink:
             return b""
 
     def _send(self, client: httpx.Client, place: str, shown: dict[str, str], answer: bytes) -> None:
-        """Send an answer, and send it again if its connection breaks.
-
-        The answer is sent again within the same session, because the number of a round request
-        belongs to one session.
-        """
-        for left in reversed(range(_TRIES)):
-            try:
-                with client.stream("POST", place, headers=shown, content=answer) as response:
-                    # NOT_FOUND: the round request has expired, or an earlier try succeeded
-                    if response.status_code == httpx.codes.NO_CONTENT:
-                        response.read()  # an unread response would close its connection
-                    if response.status_code in (httpx.codes.NO_CONTENT, httpx.codes.NOT_FOUND):
-                        return
-                    if response.status_code not in _NOT_RECEIVED or not left:
-                        raise WireError(_refusal(response))
-            except httpx.TransportError:
-                if not left:
-                    raise
-            self._stop.wait(_FIRST_PAUSE * 2 ** (_TRIES - left))
+        with client.stream("POST", place, headers=shown, content=answer) as response:
+            if response.status_code == httpx.codes.NO_CONTENT:
+                response.read()  # an unread response would close its connection
+            elif response.status_code != httpx.codes.NOT_FOUND:  # the round request has expired
+                raise WireError(_refusal(response))
 
     def _tell(self, state: str, level: int = logging.WARNING) -> None:
         """Log the state of the connection, if it changed."""
