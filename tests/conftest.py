@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib.metadata
 import os
 import signal
 import subprocess
@@ -24,6 +25,10 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 # Tests start many processes, which share compiled files whatever the environment says.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# Every run records the versions of packages. They do not change while tests run, and reading them
+# takes longer than a short run.
+importlib.metadata.version = functools.cache(importlib.metadata.version)
 
 import hypothesis
 import pytest

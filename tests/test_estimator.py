@@ -97,6 +97,7 @@ def same(found: Any, made: fedldp.Result) -> None:
         np.testing.assert_array_equal(found.result_.weights[name], weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{"model": "logistic"}, {"features": "none"}])
 def test_another_model_or_other_features_have_the_settings_of_advice(more: dict[str, Any]) -> None:
     features, labels, sites = rows()

@@ -58,10 +58,17 @@ def parsed(path: Path) -> ast.Module:
 
 
 @cache
+def nodes(tree: ast.Module) -> list[ast.Import | ast.ImportFrom | ast.Call]:
+    """Return a tree's imports and calls, in order."""
+    wanted = ast.Import | ast.ImportFrom | ast.Call
+    return [node for node in ast.walk(tree) if isinstance(node, wanted)]
+
+
+@cache
 def imported(path: Path) -> set[str]:
     """Return the modules that a file imports, anywhere in it, and those it imports names from."""
     found: set[str] = set()
-    for node in ast.walk(parsed(path)):
+    for node in nodes(parsed(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -163,7 +170,7 @@ def opens(tree: ast.Module) -> bool:
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "open"
         and not (node.args or node.keywords)
-        for node in ast.walk(tree)
+        for node in nodes(tree)
     )
 
 
@@ -275,7 +282,7 @@ def room_of(path: Path) -> str:
 
 def taken(tree: ast.Module) -> Iterator[tuple[str, ...]]:
     """Yield what a module imports from the package: ("accounting", "events", "Event")."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             start, *way = node.module.split(".")
             if start == "fedldp":

@@ -85,6 +85,7 @@ def test_account_states_what_ldp_fl_protects_at_the_papers_settings(fedldp_comma
 # Before and after a run
 
 
+@pytest.mark.slow
 def test_participation_is_counted_not_assumed() -> None:
     config = small(rounds=9, clients_per_round=2, num_clients=8)
     most = max(Counter(c for r in range(1, 10) for c in _chosen(config, r)).values())
@@ -99,6 +100,7 @@ def _chosen(config: Any, round: int) -> list[int]:
 # Mixed budgets
 
 
+@pytest.mark.slow
 def test_the_statement_covers_the_worst_client() -> None:
     mixed = planned(small(epsilon=[0.5, 0.5, 0.5, 2.0, 1.0, 1.0]))
     assert epsilons(mixed, "weight") == {"pure": 2.0}

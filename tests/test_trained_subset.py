@@ -94,6 +94,7 @@ def test_frozen_layers_stay_as_in_evaluation() -> None:
     assert [name for name, _ in model.named_parameters()] == ["head.weight", "head.bias"]
 
 
+@pytest.mark.slow
 def test_a_run_resumes_only_with_the_same_frozen_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

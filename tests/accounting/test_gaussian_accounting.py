@@ -84,6 +84,7 @@ def test_rho() -> None:
     assert mp.mpf(compose_rho([(0.1, 3)])) >= 3 * mp.mpf(0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("delta", "rho"), [(1e-300, 1e-8), (1e-5, 1e-3), (0.5, 0.5), (1e-300, 100.0), (1e-5, 1e7)]
 )

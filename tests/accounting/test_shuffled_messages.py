@@ -41,6 +41,7 @@ def of_run(event: BinaryRandomizedResponse, rounds: int, crowd: int, chunk: int)
 # The figures, each with the figure of the clones of any randomiser
 
 
+@pytest.mark.slow
 def test_chunks_compose_the_losses_of_their_pair() -> None:
     epsilon, crowd, chunk = 0.3, 100, 3
     line = of_run(BinaryRandomizedResponse(epsilon=epsilon, coordinates=650), 15, crowd, chunk)

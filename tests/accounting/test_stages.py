@@ -34,6 +34,7 @@ def test_stages_enclose_the_exact_answer(epsilon: float, count: int, delta: floa
 
 # The largest sum is so likely that the window ends there. Every stage moves losses a little beyond
 # it, and without room for all these moves the upper bound would be infinite.
+@pytest.mark.slow
 @pytest.mark.parametrize(("delta", "epsilon"), [(0.1, 10.0), (1e-5, 14.0)])
 def test_a_likely_largest_sum_leaves_room_for_moved_losses(epsilon: float, delta: float) -> None:
     exact = two_valued_epsilon(epsilon, 3000, delta)
@@ -41,6 +42,7 @@ def test_a_likely_largest_sum_leaves_room_for_moved_losses(epsilon: float, delta
     assert exact * (1 - 1e-13) <= upper <= exact * (1 + 1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [700])
 def test_stages_agree_with_a_single_grid(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     delta = 1e-5

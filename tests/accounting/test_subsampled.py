@@ -91,6 +91,7 @@ def test_one_release_costs_at_least_its_exact_pair(one: SampledRelease, delta: f
     assert exact <= delta
 
 
+@pytest.mark.slow
 def test_populations_written_out_cost_no_more_than_the_fixed_size_pair() -> None:
     """All samples of two of four members, with values within the clip, for every replacement."""
     noise, y = 0.8, np.linspace(-9, 9, 4001)

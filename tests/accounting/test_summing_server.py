@@ -83,6 +83,7 @@ def test_the_assumptions_name_the_protocol_and_no_shuffler() -> None:
         }
 
 
+@pytest.mark.slow
 def test_the_number_of_summed_reports_counts_not_that_of_released_ones() -> None:
     fewer = lines(rounds=2, clients_in_sum={1: 60, 2: 60})
     sixty = lines(rounds=2, clients=60)

@@ -365,6 +365,7 @@ def test_equal_bits_in_crowds_cost_as_in_one_run_with_the_smallest_crowd(
     )
 
 
+@pytest.mark.slow
 def test_clients_of_several_kinds_behind_a_shuffler_are_added() -> None:
     other = BinaryRandomizedResponse(epsilon=1.0, coordinates=20)
     table = {1: dict.fromkeys(range(100), BITS) | dict.fromkeys(range(100, 200), other)}

@@ -226,6 +226,7 @@ class Still(Gaussian):
         return np.zeros(size, np.int64)
 
 
+@pytest.mark.slow
 def test_the_clip_approaches_the_quantile() -> None:
     updates, clip = updates_of(list(np.linspace(0.1, 4.0, 40))), 0.01
     both = FollowedClip.of(following(noise_multiplier=0.1))

@@ -60,6 +60,7 @@ def test_other_fleets_are_refused(text):
         nearest(*fleet_of(text))
 
 
+@pytest.mark.slow
 def test_a_run_that_learned_nothing_is_told_what_does_better():
     target = {"unit": "client-run", "adversary": "server", "epsilon": 4.0, "delta": 1e-5}
     settings = {"system": "composed", "dataset": "digits", "model": "logistic", "rounds": 1,

@@ -99,6 +99,7 @@ def test_a_number_that_neighbours_do_not_share_decides_nothing() -> None:
         assert warned(plan(config, many).privacy) == warned(plan(config, few).privacy) == []
 
 
+@pytest.mark.slow
 def test_a_table_with_more_rows_of_the_same_people_has_the_same_warning() -> None:
     def stated(rows_of_one: int) -> list[Caveat]:
         people = np.r_[np.arange(30_000), np.zeros(rows_of_one, int)]

@@ -109,6 +109,7 @@ def test_there_is_no_bound_over_draws_where_draws_decide_nothing(
     assert not AS_DRAWN_HERE.is_in(found.warnings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pure reports", "Gaussian", "shuffled"])
 def test_the_bound_is_that_of_a_client_that_answers_every_round(name: str) -> None:
     """The bound is attained if one is drawn each time."""

@@ -136,6 +136,7 @@ ON_DIGITS = {name: config for name, config in CONFIGS.items() if config.dataset 
 ON_ALL_DIGITS = {config.system: config for config in ON_DIGITS.values()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", ON_ALL_DIGITS.values(), ids=ON_ALL_DIGITS)
 def test_untrusted_clients_are_counted_or_refused(config: RunConfig) -> None:
     few = config.changed(rounds=2)

@@ -84,6 +84,7 @@ def test_random_membership_is_not_found(
         assert abs(attack.measured.value - 0.5) < 0.06
 
 
+@pytest.mark.slow
 def test_nothing_is_found_at_a_small_budget() -> None:
     """At 0.001 per weight, one round of 650 weights costs 0.65 (pure), or 0.06 at delta 1e-5."""
     found = [
@@ -120,6 +121,7 @@ def test_only_the_shadows_centre_attacks_codes() -> None:
     assert (blank.measured, blank.note, blank.succeeds) == (None, SECRET, False)
 
 
+@pytest.mark.slow
 def test_the_same_seed_repeats_an_attack_and_another_does_not() -> None:
     config = digits("ldp-fl-digits")
     effort = replace(EFFORT, member_clients=6)

@@ -34,6 +34,7 @@ def test_updates_in_clear_reveal_the_share(label: int | None) -> None:
     assert more["squared error of the share, over guessing's"].high < 0.6
 
 
+@pytest.mark.slow
 def test_a_small_budget_hides_it() -> None:
     (attack,) = of_reports(scenario_of(digits("ldp-fl-digits", epsilon=0.001)), 40)
     assert not attack.succeeds

@@ -83,6 +83,7 @@ def test_bits_that_the_server_does_not_read_are_named() -> None:
     assert "flipped bits changed no estimate" in left_out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cls", "why"),
     [

@@ -35,6 +35,7 @@ def test_a_private_k_is_found_by_trials() -> None:
     assert row.proven == 2.5 < min(row.lower, row.finds or 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cls", [planted.OneMore, planted.RoundedUp])
 def test_a_weight_that_is_off_by_one_is_found(cls: Any) -> None:
     assert counted(cls).verdict == "bug"

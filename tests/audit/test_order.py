@@ -132,6 +132,7 @@ def test_a_game_that_no_outcome_can_refute_is_known_before() -> None:
     assert game_at(1.0, 1).most(line, 0.999, 1000) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_such_games_take_no_share_of_the_error_and_say_so() -> None:
     games = [game_at(1.0, 64), game_at(0.5, 1)]
     found = play("", games, confidence=0.9, trials=100, seed=0, futile=False)

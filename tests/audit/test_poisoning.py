@@ -37,6 +37,7 @@ def inputs_of(config: RunConfig) -> Inputs:
 # Runs
 
 
+@pytest.mark.slow
 def test_without_lies_the_run_is_the_golden_one() -> None:
     config = fedldp.recipe("quickstart", **GOLDEN)
     accuracy, stopped = accuracy_of(config, inputs_of(config), "report", ())
@@ -45,6 +46,7 @@ def test_without_lies_the_run_is_the_golden_one() -> None:
     assert accuracy == pytest.approx(0.8472, abs=0.02)  # of tests/golden/test_short_runs.py
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "attack"),
     [

@@ -60,6 +60,7 @@ def shown(mechanism: KRR, crowd: int, *, delta: float, trials: int) -> float:
     return bound(*(ratios(own, "count") for own in (0, 1)), best)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "categories", "crowd", "counted"), [(2.0, 4, 10, 60), (4.0, 18, 20, 200)]
 )

@@ -209,6 +209,7 @@ def _blocks(payload: bytes) -> list[bytes]:
     return [payload[-KEYS_BYTES:-KEY_BYTES], payload[-KEY_BYTES:]]
 
 
+@pytest.mark.slow
 @every_case
 def test_what_is_kept_for_a_run_is_drawn_once(name: str) -> None:
     """A client that lost its store, but not its secret, makes the same choices again."""

@@ -92,6 +92,7 @@ def test_a_line_is_at_most_its_setting(config: RunConfig) -> None:
         assert max(lines) <= max(1.0, last) * max(np.atleast_1d(found.epsilon).tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", IN_SUMS.values(), ids=IN_SUMS)
 def test_the_honest_noise_in_each_sum_is_enough(config: RunConfig) -> None:
     for found in sizes_of(config):

@@ -82,6 +82,7 @@ def own_new(name: str) -> int:
     return 0
 
 
+@pytest.mark.slow
 def test_processes_that_start_together_own_folders_with_names_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "runs" / "a-2").mkdir(parents=True)  # another's, even if it is empty
     ended = together(own_new, [["a"]] * MANY, tmp_path)
@@ -242,6 +243,7 @@ def test_temporary_folders_of_killed_processes_are_removed_and_others_stay(
     assert folders() == set()
 
 
+@pytest.mark.slow
 def test_nobody_loses_a_temporary_folder_to_others_that_start(temporary: Path) -> None:
     ended = together(use_scratch, [[25, "well"]] * MANY, temporary)
     assert ended == [(0, "")] * MANY

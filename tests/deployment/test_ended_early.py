@@ -281,6 +281,7 @@ def test_a_run_that_ends_in_its_first_round_states_what_sites_may_have_paid_for(
     assert "its operator ended it" in status_of_server(folder)["next"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [False, True])
 def test_a_run_whose_weights_become_useless_is_ended_by_its_operator(
     tmp_path: Path, before: bool

@@ -270,8 +270,13 @@ def later(content: bytes) -> bytes:
 
 @pytest.mark.parametrize(
     "damaged",
-    [lambda _: b"", lambda content: content[:-40], lambda _: b"\xff\x00", newer, later],
-    ids=["empty", "truncated", "not JSON", "newer", "later setting"],
+    [
+        pytest.param(lambda _: b"", id="empty", marks=pytest.mark.slow),
+        pytest.param(lambda content: content[:-40], id="truncated", marks=pytest.mark.slow),
+        pytest.param(lambda _: b"\xff\x00", id="not JSON", marks=pytest.mark.slow),
+        pytest.param(newer, id="newer", marks=pytest.mark.slow),
+        pytest.param(later, id="later setting"),
+    ],
 )
 def test_an_agreement_that_cannot_be_read_any_more_is_named_with_a_way_on(
     deploy: Callable[..., Any], damaged: Callable[[bytes], bytes]

@@ -323,6 +323,7 @@ def test_a_receipt_tells_a_server_nothing_about_other_runs(tmp_path: Path) -> No
     assert len({first, ask(agent, env, request_of(env, 2), first).receipt}) == 2
 
 
+@pytest.mark.slow
 def test_each_restore_covers_only_releases_before_it(tmp_path: Path) -> None:
     env = make_environment(tmp_path, "rounds=4", seeded=False)
     policy, copy, later = env.policies[0], tmp_path / "copy", tmp_path / "later"

@@ -120,6 +120,7 @@ def test_data_that_change_during_a_run_are_refused_if_an_example_is_charged_once
     assert begun(env.agent(0))
 
 
+@pytest.mark.slow
 def test_the_record_of_the_examples_may_not_be_lost(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -193,6 +193,7 @@ def test_a_run_that_had_ended_before_the_copy_is_not_charged_and_not_accepted_ag
         assert charge_lost(policy, since) == lost
 
 
+@pytest.mark.slow
 def test_a_restored_site_masks_no_second_value_with_the_secrets_of_the_copy(
     tmp_path: Path,
 ) -> None:

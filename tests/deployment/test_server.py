@@ -157,6 +157,7 @@ def test_each_round_records_what_was_spent_by_then(seeded: tuple[Environment, Se
     assert all(x["epsilon"] <= x["of"] for each in rounds for x in each)
 
 
+@pytest.mark.slow
 @CHANNELS
 def test_no_round_waits_for_a_whole_statement(
     tmp_path: Path, channel: str, monkeypatch: pytest.MonkeyPatch
@@ -173,6 +174,7 @@ def test_no_round_waits_for_a_whole_statement(
     assert len(whole) == 1  # of the run that is over
 
 
+@pytest.mark.slow
 @CHANNELS
 def test_whoever_asks_in_a_round_is_told_what_all_who_are_asked_may_release(
     tmp_path: Path, channel: str

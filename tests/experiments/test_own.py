@@ -42,6 +42,7 @@ def swept(out: Path, data: fedldp.Dataset, **more: Any) -> fedldp.Sweep:
     return fedldp.sweep("fedavg-quickstart", out=out, dataset=data, **{**SHORT, **given, **more})
 
 
+@pytest.mark.slow
 def test_changed_data_are_noticed_and_their_digest_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,6 +95,7 @@ def test_stretches_of_one_round_give_the_whole_run(
     assert json.loads(one["environment.json"])["started_in"] == started_in(place)
 
 
+@pytest.mark.slow
 def test_a_damaged_summary_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "SECONDS", 0.0)
     config, place = fedldp.recipe("quickstart", **SHORT), tmp_path / "run"

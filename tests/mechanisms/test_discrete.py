@@ -161,6 +161,7 @@ def test_deployed_scales_fit_the_continuous_distribution(
     assert abs(np.corrcoef(samples[:-1], samples[1:])[0, 1]) < 7 / math.sqrt(SAMPLES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sampler", "weight"), CASES)
 def test_the_number_drawn_at_a_time_does_not_change_the_distribution(
     monkeypatch: pytest.MonkeyPatch, sampler: Sampler, weight: Callable[..., np.ndarray]

@@ -119,6 +119,7 @@ def some_units(size: int) -> list[NDArray[np.float64]]:
     return [unit / np.linalg.norm(unit) for unit in units]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("closest", "epsilon"), [(1, 1e-6), (5, 0.5), (16, 4.0), (1, 32.0)])
 def test_no_two_inputs_are_distinguished_by_more_than_the_ratio_of_weights(
     epsilon: float, closest: int

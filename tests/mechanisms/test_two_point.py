@@ -196,6 +196,7 @@ def test_the_encoder_compares_as_defined_even_in_ties(
     assert script.low_words_drawn == len(lows) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_quick_threshold_is_never_below_and_within_its_margin(dtype: Any) -> None:
     ends = np.array([1.0, -1.0, 0.0], dtype)
@@ -254,6 +255,7 @@ def test_ties_in_rows_are_resolved_each_from_its_own_stream(dtype: Any, size: in
     assert sum(draws.low_words_drawn for draws in many) > 0
 
 
+@pytest.mark.slow
 def test_low_words_follow_the_high_words_of_their_block() -> None:
     # A tie early in a vector of many blocks must not shift the high words of its own block.
     mechanism = TwoPoint(1.0)

@@ -55,6 +55,7 @@ def test_no_output_is_likelier_than_the_bound_allows(
     assert log_ratio(mechanism, inputs(size, clip)) <= Decimal(bound)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "epsilon", "size"),
     [

@@ -46,6 +46,7 @@ def lines_of(recipe: str, **settings: Any) -> dict[tuple[str, str], Guarantee]:
     }
 
 
+@pytest.mark.slow
 def test_a_simulated_dialogue_has_the_same_sum_with_committees_and_without() -> None:
     settings = {"num_clients": 7, "rounds": 1, "num_examples": 140, "dropout": 0.0}
     one = fedldp.run(fedldp.recipe("secure-aggregation-digits", **settings))

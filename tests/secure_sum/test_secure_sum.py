@@ -106,6 +106,7 @@ def test_a_client_recreated_from_its_stream_answers_the_same() -> None:
 # What the server sees
 
 
+@pytest.mark.slow
 @mask_settings
 @given(data=st.data())
 def test_other_inputs_with_the_same_sum_give_the_same_view(

@@ -222,6 +222,7 @@ def test_a_round_without_a_sum_keeps_the_weights_and_states_what_the_server_may_
     assert [r.metrics["clients_in_sum"] for r in channel.records] == [0, N]
 
 
+@pytest.mark.slow
 def test_one_liar_stops_no_round_but_boxes_that_do_not_open_stop_one(tmp_path: Path) -> None:
     def garbage(client: int, request: RoundRequest, answer: Any) -> Any:
         if client == 5 and request.phase == Phase.SHARE_KEYS and isinstance(answer, Report):

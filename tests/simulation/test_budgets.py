@@ -170,6 +170,7 @@ def test_a_resumed_run_remembers_what_was_spent(tmp_path: Path) -> None:
     assert_same(simulate(config), fedldp.resume(tmp_path / "run"))
 
 
+@pytest.mark.slow
 def test_a_draw_for_a_whole_run_is_paid_for_once(tmp_path: Path, fedldp_command: Any) -> None:
     config = fedldp.recipe("ldpfl-sound-digits", rounds=2)
     price = cost(Roles(config, problem_of(config, None)).encoder().event(), "pure")

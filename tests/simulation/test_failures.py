@@ -70,6 +70,7 @@ def test_weights_too_large_in_a_later_round_keep_the_earlier_ones(
     assert metrics(tmp_path / "run") == kept
 
 
+@pytest.mark.slow
 def test_a_users_own_folder_survives_a_failed_run(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     with pytest.raises(fedldp.FedldpError):

@@ -334,6 +334,7 @@ def test_a_killed_worker_ends_the_run_with_one_line(
     assert all(each.returncode is not None for each in started)
 
 
+@pytest.mark.slow
 def test_global_generators_have_no_effect_and_do_not_change() -> None:
     results = []
     for seed in (0, 1):
@@ -358,6 +359,7 @@ def test_the_number_of_torch_threads_has_no_effect_and_does_not_change() -> None
     assert_same(*results)
 
 
+@pytest.mark.slow
 def test_speed_settings_of_the_time_model_change_no_weights() -> None:
     base = fedldp.run(ldp_fl())
     for settings in ({"chunk": 650}, {"channel": "named"}, {"prediction_error": 1.0}):

@@ -80,6 +80,7 @@ def test_no_two_people_of_a_few_rows_are_further_apart_than_the_distance(
         assert distance > (1 - 1e-8) * 2 * squared_norm
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_replacing_one_person_moves_a_sum_by_at_most_the_distance(data: st.DataObject) -> None:
@@ -123,6 +124,7 @@ NUMBERS: list[Table] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 4, 5, 7])
 def test_no_two_people_with_numbers_are_further_apart_than_the_distance(count: int) -> None:
     """Every person of up to three rows is tried, with all other people, in exact integers."""

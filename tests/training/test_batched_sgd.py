@@ -37,6 +37,7 @@ def test_training_in_a_batch_agrees_with_training_alone(name: str, batch_size: i
         assert np.abs(alone - broadcast.weights).max() > 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["logistic", "mlp"])
 @pytest.mark.parametrize("batch_size", [4, 6])
 def test_groups_of_any_size_give_clients_with_equally_many_examples_the_same_bits(

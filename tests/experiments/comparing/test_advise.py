@@ -196,6 +196,7 @@ def test_tries_follow_the_rule_at_each_epsilon(tmp_path: Path, declared: dict[st
     assert (free.clip, free.rounds, free.class_shares) == (TRIES["person"][0]["clip"], 50, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("declared", "told"),
     [
@@ -616,6 +617,7 @@ def test_the_least_trust_and_the_smallest_epsilon_come_first(tmp_path: Path) -> 
     assert 3.9 < line.epsilon <= 4
 
 
+@pytest.mark.slow
 def test_the_advised_run_can_be_read_from_any_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -756,6 +758,7 @@ def test_missing_results_are_reported(tmp_path: Path) -> None:
 # Answers before all runs are made
 
 
+@pytest.mark.slow
 def test_a_first_answer_is_no_verdict(tmp_path: Path) -> None:
     first = measured(ANY, 2.0, [0.89], settled=False)
     found = advice(tmp_path, {FREE: 0.9, (ANY, 2.0): first, ANY: measured(ANY, 0.5, [])})
@@ -793,6 +796,7 @@ def test_an_unfinished_page_is_about_a_way_that_is_measured(
     assert ("Where no interval is given, it is not known so far." in told) == bool(known)
 
 
+@pytest.mark.slow
 def test_every_question_is_answered_before_an_answer_is_improved(tmp_path: Path) -> None:
     found, data = asked(write(tmp_path / "t.csv", visits(300)))
     comparison = found.comparison(lambda: data)

@@ -351,6 +351,7 @@ def test_a_folder_with_other_settings_is_refused(made: Any, change: Any, line: s
         compared(made.out, **change)
 
 
+@pytest.mark.slow
 def test_a_contestant_that_fails_has_a_row_that_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -415,6 +416,7 @@ def test_scores_through_clients_own_encoders_are_reported(made: Any, tmp_path: P
     assert not any("a separate release" in note for note in made.notes())
 
 
+@pytest.mark.slow
 def test_a_try_is_chosen_by_the_metric(tmp_path: Path) -> None:
     for metric, better in (("brier", min), ("auc", max)):
         found = compared(tmp_path / metric, contestants=BOTH[:1], epsilon=16, metric=metric)

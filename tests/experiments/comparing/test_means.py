@@ -54,6 +54,7 @@ def test_frequencies_are_those_of_the_closed_forms():
         assert rows[name].mse < rows[name.removesuffix(" (category)")].mse / 2
 
 
+@pytest.mark.slow
 def test_ones_own_mechanism_is_compared_with_all_others(tmp_path, monkeypatch, fedldp_command):
     (tmp_path / "mine_of_means.py").write_text(textwrap.dedent(OWN))
     monkeypatch.syspath_prepend(tmp_path)

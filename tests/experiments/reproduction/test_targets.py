@@ -67,6 +67,7 @@ def test_every_difference_of_more_than_a_point_has_a_cause_or_says_that_none_is_
     assert found > 10
 
 
+@pytest.mark.slow
 def test_committed_results_are_of_the_current_recipes() -> None:
     """A result that fails was measured with other settings: measure it again, or remove it."""
     for name, row in published().items():

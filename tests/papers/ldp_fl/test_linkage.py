@@ -67,6 +67,7 @@ def test_two_rounds_of_the_game_have_one_delay() -> None:
     assert Habits.draw(DELAYS, clocks, CLIENTS, generator).delay != habits.delay
 
 
+@pytest.mark.slow
 def test_the_attack_works_on_the_schedules_of_a_run() -> None:
     """The ranks attack is right as often on a simulation's schedules as in the game."""
     delays = replace(DELAYS, prediction_error=0.1, delay_seconds=1.0)
@@ -111,6 +112,7 @@ def test_whole_reports_link_from_round_to_round_by_content() -> None:
     assert hits["within", 1] <= 15  # independent coordinates tell nothing about each other
 
 
+@pytest.mark.slow
 def test_reports_without_a_clients_own_part_do_not_link() -> None:
     hits = content_hits(inside(0.0), TwoPoint(8.0), [1, SIZE], trials=120, keys=AuditKeys(0))
     assert max(hits.values()) <= 14  # 3 are expected: this fails with probability below 1e-5

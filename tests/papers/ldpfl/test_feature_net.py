@@ -86,6 +86,7 @@ def accuracy(net: FeatureNet) -> float:
     return float((guess == own.labels).mean())
 
 
+@pytest.mark.slow
 def test_training_is_the_same_for_the_same_streams_and_learns() -> None:
     images = digits().features
     once, again, other = trained(), trained(), trained(seed=1)

@@ -183,6 +183,7 @@ def stream(number: int) -> Stream:
     return Stream.simulation(seed=number, round=1, client=-1, purpose="selection")
 
 
+@pytest.mark.slow
 def test_clients_are_selected_as_often_as_one_omega_implies() -> None:
     """P(P_i > omega), given that somebody is selected, is P_i/max P, and selections are nested."""
     rho = np.array([1.0, 4.0, 2.0, 4.0])

@@ -69,6 +69,7 @@ def test_no_lower_bound_is_above_what_two_inputs_reach(sigma: float) -> None:
 sigmas = st.floats(math.log10(0.14), 6).map(lambda x: 10.0**x)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(sigmas, st.floats(-6, 6).map(lambda x: 10.0**x), st.lists(st.floats(-2, 2), min_size=2))
 def test_the_integers_stay_within_epsilon_and_close_to_phi(

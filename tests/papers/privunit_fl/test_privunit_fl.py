@@ -44,6 +44,7 @@ def test_with_a_huge_budget_a_round_adds_the_mean_of_the_clipped_changes() -> No
     np.testing.assert_allclose(found, clipped.mean(axis=0), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_round_estimates_the_mean_change_without_bias_and_with_the_stated_variance() -> None:
     update = some_updates(1, 0.5)[0]
     found = one_round(np.tile(update, (400, 1)), epsilon=32.0, clip=1.0)
