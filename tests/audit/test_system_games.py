@@ -285,7 +285,7 @@ def test_every_round_of_a_run_with_questions_can_be_attacked(more: dict[str, Any
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [ASKS[name] for name in ("evaluation", "counts", "shares")])
+@pytest.mark.parametrize("more", [ASKS[name] for name in ("evaluation", "shares")])
 def test_games_on_a_run_with_questions_play_every_stage(more: dict[str, Any]) -> None:
     (game, *_) = games_of(asking(**more), small("record"))
     stages = game.config.composition.stages_of(game.config.rounds)
