@@ -29,8 +29,7 @@ from fedldp.deployment.demo import DemoEnvironment
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.server_loop import Loop, Round
-from fedldp.simulation.executors import Serial
-from fedldp.simulation.in_process import InProcess
+from fedldp.simulation.executors import Executor, InProcess
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import plan, problem_of
@@ -223,7 +222,7 @@ def test_a_transport_is_one_class(folder: Path) -> None:
         server=server,
         rounds=config.rounds,
         participants=lambda round: participants(config, round, draws),
-        transport=lossy(InProcess(Serial(population, ledger).answers)),
+        transport=lossy(InProcess(Executor(population, ledger).answers)),
         draws=draws,
         evaluate=lambda broadcast: None,
     ).go(server.initial(draws(0)), lambda state, record: found.append(record))

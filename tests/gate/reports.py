@@ -28,7 +28,7 @@ from fedldp.deployment.documents import digest_of
 from fedldp.protocol.server_loop import Loop
 from fedldp.protocol.wire import Refusal, RoundRequest, pack_request, read_reply
 from fedldp.simulation.engine import simulate
-from fedldp.simulation.in_process import InProcess, SentRequest
+from fedldp.simulation.executors import InProcess
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.settings import from_mapping, resolve
 from gate import golden
@@ -253,15 +253,14 @@ def watched() -> Iterator[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
     made, gone = InProcess.__init__, Loop.go
 
     def watch(self: InProcess, answers: Callable[..., Any]) -> None:
-        def told(request: SentRequest, clients: Sequence[int]) -> Iterator[Any]:
+        def told(request: RoundRequest, clients: Sequence[int]) -> Iterator[Any]:
             found: dict[int, bytes] = {}
             for some, packed in answers(request, clients):
                 rows = [bytes(each) for each in packed]
                 found.update(zip(map(int, some), rows, strict=True))
                 yield some, packed
-            if isinstance(request, RoundRequest):  # each client gets its own request
-                request = b"".join(pack_request(request.to(client)) for client in clients)
-            exchanges.append(_exchange(request, found))
+            asked = [request.to(client) for client in clients] if request.own else [request]
+            exchanges.append(_exchange(b"".join(map(pack_request, asked)), found))
 
         made(self, told)
 

@@ -19,7 +19,7 @@ from ray_nodes import installed, of_two_nodes, two_nodes
 import fedldp
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.experiments import cluster as on_nodes
-from fedldp.simulation import ray_executor
+from fedldp.simulation import cluster as ray_cluster
 from fedldp.simulation.engine import Result, simulate
 from fedldp.simulation.settings import to_toml
 
@@ -134,7 +134,7 @@ def test_errors_of_a_cluster_are_the_users_one_line(
         address = f"127.0.0.1:{other.getsockname()[1]}"
         with pytest.raises(ConfigError, match=r"already connected to .*; call ray\.shutdown"):
             fedldp.run(quick(), cluster=address)
-    monkeypatch.setattr(ray_executor, "version", lambda name: "0.0")
+    monkeypatch.setattr(ray_cluster, "version", lambda name: "0.0")
     for begin in (lambda: fedldp.run(quick(), cluster="auto"),
                   lambda: fedldp.sweep(cluster="auto", **SHORT)):  # fmt: skip
         with pytest.raises(RunError, match=r"^cluster: fedldp is .* and 0\.0 where the run was"):
@@ -217,7 +217,7 @@ def test_a_lost_or_broken_task_fails_only_its_run(
 ) -> None:
     from torch import nn
 
-    monkeypatch.setattr(ray_executor, "RETRIES", 1)  # a new process for each attempt
+    monkeypatch.setattr(ray_cluster, "RETRIES", 1)  # a new process for each attempt
 
     class Own(nn.Sequential):
         def __init__(self, shape: tuple[int, ...], classes: int) -> None:
@@ -227,7 +227,7 @@ def test_a_lost_or_broken_task_fails_only_its_run(
     found = fedldp.sweep(grid={"model": models}, cluster=cluster.address, **SHORT)
     assert [run["settings"]["model"] for run in found.runs] == [models[2]]
     reasons = {failure["settings"]["model"]: failure["reason"] for failure in found.failed}
-    assert reasons[models[0]].startswith("the cluster lost a run and did not finish it in 2")
+    assert reasons[models[0]].startswith("the cluster lost a task and did not finish it in 2")
     assert reasons[models[1]].startswith("code of your own: ValueError: the model is broken (")
     said = capfd.readouterr().err
     assert "said before the end" in said
@@ -279,7 +279,7 @@ def test_an_address_where_nothing_answers_is_refused_in_one_line(
     line = fedldp_command(
         "run", "--cluster", f"127.0.0.1:{port}", "--out", tmp_path / "run"
     ).assert_refused()
-    assert line.startswith(f"error: cluster = 127.0.0.1:{port}: nothing answers there")
+    assert line.startswith(f"error: cluster = 127.0.0.1:{port}: cannot connect (")
     assert not (tmp_path / "run").exists()
 
 

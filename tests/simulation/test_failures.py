@@ -20,9 +20,10 @@ from folders import assert_same_run, metrics, quick
 
 import fedldp
 from fedldp.core.errors import RunError
+from fedldp.protocol.wire import RoundRequest
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation.engine import simulate
-from fedldp.simulation.executors import Serial
+from fedldp.simulation.executors import Executor
 from fedldp.simulation.workers import WorkerLost, Workers
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -90,13 +91,13 @@ def test_a_folder_that_vanishes_during_a_run_is_one_error(tmp_path: Path) -> Non
 def test_dead_workers_are_not_mistaken_for_absent_clients(
     monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
-    answers = Serial.answers
+    answers = Executor.answers
 
-    def dying(self: Serial, message: bytes, clients: Sequence[int]) -> Iterator[Any]:
+    def dying(self: Executor, message: RoundRequest, clients: Sequence[int]) -> Iterator[Any]:
         yield from itertools.islice(answers(self, message, clients), after)
         raise RunError("a worker process died")
 
-    monkeypatch.setattr(Serial, "answers", dying)
+    monkeypatch.setattr(Executor, "answers", dying)
     with pytest.raises(RunError, match=r"^a worker process died$"):
         fedldp.run(quick())
 

@@ -173,20 +173,6 @@ def test_a_bound_on_rows_is_stated_without_counting_anyone(fedldp_command: Any) 
         assert said == [ROWS_DRAWN(rows=rows)]
 
 
-def test_workers_get_the_persons_too() -> None:
-    from fedldp.simulation.executors import _mapped, _share
-
-    dataset = Inputs.of(config(), None, None).dataset
-    folder = Path("shared")
-    folder.mkdir()
-    _share(dataset, folder)
-    found = _mapped("mine", 2, folder)
-    for part in ("train", "test"):
-        one, other = getattr(dataset, part), getattr(found, part)
-        for field in ("features", "labels", "people"):
-            np.testing.assert_array_equal(getattr(one, field), getattr(other, field))
-
-
 def test_settings_are_tried_on_held_out_persons_of_all_clients() -> None:
     whole = Inputs.of(config(), None, None).dataset
     for data in (whole, of_no_client().dataset):

@@ -44,8 +44,7 @@ from fedldp.reporting.record import RunFolder
 from fedldp.simulation import participation
 from fedldp.simulation.engine import Result, simulate
 from fedldp.simulation.evaluating import evaluate
-from fedldp.simulation.executors import Serial
-from fedldp.simulation.in_process import InProcess
+from fedldp.simulation.executors import Executor, InProcess
 from fedldp.simulation.plan import Plan, plan, state
 from fedldp.simulation.population import Population
 from fedldp.simulation.recorded import load_trained, read_run, weights_of
@@ -102,7 +101,7 @@ class Clients:
 
     def begin(self) -> None:
         """Forget the answers so far."""
-        self.executor = Serial(self.population, MemoryLedger())
+        self.executor = Executor(self.population, MemoryLedger())
 
     def ask(self, broadcast: Broadcast, clients: Sequence[int]) -> list[Any]:
         """Return the answers of clients, in order."""

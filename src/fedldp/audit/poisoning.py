@@ -72,11 +72,10 @@ from fedldp.protocol.roles import (
 )
 from fedldp.protocol.server_loop import Evaluation, Round, Transport
 from fedldp.protocol.updates import alone, each_alone
-from fedldp.protocol.wire import Broadcast, Counted, Report, Reports, Sensitive
+from fedldp.protocol.wire import Broadcast, Counted, Report, Reports, RoundRequest, Sensitive
 from fedldp.reporting.scores import evaluation
 from fedldp.secure_sum.client_role import SummedEncoder
-from fedldp.simulation.executors import Serial
-from fedldp.simulation.in_process import InProcess, Packed, SentRequest, answers_of
+from fedldp.simulation.executors import Executor, InProcess, Packed, answers_of
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import of_each_client, participants
 from fedldp.simulation.population import Population
@@ -243,7 +242,7 @@ class _ByzantineRun:
         def tested(broadcast: Broadcast) -> Evaluation | None:
             if broadcast.round <= config.rounds:
                 return None
-            return evaluation(Serial(self.population, self.ledger).scores(broadcast))[0]
+            return evaluation(Executor(self.population, self.ledger).scores(broadcast))[0]
 
         self.state = self.server.initial(draws_of_seed(config.seed)(0))
         loop = loop_of(config, self.server, self._transport(), config.rounds, tested)
@@ -258,10 +257,10 @@ class _ByzantineRun:
         return Counting(direct, delays, config.num_clients, world_of_seed(config.seed))
 
     def _answers(
-        self, request: SentRequest, clients: Sequence[int]
+        self, request: RoundRequest, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
         honest = [each for each in clients if each not in self.liars] if self.liars else clients
-        yield from Serial(self.population, self.ledger).answers(request, honest)
+        yield from Executor(self.population, self.ledger).answers(request, honest)
         for client in filter(self.liars.__contains__, clients):
             yield from answers_of(self._liar(client), request, [client])
 

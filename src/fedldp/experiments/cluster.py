@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import FedldpError
 from fedldp.core.locks import LOCK, remove_empty, scratch
@@ -34,11 +32,10 @@ from fedldp.experiments.runs import Ended, PlannedRun, Row
 from fedldp.models import check_travels
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting.record import RunFolder, as_json, replace_file
+from fedldp.simulation.cluster import Cluster
 from fedldp.simulation.engine import simulate
-from fedldp.simulation.in_process import keep_freed_memory
 from fedldp.simulation.inputs import Inputs, load
 from fedldp.simulation.plan import Plan
-from fedldp.simulation.ray_executor import Cluster, check_versions, versions
 from fedldp.simulation.workers import WorkerLost
 
 SECONDS = 30.0
@@ -90,9 +87,8 @@ class ClusterExecutor:
 
     def __init__(self, address: str, maker: Maker) -> None:
         self._address = address
-        self._cluster = Cluster(address)
+        self._cluster = Cluster(address, _doing, maker)
         self._maker = maker
-        self._task = self._cluster.task(_work)
         self._sent: dict[object, Any] = {}
         self._plans: dict[Path, Plan | None] = {}
         self._running: dict[Any, tuple[PlannedRun, Path | None]] = {}
@@ -107,21 +103,16 @@ class ClusterExecutor:
     @property
     def slots(self) -> int:
         """How many runs are made at the same time."""
-        return self._cluster.num_cpus()
+        return self._cluster.size
 
     def begin(self, run: PlannedRun, place: Path | None) -> None:
         """Begin a run, or its next stretch; see ``RunExecutor``."""
-        work: Callable[..., object] = _made if place is None else _stretch
         try:
-            if place is None:
-                given = [self._once("maker", lambda: self._maker), run]
-            else:
-                given = self._next_stretch(run, place)
+            given = [] if place is None else self._next_stretch(run, place)
         except FedldpError as error:
             self._done.append((run, error))
         else:
-            begun = self._task.remote(self._once("versions", versions), work, *given)
-            self._running[begun] = run, place
+            self._running[self._cluster.submit(run, *given)] = run, place
 
     def ended(self) -> list[Ended]:
         """Return the runs that have ended; see ``RunExecutor``.
@@ -135,12 +126,12 @@ class ClusterExecutor:
         for reference in ended:
             run, place = self._running.pop(reference)
             try:
-                result = self._cluster.result(reference, "a run")
+                result = self._cluster.result(reference)
             except WorkerLost as error:
                 found.append((run, error))
                 continue
             if place is None:
-                found.append((run, *result))
+                found.append((run, result))
                 continue
             self._keep(place, result)
             if result.failed is not None:
@@ -161,7 +152,7 @@ class ClusterExecutor:
             shutil.rmtree(place, ignore_errors=True)  # killed before it wrote its config
         files = _read(place, but=("summary.json", LOCK))  # all are written again
         return [
-            run, place.name, files, self._plans.pop(place, None), self._dataset(config),
+            place.name, files, self._plans.pop(place, None), self._dataset(config),
             self._public(config), SECONDS,
         ]  # fmt: skip
 
@@ -205,20 +196,13 @@ class ClusterExecutor:
             remove_empty([path.parent])
 
 
-def _work(expected: Mapping[str, str], work: Callable[..., object], *given: object) -> object:
-    """Do a task on a node; return user-facing errors, because Ray would wrap them."""
-    try:
-        check_versions(expected)
-    except FedldpError as error:
-        return error
-    torch.set_num_threads(1)
-    keep_freed_memory()
-    return work(*given)
+def _doing(maker: Maker) -> Callable[..., Row | Exception | _Done]:
+    """Return what a worker does with a run: a stretch of one that keeps its folder, or all."""
 
+    def make(run: PlannedRun, *stretch: Any) -> Row | Exception | _Done:
+        return _stretch(run, *stretch) if stretch else maker.attempt(run, None)
 
-def _made(maker: Maker, run: PlannedRun) -> tuple[Row | Exception]:
-    """Make a run; return its row in a tuple, because the row may be an error."""
-    return (maker.attempt(run, None),)
+    return make
 
 
 def _files_of(name: str, data_dir: Path | None) -> Files:

@@ -2,12 +2,11 @@
 
 ``settings`` turns what users write into configurations, and ``given`` their data. ``plan`` computes
 what a run will do and cost, with the ``participation`` of its clients. ``engine`` carries the run
-out: on ``inputs``, with a ``population`` of clients that ``executors`` ask in this process
-(``in_process``), in ``workers`` or on the nodes of a Ray cluster (``ray_executor``), through a
-``shuffler`` if there is one. ``result`` is what a run returns, and ``recorded`` a run from its
-folder; ``identity`` says which runs are the same. ``signal`` measures what reports would say
-without noise. ``evaluating`` tests a model on other rows, and ``asking`` asks the people of a table
-without training one.
+out: on ``inputs``, with a ``population`` of clients that ``executors`` ask in this process, in
+``workers`` or on the nodes of a Ray ``cluster``, through a ``shuffler`` if there is one. ``result``
+is what a run returns, and ``recorded`` a run from its folder; ``identity`` says which runs are the
+same. ``signal`` measures what reports would say without noise. ``evaluating`` tests a model on
+other rows, and ``asking`` asks the people of a table without training one.
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, training, algorithms,
 reporting.
@@ -15,17 +14,16 @@ reporting.
 
 __all__ = [
     "asking",
+    "cluster",
     "engine",
     "evaluating",
     "executors",
     "given",
     "identity",
-    "in_process",
     "inputs",
     "participation",
     "plan",
     "population",
-    "ray_executor",
     "recorded",
     "result",
     "settings",

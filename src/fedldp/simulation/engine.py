@@ -32,18 +32,18 @@ from fedldp.reporting.record import FILE as SCHEMA
 from fedldp.reporting.record import RunFolder, check_new
 from fedldp.reporting.scores import OfClients, evaluation, final_of
 from fedldp.reporting.text import Displayed
-from fedldp.simulation.executors import Executor, Pool, Serial
-from fedldp.simulation.in_process import InProcess
+from fedldp.simulation.cluster import Cluster
+from fedldp.simulation.executors import Executor, InProcess, Pool, doing
 from fedldp.simulation.inputs import Inputs, choose_device
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import Plan, Spending, check_workers, plan, stated_so_far
 from fedldp.simulation.population import Population
-from fedldp.simulation.ray_executor import RayExecutor
 from fedldp.simulation.recorded import Saved, write_report
 from fedldp.simulation.result import Result, config_document, run_name
 from fedldp.simulation.shuffler import Counting, ReportShuffler, world_of_seed
 from fedldp.simulation.signal import Signal
 from fedldp.simulation.trained import check_features, check_frozen
+from fedldp.simulation.workers import Workers
 
 __all__ = ["Result", "simulate"]
 
@@ -165,15 +165,15 @@ def simulate(
                     dataset=inputs.dataset,
                     members=inputs.members,
                     device=chosen,
-                    folder=stack.enter_context(scratch())
-                    if folder is None
-                    else folder.path / "clients",
+                    folder=(stack.enter_context(scratch()) if folder is None else folder.path)
+                    / "clients",
                     run=run,
                     signal=seen,
                 )
-                executor = stack.enter_context(
-                    _executor(population, start.ledger, workers, cluster, stack)
-                )
+                pool = _pool(population, workers, cluster)
+                if pool is not None:
+                    stack.callback(pool.close)
+                executor = Executor(population, start.ledger, pool)
                 if planned is not early:
                     before(planned)
                 for record in start.rounds:
@@ -298,19 +298,14 @@ def _what_holds(planned: Plan, releases: ReleaseHistory, rounds: list[Round]) ->
     return stated_so_far(planned.scheduled, planned.problem, releases, rounds, planned.delta)
 
 
-def _executor(
-    population: Population,
-    ledger: MemoryLedger,
-    workers: int,
-    cluster: str | None,
-    stack: ExitStack,
-) -> Executor:
+def _pool(population: Population, workers: int, cluster: str | None) -> Pool | None:
+    """Return the processes that act as the clients; None for this process alone."""
     if cluster is not None:
-        return RayExecutor(population, ledger, cluster)
+        return Cluster(cluster, doing, population.given())
     workers = min(workers, population.config.num_clients)
     if workers == 1 or population.device.type != "cpu":  # one process keeps a GPU busy
-        return Serial(population, ledger)
-    return Pool(population, ledger, workers, stack.enter_context(scratch()))
+        return None
+    return Workers(workers, doing, population.given())
 
 
 def _transport(

@@ -1,35 +1,88 @@
-"""Executors of simulated clients: this process, or a pool of processes.
+"""Who does the work of simulated clients: this process, or a pool of processes.
 
-A client's answer depends only on its keys, its examples, its ledger and the request. Answers come
-back in the order of the clients, and every process trains with one torch thread. So the number of
-workers does not change any bit of the result.
+A client's answer depends only on its keys, its examples, its ledger, the files that it keeps and
+the request. Answers come back in the order of the clients, and every process trains with one torch
+thread. So neither the number of processes nor their kind changes any bit of the result.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedldp.data import Dataset, Examples
+from fedldp.core.errors import RunError
+from fedldp.core.locks import scratch
 from fedldp.ledgers.columns import MemoryLedger
+from fedldp.protocol.client_runtime import ClientRuntime
 from fedldp.protocol.roles import Score
-from fedldp.protocol.wire import Broadcast, RoundRequest
-from fedldp.simulation.in_process import Packed, SentRequest, answers_of, in_order
+from fedldp.protocol.server_loop import Delivery
+from fedldp.protocol.wire import (
+    Broadcast,
+    RoundRequest,
+    pack_request,
+    read_reply_to,
+    read_reports_to,
+)
 from fedldp.simulation.population import Population
-from fedldp.simulation.workers import Workers
 from fedldp.training.tensors import one_thread
 
-Work = Callable[[Population, Any, Sequence[int], Any], Iterable[Any]]
+Packed = Sequence[bytes] | NDArray[np.uint8]
+"""Packed answers of several clients, as rows of one array if only the payloads differ."""
+
+Answers = Callable[[RoundRequest, Sequence[int]], Iterator[tuple[Sequence[int], Packed]]]
+"""Sends a request to clients, and yields their answers, several clients at a time."""
+
+Kept = Mapping[int, dict[str, bytes]]
+"""The files that clients keep, as ``FolderStore.files`` returns them."""
+
+Work = Callable[[Population, Any, Sequence[int], MemoryLedger], Iterable[Any]]
 """What is done with a population for a batch: ``answer`` or ``score``."""
+
+LARGEST = 16
+"""The largest number of groups in a batch."""
+
+
+class InProcess:
+    """The transport to clients that answer a function call.
+
+    Args:
+        answers: see ``Answers``.
+    """
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+
+    def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
+        """Yield every client's answer; see ``Transport``."""
+        for some, packed in self._answers(request, clients):
+            if len(packed) != len(some):
+                raise RunError(f"{len(packed)} answers from {len(some)} clients")
+            if isinstance(packed, np.ndarray):
+                yield some, read_reports_to(request, packed)
+                continue
+            for client, answer in zip(some, packed, strict=True):
+                yield client, read_reply_to(request, answer)
+
+
+def answers_of(
+    runtime: ClientRuntime, request: RoundRequest, clients: Sequence[int]
+) -> Iterator[tuple[Sequence[int], Packed]]:
+    """Yield the answers of a runtime's clients in order, several at a time."""
+    if not request.own:
+        yield from runtime.answers(pack_request(request), clients)
+        return
+    for client in clients:
+        yield from runtime.answers(pack_request(request.to(client)), [client])
 
 
 def answer(
-    population: Population, request: SentRequest, clients: Sequence[int], ledger: MemoryLedger
+    population: Population, request: RoundRequest, clients: Sequence[int], ledger: MemoryLedger
 ) -> Iterator[tuple[Sequence[int], Packed]]:
     """Yield the answers of ``clients``, whose ledgers are charged."""
     return answers_of(population.runtime(ledger), request, clients)
@@ -42,20 +95,42 @@ def score(
     return (population.score(broadcast, piece) for piece in pieces)
 
 
-class Executor(ABC):
-    """Obtains the clients' answers, and measures models. Use it as a context manager.
+class Pool(Protocol):
+    """Processes that do tasks: ``Workers`` of this machine, or a Ray ``Cluster``."""
+
+    @property
+    def size(self) -> int:
+        """How many tasks are done at once."""
+
+    def submit(self, *task: object) -> Any:
+        """Begin a task."""
+
+    def result(self, begun: Any) -> Any:
+        """Return the result of a task, or raise its error."""
+
+    def close(self) -> None:
+        """End all processes."""
+
+
+class Executor:
+    """Obtains the clients' answers, and measures models.
 
     Args:
         population: the clients.
         ledger: the clients' ledgers.
+        pool: processes that were made with ``doing`` and the population's arguments; None does the
+            work in this process.
     """
 
-    def __init__(self, population: Population, ledger: MemoryLedger) -> None:
+    def __init__(
+        self, population: Population, ledger: MemoryLedger, pool: Pool | None = None
+    ) -> None:
         self._population = population
         self._ledger = ledger
+        self._pool = pool
 
     def answers(
-        self, request: SentRequest, clients: Sequence[int]
+        self, request: RoundRequest, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
         """Yield the answers of ``clients`` in order, several at a time; charge their ledgers."""
         for found in self._map(answer, request, clients, self._population.group):
@@ -66,7 +141,6 @@ class Executor(ABC):
         for found in self._map(score, broadcast, range(self._population.num_tests), 1):
             yield from found
 
-    @abstractmethod
     def _map(
         self, work: Work, request: Any, items: Sequence[int], group: int
     ) -> Iterator[Iterable[Any]]:
@@ -76,96 +150,61 @@ class Executor(ABC):
             work: what is done; ``answer`` charges ledgers.
             request: what it is done for.
             items: the clients, or the test pieces.
-            group: a batch consists of whole groups of this size; see ``in_order``.
+            group: a batch consists of whole groups of this size, so that work done in groups does
+                not depend on the number of processes.
         """
-
-    def _taken(self, work: Work, items: Sequence[int]) -> MemoryLedger | None:
-        """Return the ledgers that a batch takes along."""
-        return self._ledger.extract(items) if work is answer else None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:  # noqa: B027 (not every executor holds something)
-        """Release what the executor holds."""
-
-
-class Serial(Executor):
-    """Does the work in this process."""
-
-    def _map(
-        self, work: Work, request: Any, items: Sequence[int], group: int
-    ) -> Iterator[Iterable[Any]]:
-        with one_thread():
-            yield work(self._population, request, items, self._ledger)
-
-
-class Pool(Executor):
-    """Worker processes, which receive the clients' ledgers with each request and return them.
-
-    Args:
-        population: the clients.
-        ledger: the clients' ledgers.
-        workers: the number of processes, at least 1.
-        folder: holds the data that the processes share, in files that they all map into memory.
-    """
-
-    def __init__(
-        self, population: Population, ledger: MemoryLedger, workers: int, folder: Path
-    ) -> None:
-        super().__init__(population, ledger)
-        self._count = workers
-        _share(population.dataset, folder)
-        data, given = population.dataset, population.given(dataset=None)
-        of_data = data.name, data.num_classes, folder
-        self._workers = Workers(workers, _doing, given, *of_data, folder=folder)
-
-    def __exit__(self, *_: object) -> None:
-        self._workers.close()
-
-    def _map(
-        self, work: Work, request: Any, items: Sequence[int], group: int
-    ) -> Iterator[Iterable[Any]]:
-        def begin(batch: Sequence[int]) -> Future[Any]:
-            asked = request.only(batch) if isinstance(request, RoundRequest) else request
-            return self._workers.submit(work, asked, batch, self._taken(work, batch))
-
-        for _, (found, ledger) in in_order(
-            items,
-            self._count,
-            group=group,
-            begin=begin,
-            result=Future.result,
-            cancel=Future.cancel,
-        ):
-            if ledger is not None:
-                self._ledger.absorb(ledger)
+        population, pool = self._population, self._pool
+        if pool is None:
+            with one_thread():
+                yield work(population, request, items, self._ledger)
+            return
+        size = group * max(1, min(LARGEST, len(items) // (pool.size * 4 * group)))
+        batches = (items[start : start + size] for start in range(0, len(items), size))
+        begun = (self._begun(pool, work, request, batch) for batch in batches)
+        waiting = deque(islice(begun, 2 * pool.size))
+        while waiting:
+            found, ledger, kept = pool.result(waiting.popleft())
+            waiting.extend(islice(begun, 1))
+            self._ledger.absorb(ledger)
+            _keep(population, kept)
             yield found
 
+    def _begun(self, pool: Pool, work: Work, request: Any, batch: Sequence[int]) -> Any:
+        asked = request.only(batch) if isinstance(request, RoundRequest) else request
+        ledger = self._ledger.extract(batch if work is answer else ())
+        return pool.submit(work, asked, batch, ledger, _kept(self._population, batch))
 
-def _doing(given: dict[str, Any], name: str, num_classes: int, folder: Path) -> Callable[..., Any]:
-    """Return what a worker process does with a batch; the batch's ledgers are returned, too."""
-    population = Population(**{**given, "dataset": _mapped(name, num_classes, folder)})
 
-    def work(work: Work, request: Any, items: Sequence[int], ledger: MemoryLedger | None) -> Any:
-        return list(work(population, request, items, ledger)), ledger
+def doing(given: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return what a process does with a batch of the population that it makes from ``given``.
+
+    A task depends on nothing but its arguments and changes nothing elsewhere: it returns results,
+    ledgers, and the new files that clients keep. So it can be repeated if a process dies.
+    """
+    population = Population(**given)
+
+    def work(
+        work: Work, request: Any, items: Sequence[int], ledger: MemoryLedger, kept: Kept
+    ) -> tuple[list[Any], MemoryLedger, Kept]:
+        with scratch() as folder:
+            population.folder = folder / "clients"
+            _keep(population, kept)
+            ledger = ledger.extract(items)  # a copy, because arrays from Ray are read-only
+            results = list(work(population, request, items, ledger))
+            now = _kept(population, items)
+        return results, ledger, {item: now[item] for item in now if now[item] != kept.get(item)}
 
     return work
 
 
-def _share(dataset: Dataset, folder: Path) -> None:
-    for part, examples in (("train", dataset.train), ("test", dataset.test)):
-        np.save(folder / f"{part}-features.npy", examples.features)
-        np.save(folder / f"{part}-labels.npy", examples.labels)
-        if examples.people is not None:
-            np.save(folder / f"{part}-people.npy", examples.people)
+def _kept(population: Population, items: Sequence[int]) -> Kept:
+    """Return the files that clients keep, by client."""
+    if not Path(population.folder).is_dir():
+        return {}
+    found = {item: population.store(item).files() for item in items}
+    return {item: files for item, files in found.items() if files}
 
 
-def _mapped(name: str, num_classes: int, folder: Path) -> Dataset:
-    # Map the files copy-on-write, so that all workers read the same memory pages and torch gets
-    # writable memory.
-    def examples(part: str) -> Examples:
-        files = [folder / f"{part}-{field}.npy" for field in ("features", "labels", "people")]
-        return Examples(*(np.load(each, mmap_mode="c") for each in files if each.exists()))
-
-    return Dataset(name, examples("train"), examples("test"), num_classes)
+def _keep(population: Population, kept: Kept) -> None:
+    for item, files in kept.items():
+        population.store(item).add(files)

@@ -78,16 +78,13 @@ class Population:
         self._prepared = algorithm.prepared()
         self._model = algorithm.untrained().to(self.device)
 
-    def given(self, **changed: object) -> dict[str, Any]:
+    def given(self) -> dict[str, Any]:
         """Return the arguments with which another process makes this population.
 
         They lack the data folder of this machine.
-
-        Args:
-            changed: other values for some of them.
         """
         found = {each.name: getattr(self, each.name) for each in fields(self)}
-        return found | {"problem": replace(self.problem, data_dir=None)} | changed
+        return found | {"problem": replace(self.problem, data_dir=None)}
 
     @property
     def clients_test(self) -> bool:

@@ -39,8 +39,7 @@ from fedldp.protocol.wire import (
     pack_request,
     read_reply_to,
 )
-from fedldp.simulation.executors import Serial
-from fedldp.simulation.in_process import InProcess
+from fedldp.simulation.executors import Executor, InProcess
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.plan import plan
 from fedldp.training.exact_sums import whose_rows
@@ -365,7 +364,7 @@ def published(
     states = [server.initial(draws_of_seed(config.seed)(0))]
     with scratch() as folder:
         population = population_of(seeded, inputs, folder)
-        executor = Serial(population, _ledger(config))
+        executor = Executor(population, _ledger(config))
         loop = loop_of(seeded, server, InProcess(executor.answers), rounds)
         loop.go(states[0], lambda state, record: states.append(state))
     return states

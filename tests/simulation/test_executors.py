@@ -1,4 +1,5 @@
-"""Requests and answers between a simulation's server and its clients, one by one or in batches."""
+"""Requests and answers between a simulation's server and its clients, one by one or in batches,
+in this process or in a pool."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ from fedldp.protocol.wire import (
     read_reply_to,
     read_request,
 )
-from fedldp.simulation.in_process import InProcess, SentRequest
+from fedldp.simulation.executors import LARGEST, Executor, InProcess, doing
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.plan import plan
 from fedldp.simulation.population import MANY, Population
@@ -52,20 +53,19 @@ def report(round: int = 3) -> Report:
 
 
 def test_every_client_gets_the_request_and_its_answer_comes_back_unchanged() -> None:
-    asked: list[tuple[bytes, Sequence[int]]] = []
+    asked: list[tuple[RoundRequest, Sequence[int]]] = []
 
     def answers(
-        message: bytes, clients: Sequence[int]
+        request: RoundRequest, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
-        asked.append((message, clients))
+        asked.append((request, clients))
         yield [7], [pack_reply(report(), run="run", phase=1)]
         yield [2], [pack_reply(Refusal(3, Reason.OVER_BUDGET), run="run", phase=1)]
 
     delivered = list(InProcess(answers).exchange(REQUEST, [2, 5, 7]))
     assert delivered == [(7, report()), (2, Refusal(3, Reason.OVER_BUDGET))]
-    ((message, clients),) = asked
-    assert clients == [2, 5, 7]
-    assert message == pack_request(REQUEST)
+    assert asked == [(REQUEST, [2, 5, 7])]
+    message = pack_request(REQUEST)
     assert pack_request(read_request(message)) == message
 
 
@@ -75,9 +75,8 @@ def test_values_for_one_client_are_in_its_request_only() -> None:
     asked: list[RoundRequest] = []
 
     def answers(
-        request: SentRequest, clients: Sequence[int]
+        request: RoundRequest, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
-        assert isinstance(request, RoundRequest)
         asked.extend(map(request.only([*clients]).to, clients))
         yield clients, [pack_reply(report(), run="run", phase=1)] * len(clients)
 
@@ -397,3 +396,65 @@ def test_the_answers_of_a_group_are_charged_before_they_leave(tmp_path: Path) ->
     assert len(rows) == 2
     event = population.encoders[0].event()
     assert [ledger.history("run", index) for index in (0, 1)] == [{event: 1}, {event: 1}]
+
+
+# A pool
+
+
+class Recording:
+    """A pool that does a task when its result is asked for, and records the tasks."""
+
+    size = 3
+
+    def __init__(self, population: Population) -> None:
+        self.do = doing(population.given())
+        self.begun: list[Sequence[int]] = []
+        self.ended = 0
+
+    def submit(self, *task: Any) -> tuple[Any, ...]:
+        self.begun.append(task[2])
+        assert len(self.begun) - self.ended <= 2 * self.size
+        return task
+
+    def result(self, task: tuple[Any, ...]) -> Any:
+        self.ended += 1
+        return self.do(*task)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 399])
+def test_a_pool_gets_whole_groups_in_order_and_few_at_once(count: int, tmp_path: Path) -> None:
+    settings = {"num_clients": 400, "partition": "drawn:6", "model": "logistic"}
+    population = population_of("quickstart", tmp_path / "clients", **settings)
+    population.__dict__["group"] = 4
+    pool, ledger = Recording(population), MemoryLedger()
+    _, broadcast = request(population)
+    asked = RoundRequest(run="run", phase=0, broadcast=broadcast)
+    found = list(Executor(population, ledger, pool).answers(asked, range(count)))
+    assert [client for some, _ in found for client in some] == list(range(count))
+    assert [client for batch in pool.begun for client in batch] == list(range(count))
+    assert all(len(batch) % 4 == 0 for batch in pool.begun[:-1])
+    assert all(len(batch) <= 4 * LARGEST for batch in pool.begun)
+    alone = MemoryLedger()
+    again = Executor(population, alone).answers(asked, range(count))
+    rows = [[bytes(row) for _, block in answers for row in block] for answers in (found, again)]
+    assert rows[0] == rows[1]
+    for client in range(count):
+        assert ledger.history("run", client) == alone.history("run", client) != {}
+
+
+def test_files_that_clients_keep_come_back_from_a_pool(tmp_path: Path) -> None:
+    kept = []
+    for pooled in (True, False):
+        population = population_of("ldpfl-digits-public", tmp_path / str(pooled) / "clients")
+        pool = Recording(population) if pooled else None
+        executor = Executor(population, MemoryLedger(), pool)
+        for round in (1, 2):
+            _, broadcast = request(population, round)
+            asked = RoundRequest(run="run", phase=0, broadcast=broadcast)
+            assert len(list(executor.answers(asked, [0, 1, 2]))) >= 1
+        kept.append([population.store(client).files() for client in range(4)])
+    assert kept[0] == kept[1]
+    assert kept[0][0] != {} == kept[0][3]
