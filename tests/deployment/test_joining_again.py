@@ -20,7 +20,6 @@ from fedldp.deployment import words
 from fedldp.deployment.acceptance import Acceptances, policy_for
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.data_ledgers import DataLedgers, check_only, note_ledger
-from fedldp.deployment.joining import with_table, with_values
 from fedldp.deployment.policy import read_policy
 from fedldp.deployment.running import OverHttps, pipe_of
 from fedldp.deployment.site import Agent
@@ -420,32 +419,3 @@ def test_of_two_sites_that_join_at_once_with_one_table_one_is_refused(tmp_path: 
     assert [each.second for each in DataLedgers.of(table).ledgers] == [False]
     assert note_ledger(table, later, second=True)
     assert [each.second for each in DataLedgers.of(table).ledgers] == [False, True]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        'a = 1\nlist = ["x"]\n',
-        'list = []  # none ]\n[table]\nlist = ["y"]\n',
-        'list = [\n  "x",  # the first ]\n  "y",\n]\n',
-        'list = [\n  "x"  # the first\n]\nb = "]"\n',
-        "list=['x]', 'y']",
-    ],
-)
-def test_values_are_added_to_a_list_as_it_is_written(text: str) -> None:
-    before = tomllib.loads(text)
-    found = with_values(text, "list", ['new "one"', "ä"])
-    assert tomllib.loads(found) == {**before, "list": [*before["list"], 'new "one"', "ä"]}
-    assert [line for line in text.splitlines() if line.startswith("#")] == [
-        line for line in found.splitlines() if line.startswith("#")
-    ]
-    assert all(part in found for part in ("# none ]", "# the first") if part in text)
-
-
-def test_a_table_is_added_at_the_end_or_refused() -> None:
-    text = '[[server]]\nurl = "a"\n\n[budget]\nlimit = 1\n# the end'
-    found = with_table(text, "server", {"url": "b", "own": {"epsilon": 1.0}})
-    assert found.startswith(text)
-    assert tomllib.loads(found)["server"] == [{"url": "a"}, {"url": "b", "own": {"epsilon": 1.0}}]
-    with pytest.raises(ConfigError, match=r"write it as a table \[\[server\]\]"):
-        with_table('server = [{url = "a"}]\n', "server", {"url": "b"})

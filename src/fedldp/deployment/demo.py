@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tomli_w
+import tomlkit
 from safetensors.numpy import load_file
 
 from fedldp.accounting.accountants import releases_nothing
@@ -345,7 +345,7 @@ def _policy(
         terms["own"] = own.model_dump()
     if data_dir is not None:
         terms["data_dir"] = str(data_dir.absolute())
-    (place / "site.toml").write_text(tomli_w.dumps(terms))
+    (place / "site.toml").write_text(tomlkit.dumps(terms))
     return read_policy(place / "site.toml")
 
 

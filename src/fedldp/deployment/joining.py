@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import itertools
-import json
 import math
 import os
 import re
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-import tomli_w
+import tomlkit
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from pydantic import Field, PlainSerializer, PlainValidator, ValidationError
@@ -444,27 +443,27 @@ def _joined_again(
     Returns:
         The policy for the run, and the expected agreement.
     """
-    policy, text, added = read_policy(place), place.read_text(encoding="utf-8"), list[str]()
+    policy, added = read_policy(place), list[str]()
+    document = tomlkit.parse(place.read_text(encoding="utf-8"))  # its owner's comments stay
     for setting, values in needed_for(invite).items():
         allowed = getattr(policy, setting)
         lacks = [value for value in values if allowed is not None and value not in allowed]
         if lacks:
-            text = with_values(text, setting, lacks)
+            document[setting].extend(lacks)
             added.append(f"{setting}: {', '.join(lacks)}")
     study = _study(invite, terms, policy)
     as_others = (study.label_column, study.own) == (policy.label_column, policy.own)
     if not as_others and study not in policy.study:
-        table = study.model_dump(exclude_none=True)
-        text = with_table(text, "study", table)
-        del table["invite"]
+        table = study.model_dump(exclude={"invite"}, exclude_none=True)
         added.append(f"study: for this run, {table}")
+        document.setdefault("study", tomlkit.aot()).append({"invite": study.invite, **table})
     server = policy.of_server(invite.url)
     new_ca: Path | None = None
     if server is None:
         names = (f"ca-{number}.pem" for number in itertools.count(2))
         new_ca = next(each for each in map(place.with_name, names) if not each.exists())
         server = ServerTable(url=invite.url, ca=new_ca)
-        text = with_table(text, "server", {"url": invite.url, "ca": new_ca.name})
+        document["server"].append({"url": invite.url, "ca": new_ca.name})
         added.append(f"server: {invite.url}, by the authorities of the invite")
     elif {*fingerprints(server.ca)} != {fingerprint(each) for each in invite.authorities}:
         raise ConfigError(
@@ -473,7 +472,7 @@ def _joined_again(
             "runs whose agreements do not name them are over"
         )
     expected = invite.expected(study.own)
-    here = checked_policy(tomllib.loads(text), place).for_run(server, None if as_others else study)
+    here = checked_policy(document.unwrap(), place).for_run(server, None if as_others else study)
     here.check(expected.changed(server_ca=()) if new_ca else expected)  # it is not written yet
     _check_private(policy.data)
     check_data(here, expected)
@@ -483,7 +482,7 @@ def _joined_again(
     if new_ca is not None:
         new_file(new_ca, invite.ca_pem, 0o644)
     if added:
-        replace_secret(place, text.encode())
+        replace_secret(place, tomlkit.dumps(document).encode())
     return here, expected
 
 
@@ -614,9 +613,9 @@ def _policy(invite: Invite, expected: Agreement, name: str, terms: Terms, folder
         **needed_for(invite),
         **_budget(here, terms.budget),
         "own": None if own is None else own.model_dump(),
+        "server": [{"url": invite.url, "ca": "ca.pem"}],
     }
-    text = tomli_w.dumps({name: value for name, value in table.items() if value is not None})
-    return with_table(text, "server", {"url": invite.url, "ca": "ca.pem"})
+    return tomlkit.dumps({name: value for name, value in table.items() if value is not None})
 
 
 def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any]]:
@@ -652,47 +651,3 @@ def _make_folder(folder: Path) -> None:
     with os_errors(f"folder {folder}", "choose another --folder"):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.chmod(0o700)
-
-
-# The text of a policy: what its owner wrote stays, with the comments
-
-
-def with_values(text: str, setting: str, values: Sequence[str]) -> str:
-    """Return a policy's text with more values in one of its lists.
-
-    Raises:
-        ConfigError: the list is not found in the text.
-    """
-    found = tomllib.loads(text)
-    meant = {**found, setting: [*found[setting], *values]}
-    more = ", ".join(json.dumps(value, ensure_ascii=False) for value in values)
-    for end in (at for at, letter in enumerate(text) if letter == "]"):
-        for between in (", ", ""):  # the list may end with a comma, or be empty
-            changed = f"{text[:end]}{between}{more}{text[end:]}"
-            if _is(changed, meant):
-                return changed
-    raise ConfigError(f"{setting}: add {more} to this list in the policy, and join again")
-
-
-def with_table(text: str, name: str, table: Mapping[str, Any]) -> str:
-    """Return a policy's text with one more table [[name]] at its end.
-
-    Raises:
-        ConfigError: the text has such tables in another form.
-    """
-    meant = tomllib.loads(text)
-    meant[name] = [*meant.get(name, ()), dict(table)]
-    plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
-    changed = f"{text.rstrip()}\n\n[[{name}]]\n{tomli_w.dumps(plain)}"
-    for key in table.keys() - plain.keys():
-        changed += f"\n[{name}.{key}]\n{tomli_w.dumps(table[key])}"
-    if _is(changed, meant):
-        return changed
-    raise ConfigError(f"{name}: write it as a table [[{name}]] in the policy, and join again")
-
-
-def _is(text: str, meant: Mapping[str, Any]) -> bool:
-    try:
-        return tomllib.loads(text) == meant
-    except tomllib.TOMLDecodeError:
-        return False
