@@ -268,7 +268,7 @@ def in_one_process(world: DemoEnvironment, cell: Cell) -> dict[str, Any]:
     with ExitStack() as stack:
         counter = stack.enter_context(Counter(world.port, behind))
         server = Server(world.run, world.agreement.to_bytes(), test)
-        listener = reached.listener(world.folder, len(world.sites))
+        listener = reached.listener()
         stack.enter_context(listener.opened())
         pipe = stack.enter_context(listener.serving(pipe_of(world.agreement)))
         for policy in world.sites:

@@ -32,7 +32,6 @@ from fedldp.deployment.certificates import (
     tls_of_server,
     write_server_keys,
 )
-from fedldp.deployment.https import server
 from fedldp.deployment.identity import new_file
 from fedldp.deployment.joining import host_of
 
@@ -151,41 +150,6 @@ def test_a_certificate_that_expired_in_a_pause_is_renewed_and_the_site_returns_b
     renewed = x509.load_pem_x509_certificate((ends.folder / "server.pem").read_bytes())
     names = renewed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert [str(each) for each in names.get_values_for_type(x509.IPAddress)] == [HOST]
-
-
-def test_a_running_server_shows_a_renewed_certificate_and_cuts_nobody_off(
-    ends: Ends, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "_LOOK_AT_TLS_SECONDS", 0.02)
-    folder = ends.folder
-
-    def shown() -> bytes | None:
-        with ends.secured() as secured:
-            return secured.getpeercert(True)
-
-    with ends.pipe() as pipe, ends.link(0):
-        eventually(lambda: pipe.connected)
-        before, token = ends.certificate, pipe.sites[0].token
-        assert shown() == before
-        old = {name: (folder / name).read_bytes() for name in ("server.key", "server.pem")}
-        write_server_keys(folder, [HOST], 365)
-        new = {name: (folder / name).read_bytes() for name in old}
-        eventually(lambda: shown() == ends.certificate)
-        assert ends.certificate != before
-        # If only one of the two files has changed, the old pair is used until the other changes.
-        (folder / "server.key").write_bytes(old["server.key"])
-        time.sleep(0.2)
-        assert x509.load_der_x509_certificate(shown() or b"") == x509.load_pem_x509_certificate(
-            new["server.pem"]
-        )
-        (folder / "server.pem").write_bytes(old["server.pem"])
-        eventually(lambda: shown() == before)
-        write_server_keys(folder, [HOST], 365)
-        eventually(lambda: shown() == ends.certificate)
-        assert taken(pipe, pipe.ask(0, b"asked")) == b"deksa"
-        assert pipe.sites[0].token == token  # it has been connected all the time
-        with ends.link(1):  # its hello names the new certificate
-            assert taken(pipe, pipe.ask(1, b"asked")) == b"deksa"
 
 
 @pytest.mark.slow

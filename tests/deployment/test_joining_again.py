@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import shutil
 import tomllib
 from collections.abc import Callable
@@ -16,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedldp.core.errors import ConfigError, PrivacyError
-from fedldp.deployment import words
+from fedldp.deployment import running, words
 from fedldp.deployment.acceptance import Acceptances, policy_for
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.data_ledgers import DataLedgers, check_only, note_ledger
@@ -112,8 +111,6 @@ def test_a_second_study_adds_what_the_policy_lacks_when_that_is_confirmed(
 ) -> None:
     first = admit(deploy, "one")
     assert accept(deploy, "one/run.agreement").status == 0
-    agent = Agent(read_policy(POLICY), file=POLICY)
-    assert list(agent.served()) == [first.digest]
     before, files = POLICY.read_text(), sorted(Path(SITE).iterdir())
     again = ("join", "two/run.invite", "--site", SITE)
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
@@ -152,7 +149,7 @@ def test_a_second_study_adds_what_the_policy_lacks_when_that_is_confirmed(
     assert one.policy(policy).label_column == "outcome"
     assert two.policy(policy).label_column == "relapse"
     assert one.terms.data != two.terms.data
-    # The agent, which runs since before, takes up the new server and column.
+    agent = Agent(policy)
     assert [(digest, server.url) for digest, server in agent.served().items()] == [
         (first.digest, one.server),
         (second.digest, two.server),
@@ -163,21 +160,22 @@ def test_a_second_study_adds_what_the_policy_lacks_when_that_is_confirmed(
     assert labels[1] == [i % 2 for i in range(30)]
 
 
-def test_a_running_agent_takes_up_no_other_budget_and_no_broken_policy(
-    deploy: Callable[..., Any], caplog: pytest.LogCaptureFixture
+def test_a_running_agent_starts_anew_when_its_policy_changes(
+    deploy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = admit(deploy, "one")
-    assert accept(deploy, "one/run.agreement").status == 0
-    agent = Agent(read_policy(POLICY), file=POLICY)
-    before, text = agent.policy, POLICY.read_text()
+    """With the arguments with which it was started, and not while the policy cannot be read."""
+    admit(deploy, "one")
+    begun = list[list[str]]()
+    monkeypatch.setattr("os.execv", lambda program, arguments: begun.append(arguments))
+    monkeypatch.setattr("sys.argv", ["fedldp", "deploy", "site", str(POLICY)])
+    before, text = read_policy(POLICY), POLICY.read_text()
+    running._follow(POLICY, before)
     POLICY.write_text("channels = [")
-    assert list(agent.served()) == [first.digest]
-    assert "the policy stays as it was: policy" in caplog.text
-    assert agent.policy == before
-    POLICY.write_text(re.sub(r"\blimit = .*", "limit = 99.0", text))
-    assert list(agent.served()) == [first.digest]
-    assert "person_budget: changed in the policy; restart the agent" in caplog.text
-    assert agent.policy == before
+    running._follow(POLICY, before)
+    assert begun == []
+    POLICY.write_text(f"{text}\n[[server]]\nurl = 'https://localhost:8444'\nca = 'ca.pem'\n")
+    running._follow(POLICY, before)
+    assert [each[1:] for each in begun] == [["-m", "fedldp", "deploy", "site", str(POLICY)]]
 
 
 def test_each_study_has_the_epsilon_that_the_site_chose_for_it(deploy: Callable[..., Any]) -> None:
@@ -347,7 +345,7 @@ def test_each_server_is_asked_for_the_agreement_with_the_words(
         OverHttps("127.0.0.1:0", Path(place, "server.pem"), Path(place, "server.key"))
         for place in ("one", "two")
     ]
-    ends = [each.listener(1) for each in reached]
+    ends = [each.listener() for each in reached]
     with ExitStack() as stack:
         for end, agreement in zip(ends, (first, second), strict=True):
             stack.enter_context(end.opened())

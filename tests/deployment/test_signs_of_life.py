@@ -19,7 +19,7 @@ from starlette.requests import Request
 from fedldp.core.kinds import SITE_AMISS
 from fedldp.deployment import sites, watch
 from fedldp.deployment.https import pipe as pipe_module
-from fedldp.deployment.https import server, site
+from fedldp.deployment.https import site
 from fedldp.deployment.https.server import Listener
 from fedldp.deployment.watch import ServerWatch, SiteWatch, beating
 from fedldp.protocol.server_loop import Round
@@ -128,9 +128,8 @@ def test_a_sign_of_life_is_no_answer_and_needs_a_session(ends: Ends) -> None:
 
 @pytest.mark.slow
 def test_a_server_logs_once_that_its_certificate_will_expire(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(server, "_LOOK_AT_TLS_SECONDS", 0.02)
     for days, told in ((31, 0), (29, 1)):
         folder = tmp_path / str(days)
         write_tls(folder, new_tls(days=days))

@@ -85,8 +85,8 @@ def keys(
         return
     ends = certificates.write_server_keys(folder, _hosts(server or []), _DAYS)
     typer.echo(
-        f"wrote server.pem and server.key to {folder}, valid until {ends:%Y-%m-%d}; a running "
-        "server uses them within a few seconds, and the same command renews them; move ca.key off "
+        f"wrote server.pem and server.key to {folder}, valid until {ends:%Y-%m-%d}; the "
+        "same command renews them, and a server uses them from its next start on; move ca.key off "
         "this machine; send ca.pem to every site in a way that nobody can tamper with"
     )
 
@@ -448,15 +448,14 @@ def site(
     """
     from fedldp.deployment.policy import read_policy
 
-    terms = read_policy(policy)
     if check:
         from fedldp.deployment.checks import check_site
 
-        _report(check_site(terms))
+        _report(check_site(read_policy(policy)))
         return
     from fedldp.deployment.running import run_site
 
-    run_site(terms, test_keys=test_keys, metrics=metrics, file=policy)
+    run_site(policy, test_keys=test_keys, metrics=metrics)
 
 
 @deploy_app.command()

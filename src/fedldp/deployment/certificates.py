@@ -289,11 +289,11 @@ def validity(what: str, ends: datetime.datetime) -> Status | None:
 
 
 class ServerTls:
-    """A server's certificate and key, in files that may be renewed while the server runs.
+    """A server's certificate and key.
 
     Attributes:
         file: the certificate's file.
-        context: the TLS settings; a new connection uses the files as the latest ``look`` read them.
+        context: the TLS settings.
         certificate: the server's own certificate (DER).
 
     Raises:
@@ -302,27 +302,7 @@ class ServerTls:
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self.file, self._files = certificate.resolve(), (certificate, key)
-        self._seen = self._written()
         self.context, self.certificate = tls_of_server(certificate, key)
-
-    def look(self) -> bool:
-        """Read the files again if they were renewed; return whether they were.
-
-        Raises:
-            ConfigError: the new files cannot be used, or are still being replaced; the server
-                continues with the old files.
-        """
-        written = self._written()
-        if written == self._seen:
-            return False
-        # Read into separate settings first, so that a half-replaced pair is never used.
-        _, certificate = tls_of_server(*self._files)
-        try:
-            self.context.load_cert_chain(*self._files)
-        except (ssl.SSLError, OSError) as error:
-            raise ConfigError(f"certificate {self._files[0]}: it is being replaced") from error
-        self._seen, self.certificate = written, certificate
-        return True
 
     def validity(self) -> Status | None:
         """Return what needs attention about the certificate in use; see ``validity``."""
@@ -342,13 +322,6 @@ class ServerTls:
             return signature, chain.read_bytes()
         except (OSError, ValueError, TypeError) as error:
             raise ConfigError(f"key {secret}: it cannot be used to sign") from error
-
-    def _written(self) -> list[bytes]:
-        """Return what is in the files; nothing while one of them is missing."""
-        try:
-            return [file.read_bytes() for file in self._files]
-        except OSError:
-            return []
 
 
 def is_of_server(

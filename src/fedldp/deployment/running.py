@@ -9,21 +9,22 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedldp.core.errors import EndedForGood, FedldpError, LedgerLost
+from fedldp.core.errors import ConfigError, EndedForGood, FedldpError, LedgerLost
 from fedldp.core.locks import alone
 from fedldp.core.registry import check_extra
 from fedldp.data import Examples, is_own_file, load_dataset, load_examples
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.certificates import ServerTls
 from fedldp.deployment.initial import beside
-from fedldp.deployment.policy import ServerTable, SitePolicy
+from fedldp.deployment.policy import ServerTable, SitePolicy, read_policy
 from fedldp.deployment.runs import Queue, QueuedRun, asked_to_finish
 from fedldp.deployment.server import Server
 from fedldp.deployment.site import Agent, largest_message
@@ -50,19 +51,19 @@ _STOP_SECONDS = 10.0
 
 
 def run_site(
-    policy: SitePolicy,
+    file: Path,
     *,
     test_keys: bool,
     metrics: str | None = None,
-    file: Path | None = None,
 ) -> None:
     """Run a site's agent until SIGTERM or Ctrl-C stops it.
 
+    If its policy changes, as ``join`` changes it for another study, the agent starts anew.
+
     Args:
-        policy: the policy of the site.
+        file: the policy of the site.
         test_keys: see ``Agent``.
         metrics: see ``metrics.serving``.
-        file: see ``Agent``.
 
     Raises:
         EndedForGood: the ledger is gone; the operator must first charge what may have
@@ -70,32 +71,50 @@ def run_site(
         FedldpError: the agent cannot start.
     """
     _begin("a site's agent")
+    policy = read_policy(file)
     with alone(policy.state / "lock", "agent"):
         watch = SiteWatch(policy.state)
         with beating(watch):
             try:
-                agent = Agent(policy, test_keys=test_keys, watch=watch, file=file)
-                _serve(agent, metrics)
+                agent = Agent(policy, test_keys=test_keys, watch=watch)
+                _serve(agent, metrics, partial(_follow, file, policy))
             except LedgerLost as error:
                 raise EndedForGood(str(error)) from error
 
 
-def _serve(agent: Agent, metrics: str | None) -> None:
+def _follow(file: Path, policy: SitePolicy) -> None:
+    """Start this process anew if its policy changed.
+
+    The server notices as much as if the agent had been killed and started again.
+    """
+    with suppress(ConfigError):  # it is being written
+        if read_policy(file) != policy:
+            log.info("the policy changed: the agent starts anew")
+            os.execv(sys.executable, [sys.executable, "-m", "fedldp", *sys.argv[1:]])
+
+
+def _serve(agent: Agent, metrics: str | None, look: Callable[[], None]) -> None:
     """Answer requests until SIGTERM or Ctrl-C."""
     from fedldp.deployment.metrics import of_agent, page_of_site, serving
 
     watched = serving(metrics, lambda: of_agent(agent), lambda: page_of_site(agent))
     with watched, _until_told() as stop, agent.ledger.database.held():
-        serve_links(agent, stop)
+        serve_links(agent, stop, look)
 
 
-def serve_links(agent: Agent, stop: threading.Event) -> None:
-    """Keep links for the agreements that an agent serves, until ``stop`` is set: ``_in_turn``."""
+def serve_links(
+    agent: Agent, stop: threading.Event, look: Callable[[], None] = lambda: None
+) -> None:
+    """Keep links for the agreements that an agent serves, until ``stop`` is set: ``_in_turn``.
+
+    Each time it looks at these agreements, it calls ``look``.
+    """
     from fedldp.deployment.https.hello import NO_DIGEST
     from fedldp.deployment.https.site import HttpsLink
 
     links = dict[tuple[bytes, ServerTable], HttpsLink]()
     while not stop.is_set():
+        look()
         served = _in_turn(agent.served(), {each for each, link in links.items() if link.in_session})
         asked = {server.url for _, server in served}
         # The other servers see that the site is there.

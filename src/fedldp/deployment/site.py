@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from threading import Lock
 from urllib.parse import urlsplit
 
@@ -57,7 +56,6 @@ from fedldp.deployment.policy import (
     make_state,
     own_place,
     private_to_owner,
-    read_policy,
     rounds_answered,
 )
 from fedldp.deployment.site_ledger import LEAST_HASH, SiteLedger
@@ -83,17 +81,6 @@ log = logging.getLogger("fedldp.site")
 _LEAST_BYTES = 1 << 20
 _BYTES_OF_WEIGHT = 32
 _BYTES_OF_SITE = 256
-_OPENED = (
-    "data",
-    "label_column",
-    "person_column",
-    "key",
-    "witness",
-    "state",
-    "budget",
-    "person_budget",
-)
-"""What the agent opens once."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +115,6 @@ class Agent:
         test_keys: whether to serve agreements whose randomness comes from a seed; for the demo
             only.
         watch: what the agent tells about itself; made if it is missing.
-        file: the file of the policy, which is read again when it changes; None: never.
 
     Attributes:
         key: the site's identity.
@@ -144,9 +130,8 @@ class Agent:
         *,
         test_keys: bool = False,
         watch: SiteWatch | None = None,
-        file: Path | None = None,
     ) -> None:
-        self.policy, self._file, self._read = policy, file, policy
+        self.policy = policy
         self._test_keys = test_keys
         self.key = read_private(policy.key)
         make_state(policy)
@@ -191,36 +176,12 @@ class Agent:
 
     def served(self) -> dict[bytes, ServerTable]:
         """Return the server of each agreement that can be served, by its digest."""
-        self._read_again()
         try:
             digests = [each.digest for each in self._accepted.current()]
         except LedgerUnusable:  # their requests are refused, as a normal answer
             digests = list(self._runs)
         runs = [run for run in map(self._run, digests) if run is not None]
         return {run.accepted.digest: run.policy.server[0] for run in runs}
-
-    def _read_again(self) -> None:
-        """Take up what was added to the policy's file, as ``join`` does for another study.
-
-        Runs that the agent serves keep the policy with which they began, and what the agent has
-        opened stays open, both until it restarts.
-        """
-        if self._file is None:
-            return
-        try:
-            found = read_policy(self._file)
-        except ConfigError as error:
-            self._rate_limited(f"the policy stays as it was: {error}", "the policy cannot be read")
-            return
-        if found == self._read:
-            return
-        self._read = found
-        opened = {name: getattr(self.policy, name) for name in _OPENED}
-        if changed := [name for name in _OPENED if getattr(found, name) != opened[name]]:
-            log.warning("%s: changed in the policy; restart the agent", ", ".join(changed))
-        self.policy = found.changed(**opened)
-        self._refused.clear()
-        log.info("the policy was read again; runs that are served keep the one they began with")
 
     def receipt(self, digest: bytes) -> bytes:
         """Return the receipt of the last answer that left in the run of a served agreement.

@@ -55,8 +55,6 @@ _TLS_BUFFER = 1 << 14
 _HELLO_SECONDS = 10.0
 _IDLE_SECONDS = 75
 _SECONDS_OF_A_DAY = 86_400.0
-_LOOK_AT_TLS_SECONDS = 2.0
-"""Seconds between two checks for a renewed certificate."""
 NEAR_SECONDS = 60.0
 """How long a site that was refused a session counts as near, in seconds."""
 _TELL_SECONDS = 30.0
@@ -103,8 +101,7 @@ class Listener:
 
     Args:
         listening: a TCP socket that listens; closed at the end.
-        tls: the server's certificate, which sites sign, and its key; both are read again after they
-            are renewed.
+        tls: the server's certificate, which sites sign, and its key.
 
     Attributes:
         address: where it listens: host and port.
@@ -233,29 +230,18 @@ class Listener:
         async def serve() -> None:
             self._loop = asyncio.get_running_loop()
             self._loop.set_exception_handler(lambda _loop, told: self._failed(told["message"]))
-            looks = asyncio.create_task(self._look_at_tls())
+            warns = asyncio.create_task(self._warn_daily())
             await self._server.serve(sockets=[self._listener])
-            looks.cancel()
+            warns.cancel()
 
         asyncio.run(serve())
 
-    async def _look_at_tls(self) -> None:
-        """Use a renewed certificate for new connections; existing connections are not affected.
-
-        Once a day, log that the certificate will expire soon.
-        """
-        told = -_SECONDS_OF_A_DAY
+    async def _warn_daily(self) -> None:
+        """Log each day that the certificate will expire soon."""
         while True:
-            ends = self._tls.validity()
-            if ends is not None and time.monotonic() - told >= _SECONDS_OF_A_DAY:
-                told = time.monotonic()
+            if (ends := self._tls.validity()) is not None:
                 log.warning("%s", words.line(ends))
-            await asyncio.sleep(_LOOK_AT_TLS_SECONDS)
-            try:
-                if self._tls.look():
-                    log.info("a renewed certificate is in use from now on")
-            except ConfigError as error:
-                self._rate_limited(f"a renewed certificate is not used: {error}")
+            await asyncio.sleep(_SECONDS_OF_A_DAY)
 
     def _app(self) -> Starlette:
         return Starlette(
