@@ -19,7 +19,7 @@ from documents import SHORT, check_run, check_statement, document, run_folders
 import fedldp
 from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.systems import systems
-from fedldp.cli import app, list_
+from fedldp.cli import Later, app, list_
 from fedldp.cli.options import _TOGETHER as TOGETHER
 from fedldp.cli.options import described, parameters
 from fedldp.core.registry import modules
@@ -234,7 +234,7 @@ def test_help_cuts_no_sentence(
 def test_help_says_what_every_argument_and_option_is() -> None:
     def check(command: Any) -> None:
         for each in getattr(command, "commands", {}).values():
-            check(each)
+            check(each.load() if isinstance(each, Later) else each)
         assert [each.name for each in command.params if not (each.help or each.hidden)] == []
         known = {"other settings", *(name for each in command.params for name in each.opts)}
         for each in command.params:

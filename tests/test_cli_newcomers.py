@@ -126,7 +126,7 @@ def test_verifying_an_incomplete_data_set_fails(
     monkeypatch.setattr(
         folder, "checksum_status", lambda path, _: "ok" if path in there else "missing"
     )
-    rows = document(fedldp_command("data", "list", "--data-dir", tmp_path, "--json").out)
+    rows = document(fedldp_command("list", "datasets", "--data-dir", tmp_path, "--json").out)
     (listed,) = (row for row in rows if row["name"] == "mnist")
     assert (listed["folder"], listed["present"]) == (str(where), False)
     outcome = fedldp_command("data", "verify", "--data-dir", tmp_path)

@@ -25,7 +25,7 @@ from guides import PAGES, ROOT
 from benchmarks import site
 from fedldp.accounting.accountants import ACCOUNTANTS
 from fedldp.algorithms.recipes import recipes
-from fedldp.cli import app
+from fedldp.cli import Later, app
 from fedldp.core.errors import FedldpError
 from fedldp.mechanisms import mechanisms
 from fedldp.protocol.wire.types import Reason
@@ -142,6 +142,7 @@ def check_command(words: list[str], where: str) -> None:
     while rest and hasattr(command, "commands"):
         assert rest[0] in command.commands, where
         command = command.commands[rest.pop(0)]
+        command = command.load() if isinstance(command, Later) else command
     options = {name: option for option in command.params for name in option.opts}
     values: dict[str, list[str]] = {}
     arguments = []

@@ -1,4 +1,5 @@
-"""Commands import no more than they need: only training loads torch, and help next to nothing."""
+"""Commands import no more than they need: only training loads torch, and the list of commands next
+to nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +26,6 @@ command(*{arguments})"""
 
 PARTS = ["models", "data", "core.randomness", "core.registry", "protocol.wire", "mechanisms"]
 HELP = [
-    "",
     "run",
     "sweep",
     "compare",
@@ -42,7 +42,7 @@ NO_TRAINING = [
 ]  # fmt: skip
 
 STEPS = {
-    "package": ["import fedldp; fedldp.FedldpError, dir(fedldp)"],
+    "package": ["import fedldp; fedldp.FedldpError, dir(fedldp)", "command('--help')"],
     "help": [f"command(*{[*words.split(), '--help']})" for words in HELP],
     "parts": [f"import fedldp.{name}" for name in PARTS],
     "lists": [f"command(*{words.split()})" for words in LISTS],
@@ -89,7 +89,7 @@ def loaded() -> dict[str, dict[str, set[str]]]:
     ("kind", "absent"),
     [
         ("package", TRAINING | NUMBERS),
-        ("help", TRAINING | NUMBERS),
+        ("help", TRAINING),
         ("parts", TRAINING | {"scipy"}),
         ("lists", TRAINING | {"scipy"}),
         ("no training", TRAINING),

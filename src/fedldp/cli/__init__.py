@@ -1,6 +1,7 @@
 """The command line: one file for a command or two. Results go to stdout, everything else to stderr.
 
-A command imports what it needs inside its function, so that help and error messages appear at once.
+A command's file is imported once the command is called, so that help and mistaken names appear at
+once. Only what takes seconds to import (torch) is imported inside functions.
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, algorithms, reporting,
 simulation, experiments, audit, testing, deployment, integrations.
@@ -8,35 +9,19 @@ simulation, experiments, audit, testing, deployment, integrations.
 
 from __future__ import annotations
 
+import ast
 import atexit
 import gc
 import os
 import sys
-from typing import Annotated, cast
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, cast
 
 import typer
 import typer.core
 
-from fedldp.cli import (
-    account,
-    advise,
-    ask,
-    audit,
-    card,
-    check,
-    compare,
-    data,
-    deploy,
-    evaluate,
-    ledger,
-    list_,
-    report,
-    reproduce,
-    run,
-    show,
-    sweep,
-)
-from fedldp.cli.options import Group
+from fedldp.cli.options import Commands, Group
 from fedldp.core.errors import FedldpError, SeveralErrors
 from fedldp.core.registry import naming_own_code
 
@@ -56,7 +41,53 @@ UsageError = cast(
 # 1058).
 typer.core.HAS_RICH = False
 
+_NAMES = (
+    *("run", "account", "advise", "ask", "check", "audit", "reproduce", "sweep", "compare"),
+    *("report", "card", "list", "show", "evaluate", "predict", "data", "ledger", "deploy"),
+)
+_FILES = {"list": "list_", "predict": "evaluate"}
+"""The file of a command, where it does not have the command's name."""
+
+
+class Later(typer.core.TyperCommand):
+    """A command, or a group of them, whose file is imported once it is called.
+
+    Its help in a list is the first line of its function's docstring, or of its file's for a group.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._file = _FILES.get(name, name)
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """Return what it does, in one line."""
+        tree = ast.parse(Path(__file__).with_name(f"{self._file}.py").read_bytes())
+        functions = {each.name.rstrip("_"): each for each in tree.body
+                     if isinstance(each, ast.FunctionDef)}  # fmt: skip
+        return (ast.get_docstring(functions.get(str(self.name), tree)) or "").partition("\n")[0]
+
+    def make_context(self, *given: Any, **more: Any) -> Any:
+        """Parse its arguments and options."""
+        return self.load().make_context(*given, **more)
+
+    def load(self) -> Any:
+        """Return the command itself."""
+        members = vars(import_module(f"{__name__}.{self._file}"))
+        group = members.get("app") or Group()
+        if "app" not in members:
+            group.command(self.name)(members.get(str(self.name)) or members[self._file])
+        return typer.main.get_command(group)
+
+
+class _All(Commands):
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.commands.update({name: Later(name) for name in _NAMES})
+
+
 app = Group(
+    cls=_All,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -78,29 +109,6 @@ def fedldp(
     ] = False,
 ) -> None:
     """Federated learning under local differential privacy."""
-
-
-for _command in (
-    run.run,
-    account.account,
-    advise.advise,
-    ask.ask,
-    check.check,
-    audit.audit,
-    reproduce.reproduce,
-    sweep.sweep,
-    compare.compare,
-    report.report,
-    card.card,
-    list_.list_,
-    show.show,
-    evaluate.evaluate,
-    evaluate.predict,
-):
-    app.command()(_command)
-app.add_typer(data.data_app, name="data")
-app.add_typer(ledger.ledger_app, name="ledger")
-app.add_typer(deploy.deploy_app, name="deploy")
 
 
 def main() -> None:

@@ -9,28 +9,28 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
+from fedldp.algorithms.config import RunConfig
 from fedldp.cli.options import Runs
 from fedldp.core.errors import ConfigError
 from fedldp.core.locks import OwnedFolder, owned_new
 from fedldp.core.registry import is_installed
-
-if TYPE_CHECKING:
-    from fedldp.algorithms.config import RunConfig
-    from fedldp.experiments.comparing import Compared
-    from fedldp.experiments.comparing.means import MeanTable
-    from fedldp.experiments.kept import KeptExperiment, Means, View
-    from fedldp.experiments.sweeping import Sweep
-    from fedldp.reporting.text import Terminal
+from fedldp.experiments.comparing import Compared
+from fedldp.experiments.comparing.means import MeanTable
+from fedldp.experiments.kept import KeptExperiment, Means, View, carried_out, verify
+from fedldp.experiments.scheduling import end_of
+from fedldp.experiments.sweeping import Sweep
+from fedldp.reporting.progress import bar
+from fedldp.reporting.text import Terminal
+from fedldp.simulation.asking import lines_of, settings_from
+from fedldp.simulation.plan import cores
 
 
 def on_stderr() -> Terminal:
     """Return what prints on stderr."""
-    from fedldp.reporting.text import Terminal
-
     return Terminal(stderr=True)
 
 
@@ -59,9 +59,6 @@ def carry_out(
         FedldpError: the arguments contradict the folder, or a run's statement proves less than its
             target.
     """
-    from fedldp.experiments.kept import Means, carried_out, verify
-    from fedldp.experiments.scheduling import end_of
-
     if how.verify is not None:
         experiment = found(how.verify, Means(data_dir=how.data_dir))
         lines = list(verify(experiment, how.verify, how.again or 0))
@@ -100,8 +97,6 @@ def say_settings(console: Terminal, config: RunConfig, metrics: Mapping[str, flo
         config: the run that asked; one that asked for nothing tells no settings.
         metrics: its own metrics.
     """
-    from fedldp.simulation.asking import lines_of, settings_from
-
     if lines := lines_of(settings_from(config, metrics)):
         console.say("settings", "a file of settings may have these lines:")
         console.print(*lines, sep="\n", highlight=False, soft_wrap=True, markup=False)
@@ -115,8 +110,6 @@ def confirmed(yes: bool, question: str) -> None:
 
 def at_most_cores(workers: int | None) -> int | None:
     """Limit the number of workers to the number of cores; more would only use more memory."""
-    from fedldp.simulation.plan import cores
-
     if workers is None or workers <= (most := cores()):
         return workers
     why = "this machine has no more cores, and the result does not depend on the number of workers"
@@ -147,9 +140,6 @@ def shown_progress(workers: int | None, **means: Any) -> Iterator[Means]:
         workers: the number of processes that the user wants.
         means: other attributes of ``Means``.
     """
-    from fedldp.experiments.kept import Means
-    from fedldp.reporting.progress import bar
-
     stderr = on_stderr()
     shown = bar("run", stderr)
     task = shown.add_task("", total=None)

@@ -11,6 +11,11 @@ from fedldp.cli.options import Answer, DataDir, Settings, recipe_names
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import SIMULATED
 from fedldp.core.numbers import SMALLEST_DELTA
+from fedldp.integrations.loop import composition, planned
+from fedldp.protocol.wire import Layout
+from fedldp.reporting import lines, words
+from fedldp.simulation.plan import plan, problem_of
+from fedldp.simulation.settings import assignment, nested, resolve
 
 
 def account(
@@ -29,10 +34,6 @@ def account(
         size: state what a node of your own loop (Flower) releases that sends this many weights; the
             file has the settings of PrivateMod, without data and model
     """
-    from fedldp.reporting import lines, words
-    from fedldp.simulation.plan import plan, problem_of
-    from fedldp.simulation.settings import assignment, nested, resolve
-
     if delta is not None and delta != 0 and not SMALLEST_DELTA <= delta < 1:
         raise ConfigError(
             f"delta = {delta}: give 0, or a number that is at least {SMALLEST_DELTA:g} and less "
@@ -43,9 +44,6 @@ def account(
         found = plan(resolved, problem_of(resolved, data_dir), delta=delta)
         config, privacy = found.config, found.privacy
     else:
-        from fedldp.integrations.loop import composition, planned
-        from fedldp.protocol.wire import Layout
-
         config = composition(recipe, nested(map(assignment, set_ or [])))
         privacy = planned(config, Layout(("weights",), ((size,),)), delta)
     warnings = tuple(each for each in privacy.warnings if each != SIMULATED)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fedldp.algorithms.fleet import fleet_of, nearest
+from fedldp.algorithms.settings_docs import value_text
 from fedldp.cli import options
 from fedldp.cli._common import carry_out, say_missing
+from fedldp.core.facts import Fact
 from fedldp.core.kinds import OF_STUDY, OTHER_FLEET
-
-if TYPE_CHECKING:
-    from fedldp.core.facts import Fact
-    from fedldp.experiments.advising import Advice
-    from fedldp.experiments.advising.running import AdviseExperiment
-    from fedldp.experiments.kept import Means
-    from fedldp.reporting.text import Terminal
+from fedldp.experiments.advising import Advice
+from fedldp.experiments.advising import draft as ask
+from fedldp.experiments.advising.asking import read_request
+from fedldp.experiments.advising.running import AdviseExperiment, advice_in
+from fedldp.experiments.kept import Means
+from fedldp.reporting import words
+from fedldp.reporting.text import Terminal
+from fedldp.simulation.settings import assignment
 
 
 def advise(
@@ -50,10 +54,6 @@ def advise(
         draft (FILE.toml): make no runs: write the questions that only the table's owner can answer
             [not with --set]
     """
-    from fedldp.experiments.advising.asking import read_request
-    from fedldp.experiments.advising.running import AdviseExperiment, advice_in
-    from fedldp.simulation.settings import assignment
-
     if fleet is not None:
         return _of_fleet(fleet)
     columns = [] if by is None else by.split(",")
@@ -72,8 +72,6 @@ def advise(
 
 def _draft(table: str, place: Path, **roles: Any) -> options.Answer:
     """Write a table's questions, and show its owner what the rows hold."""
-    from fedldp.experiments.advising import draft as ask
-
     found = ask(table, place, **roles)
 
     def show(console: Terminal) -> None:
@@ -89,10 +87,6 @@ def _draft(table: str, place: Path, **roles: Any) -> options.Answer:
 
 def _of_fleet(text: str) -> options.Answer:
     """Return the best compositions of the study's nearest cells."""
-    from fedldp.algorithms.fleet import fleet_of, nearest
-    from fedldp.algorithms.settings_docs import value_text
-    from fedldp.reporting import words
-
     found = nearest(*fleet_of(text))
 
     def show(console: Terminal) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedldp.cli._common import say_settings
 from fedldp.cli.options import Answer, DataDir, Positive, Settings
 from fedldp.core.kinds import ASKED_ALONE
-
-if TYPE_CHECKING:
-    from fedldp.reporting.text import Terminal
+from fedldp.reporting import words
+from fedldp.reporting.scores import answers_of
+from fedldp.reporting.text import Terminal
+from fedldp.simulation.asking import config_to_ask, problem_to_ask, settings_from
+from fedldp.simulation.plan import plan
 
 
 def ask(
@@ -32,11 +33,7 @@ def ask(
         account: say how wide the intervals will be, without reading any row
         people: about how many people the table has; public [only with --account]
     """
-    from fedldp.reporting import words
-    from fedldp.reporting.scores import answers_of
-    from fedldp.simulation.asking import config_to_ask, problem_to_ask, settings_from
     from fedldp.simulation.engine import simulate
-    from fedldp.simulation.plan import plan
 
     config = config_to_ask(questions, table, model, set_ or [], read=not account)
     metrics: dict[str, float] = {}

@@ -13,18 +13,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedldp.accounting.guarantees import HOUSE
+from fedldp.algorithms.config import RunConfig
+from fedldp.audit.efforts import BRIEF, FULL, QUICK, Effort
+from fedldp.audit.results import AttackResult, Audit, GameResult, unplayed
 from fedldp.cli._common import at_most_cores
 from fedldp.cli.options import Answer, recipe_names
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import NOT_PROVEN_HERE
 from fedldp.core.locks import alone
+from fedldp.mechanisms import find_mechanism, mechanisms
+from fedldp.reporting import words
+from fedldp.reporting.html import BEGINS
+from fedldp.reporting.record import check_replaceable, replace_file
+from fedldp.reporting.text import Terminal
+from fedldp.simulation.plan import cores, problem_of
 
 if TYPE_CHECKING:
-    from fedldp.algorithms.config import RunConfig
-    from fedldp.audit.efforts import Effort
     from fedldp.audit.game import Planned
-    from fedldp.audit.results import AttackResult, Audit, GameResult
-    from fedldp.reporting.text import Terminal
 
 _QUICK_SECONDS = 120.0
 """After so many CPU seconds, the quick mode starts no more games of a subject."""
@@ -99,14 +105,10 @@ def audit(
         page (FILE): the HTML page to write; for a single system, it also shows attacks that give no
             bound
     """
-    from fedldp.audit.efforts import BRIEF, FULL, QUICK
     from fedldp.audit.page import extra_attacks
     from fedldp.audit.page import page as page_of
     from fedldp.audit.plans import configs_of
     from fedldp.audit.playing import check_arguments, cover, play
-    from fedldp.reporting.html import BEGINS
-    from fedldp.reporting.record import check_replaceable, replace_file
-    from fedldp.simulation.plan import cores
 
     check_arguments(confidence, trials)
     quick |= brief
@@ -144,8 +146,6 @@ def audit(
 def _planned(recipe: str | None, mechanism: str | None, effort: Effort) -> list[Planned]:
     from fedldp.audit import plans
     from fedldp.audit.mechanisms import planned_games
-    from fedldp.mechanisms import find_mechanism, mechanisms
-    from fedldp.simulation.plan import problem_of
 
     found: list[Planned] = []
     if recipe is None:
@@ -161,7 +161,6 @@ def _planned(recipe: str | None, mechanism: str | None, effort: Effort) -> list[
 
 def _configs_of(recipe: str) -> list[RunConfig]:
     from fedldp.audit.plans import configs_of
-    from fedldp.mechanisms import mechanisms
 
     try:
         return configs_of(recipe)
@@ -175,9 +174,6 @@ def _configs_of(recipe: str) -> list[RunConfig]:
 
 
 def _show(found: Audit[GameResult], console: Terminal) -> None:
-    from fedldp.accounting.guarantees import HOUSE
-    from fedldp.audit.results import unplayed
-    from fedldp.reporting import words
 
     for title, rows in groupby(found.rows, key=attrgetter("title")):
         _show_rows(console, title, list(rows))
@@ -200,7 +196,6 @@ def _show(found: Audit[GameResult], console: Terminal) -> None:
 
 
 def _show_rows(console: Terminal, title: str, rows: list[GameResult]) -> None:
-    from fedldp.accounting.guarantees import HOUSE
 
     of_system = rows[0].of_system
     how = "proven" if all(row.stated_by == HOUSE for row in rows) else "stated"

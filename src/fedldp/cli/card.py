@@ -8,6 +8,9 @@ import typer
 
 from fedldp.cli.options import Answer, Json
 from fedldp.core.errors import ConfigError
+from fedldp.reporting import card as cards
+from fedldp.reporting.record import MODEL
+from fedldp.simulation.recorded import read_run, weights_of
 
 
 def card(
@@ -30,14 +33,10 @@ def card(
         scores: also publish scores on the clients' own rows, which is a release
         schema: print the JSON Schema of privacy.json, and stop
     """
-    from fedldp.reporting import card as cards
-    from fedldp.reporting.record import MODEL
-
     if schema:
         return Answer(cards.schema())
     if run_dir is None:
         raise ConfigError("card: give the folder of a run, for example: fedldp card runs/mine")
-    from fedldp.simulation.recorded import read_run, weights_of
 
     run = read_run(run_dir)
     weights = None if run.finished else weights_of(run_dir)

@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedldp.accounting.events import Event
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.systems import find_system
 from fedldp.cli.options import Answer, recipe_names
 from fedldp.core.errors import ConfigError
+from fedldp.core.registry import is_address, load
+from fedldp.mechanisms import Mechanism, find_mechanism, mechanisms
+from fedldp.testing.checks import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fedldp.testing.checks import Outcome
 
 _DATA = "digits"
 
@@ -52,10 +57,6 @@ def check(
 
 def _outcomes(subject: str, *, quick: bool) -> Iterator[tuple[str, Outcome]]:
     """Yield each outcome with the system that it is about; empty for what is checked alone."""
-    from fedldp.accounting.events import Event
-    from fedldp.core.registry import is_address, load
-    from fedldp.mechanisms import Mechanism, find_mechanism, mechanisms
-
     own = is_address(subject) and not subject.endswith(".toml")
     found = load(subject, "check") if own else None
     kind = found if isinstance(found, type) else type(None)
@@ -91,8 +92,6 @@ def _attack(found: Any, subject: str) -> Any:
 
 def _of_systems(subject: str, kind: type | None, *, quick: bool) -> Iterator[tuple[str, Outcome]]:
     """Yield the outcomes of systems: of those that use a part, or of those that a user names."""
-    from fedldp.algorithms.config import RunConfig
-    from fedldp.algorithms.systems import find_system
     from fedldp.audit.plans import configs_of
     from fedldp.testing.systems import check_part, check_system, small_config
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from fedldp.cli import options
 from fedldp.cli._common import carry_out, draw_charts, on_stderr, print_rows, say_missing
 from fedldp.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from fedldp.experiments.comparing.running import CompareExperiment
-    from fedldp.experiments.kept import Means
+from fedldp.experiments.comparing.design import design_of
+from fedldp.experiments.comparing.means import Estimation, compare_means
+from fedldp.experiments.comparing.running import CompareExperiment, comparison_in
+from fedldp.experiments.kept import Means
+from fedldp.experiments.seeds import read_seeds
+from fedldp.simulation.settings import assignment
 
 
 def compare(
@@ -53,10 +54,6 @@ def compare(
         frequencies (k=K,n=N): the same for the frequencies of K categories
             [not with --guarantee, --metric, --tries, --set, --budget, --out]
     """
-    from fedldp.experiments.comparing.design import design_of
-    from fedldp.experiments.comparing.running import CompareExperiment, comparison_in
-    from fedldp.simulation.settings import assignment
-
     if mean is not None or frequencies is not None:
         return _estimate(recipes or [], mean, frequencies, epsilon, delta, seeds)
 
@@ -90,9 +87,6 @@ def _estimate(
     seeds: str | None,
 ) -> options.Answer:
     """Estimate a mean or frequencies by mechanisms, and return the errors."""
-    from fedldp.experiments.comparing.means import Estimation, compare_means
-    from fedldp.experiments.seeds import read_seeds
-
     if epsilon is None:
         raise ConfigError("epsilon: give one or more values, such as 1,4")
     found = compare_means(

@@ -1,4 +1,4 @@
-"""The command line for the data folder: fedldp data fetch, verify."""
+"""The data folder: download data sets, and check them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import typer
 
 from fedldp.cli.options import Answer, DataDir, Group, Json
 from fedldp.core.errors import RunError
+from fedldp.data import resolve_data_dir
+from fedldp.data import verify as compare
 
-data_app = Group(help="The data folder.")
+app = Group(help=__doc__)
 
 
-@data_app.command()
+@app.command()
 def fetch(name: str, *, data_dir: DataDir = None) -> None:
     """Download a data set from its official source, and check it.
 
@@ -23,16 +25,13 @@ def fetch(name: str, *, data_dir: DataDir = None) -> None:
         typer.echo(path)
 
 
-@data_app.command()
+@app.command()
 def verify(name: str | None = None, *, data_dir: DataDir = None, as_json: Json = False) -> None:
     """Compare the files with their published checksums.
 
     Help:
         name: a data set's name [default: all]
     """
-    from fedldp.data import resolve_data_dir
-    from fedldp.data import verify as compare
-
     statuses = compare(name, data_dir)
     document = [{"file": str(file), "status": status} for file, status in statuses.items()]
     lines = "".join(f"{status:8} {file}\n" for file, status in statuses.items())

@@ -1,4 +1,4 @@
-"""The command line for real sites: fedldp deploy invite, join, admit, accept, site, server, ..."""
+"""Train across real sites, with a server that is not trusted."""
 
 from __future__ import annotations
 
@@ -13,26 +13,45 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
 from fedldp.cli._common import confirmed, on_stderr, one_place, say_settings
 from fedldp.cli.options import Answer, DataDir, Group, Json, Positive, Settings, Yes
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.core.kinds import PUBLIC_BEGINNING
 from fedldp.core.locks import alone, is_held
+from fedldp.data import is_own_file
+from fedldp.deployment import acceptance, certificates
+from fedldp.deployment.acceptance import Acceptances, Payable, payable
+from fedldp.deployment.agreeing import input_of
+from fedldp.deployment.agreement import Agreement
+from fedldp.deployment.certificates import check_host, write_server_keys
+from fedldp.deployment.data_ledgers import note_others, other_ledgers
+from fedldp.deployment.identity import make_identity, new_file, public_of, read_private, read_public
+from fedldp.deployment.initial import agreed_initial, beside, digest_of_file, write_initial
+from fedldp.deployment.own_budgets import stay_at_sites
+from fedldp.deployment.policy import SitePolicy, own_place, read_policy
+from fedldp.deployment.restored import charge_lost, moved_to
+from fedldp.deployment.runs import Queue, ask_to_finish
+from fedldp.deployment.site_ledger import SiteLedger
+from fedldp.deployment.source import digest_of_data
+from fedldp.deployment.status import Process, status_of_server, status_of_site
 from fedldp.deployment.words import WORDS, unknown_words, words_of
+from fedldp.ledgers.budget import Budget
+from fedldp.ledgers.database import Database
+from fedldp.ledgers.sqlite import times
+from fedldp.protocol.server_loop import asked_of
+from fedldp.reporting import words
+from fedldp.reporting.html import render
+from fedldp.reporting.text import Terminal, score_lines
+from fedldp.simulation.plan import problem_of
+from fedldp.simulation.settings import resolve
 
 if TYPE_CHECKING:
-    from fedldp.algorithms.config import RunConfig
-    from fedldp.algorithms.problem import Problem
-    from fedldp.deployment.acceptance import Payable
-    from fedldp.deployment.agreement import Agreement
     from fedldp.deployment.joining import Invite
-    from fedldp.deployment.policy import SitePolicy
-    from fedldp.reporting.text import Terminal
 
-deploy_app = Group(
-    help="Train across real sites, with a server that is not trusted.",
-)
+app = Group(help=__doc__)
 
 _DAYS = 365
 
@@ -53,7 +72,7 @@ Metrics = Annotated[
 ]
 
 
-@deploy_app.command()
+@app.command()
 def keys(
     folder: Path,
     *,
@@ -69,9 +88,6 @@ def keys(
         server: make a server's certificate for this name or address, signed by the authority in
             this folder, which is made if there is none; repeatable
     """
-    from fedldp.deployment import certificates
-    from fedldp.deployment.identity import make_identity
-
     if (site is None) == (not server):
         raise ConfigError(
             "give --site NAME for a site's keys, or --server HOST for a server's: one of them alone"
@@ -91,7 +107,7 @@ def keys(
     )
 
 
-@deploy_app.command()
+@app.command()
 def invite(
     recipe: str,
     *,
@@ -126,9 +142,6 @@ def invite(
             several rows; public
         initial: start from public weights: a run folder, or the model.safetensors in one
     """
-    from fedldp.deployment.certificates import check_host, write_server_keys
-    from fedldp.deployment.identity import new_file
-    from fedldp.deployment.initial import digest_of_file, write_initial
     from fedldp.deployment.joining import Invite, host_of
 
     host, folder = host_of(url), out.parent
@@ -174,11 +187,6 @@ def _public_facts(
     All parties learn these facts, so facts that only a private table's rows reveal must be given as
     options.
     """
-    from fedldp.algorithms.problem import Problem
-    from fedldp.data import is_own_file
-    from fedldp.deployment.agreeing import input_of
-    from fedldp.simulation.plan import problem_of
-
     numbers, own = config.label_range is not None, is_own_file(config.dataset)
     if numbers and classes is not None:
         raise ConfigError(
@@ -207,7 +215,7 @@ def _public_facts(
     return Problem(shape, classes, examples, data_dir, features=features, people=people)
 
 
-@deploy_app.command()
+@app.command()
 def join(
     invite: Path,
     *,
@@ -237,7 +245,6 @@ def join(
         folder: the site's folder for keys, policy and ledger [default: the site's name]
         second_ledger: declare another ledger, with a budget of its own, for data that have one
     """
-    from fedldp.deployment.acceptance import payable
     from fedldp.deployment.joining import POLICY, Terms, invite_for
     from fedldp.deployment.joining import join as join_run
 
@@ -272,7 +279,7 @@ def join(
     console.say("wrote", f"{joined.file}; send it to the server's operator, and compare the words")
 
 
-@deploy_app.command()
+@app.command()
 def admit(
     invite: Path,
     files: list[Path],
@@ -288,8 +295,6 @@ def admit(
         signed_by (NETWORK.pub): the public key of a network that signed the answers (fedldp deploy
             vouch), in place of words by telephone
     """
-    from fedldp.deployment.identity import new_file, read_public
-    from fedldp.deployment.initial import agreed_initial, beside
     from fedldp.deployment.joining import Invite
     from fedldp.deployment.joining import admit as admitted
 
@@ -316,7 +321,7 @@ def admit(
     )
 
 
-@deploy_app.command()
+@app.command()
 def vouch(key: Path, files: list[Path], *, out: Path, yes: Yes = False) -> None:
     """Sign sites' answers to an invite with the key of a network that knows the sites.
 
@@ -325,7 +330,6 @@ def vouch(key: Path, files: list[Path], *, out: Path, yes: Yes = False) -> None:
         files (NAME.join...): the sites' answers, or folders
         out (-o --out): the folder for the signed answers
     """
-    from fedldp.deployment.identity import new_file, read_private
     from fedldp.deployment.joining import Joining, Vouched
 
     private = read_private(key)
@@ -341,7 +345,7 @@ def vouch(key: Path, files: list[Path], *, out: Path, yes: Yes = False) -> None:
     )
 
 
-@deploy_app.command()
+@app.command()
 def accept(
     agreement: list[str],
     *,
@@ -363,16 +367,8 @@ def accept(
         server (URL): the run's server, a [[server]] of the policy [default: the one that the
             agreement was fetched from, or whose authorities it names]
     """
-    from fedldp.deployment import acceptance
-    from fedldp.deployment.agreement import Agreement
     from fedldp.deployment.checks import check_data, check_replaced
-    from fedldp.deployment.data_ledgers import note_others, other_ledgers
-    from fedldp.deployment.identity import public_of, read_private
     from fedldp.deployment.joining import fetched_agreement
-    from fedldp.deployment.own_budgets import stay_at_sites
-    from fedldp.deployment.policy import own_place, read_policy
-    from fedldp.deployment.source import digest_of_data
-    from fedldp.ledgers.database import Database
 
     terms = read_policy(policy)
     meant = _read_out(agreement)
@@ -433,7 +429,7 @@ def accept(
     typer.echo(f"accepted: {found.digest.hex()}")
 
 
-@deploy_app.command()
+@app.command()
 def site(
     policy: Path,
     *,
@@ -446,8 +442,6 @@ def site(
     Help:
         policy: this site's policy
     """
-    from fedldp.deployment.policy import read_policy
-
     if check:
         from fedldp.deployment.checks import check_site
 
@@ -458,7 +452,7 @@ def site(
     run_site(policy, test_keys=test_keys, metrics=metrics)
 
 
-@deploy_app.command()
+@app.command()
 def queue(home: Path, agreement: Path, *, test: str | None = None) -> None:
     """Queue a run at a server of several runs, or continue a stopped one.
 
@@ -467,21 +461,17 @@ def queue(home: Path, agreement: Path, *, test: str | None = None) -> None:
         agreement: the agreement of the run
         test: examples to test the model on: .npz, .csv, or a data set's name
     """
-    from fedldp.deployment.runs import Queue
-
     run = Queue(home).add(agreement, test)
     typer.echo(f"queued     run {run}; fedldp deploy server {home} serves it")
 
 
-@deploy_app.command()
+@app.command()
 def list_(home: Path) -> None:
     """List the runs of a server of several runs, in the order in which they were queued.
 
     Help:
         home: the folder of a server of several runs
     """
-    from fedldp.deployment.runs import Queue
-
     for each in Queue(home).all():
         rounds = each.rounds()
         done = "" if rounds is None else f"  {rounds[0]} of {rounds[1]} rounds"
@@ -489,7 +479,7 @@ def list_(home: Path) -> None:
         typer.echo(f"{each.run}  {each.state:<8}{done}{why}")
 
 
-@deploy_app.command()
+@app.command()
 def stop(home: Path, run: str) -> None:
     """Stop a run of a server of several runs; queue it again to continue it.
 
@@ -497,13 +487,11 @@ def stop(home: Path, run: str) -> None:
         home: the folder of a server of several runs
         run: the run, or its first digits
     """
-    from fedldp.deployment.runs import Queue
-
     Queue(home).stop(run)
     typer.echo("stopped    the run; nothing is lost: queue it again to continue it")
 
 
-@deploy_app.command()
+@app.command()
 def finish(folder: Path, *, now: bool = False) -> None:
     """End a run where it is, and tell its sites.
 
@@ -515,16 +503,13 @@ def finish(folder: Path, *, now: bool = False) -> None:
         folder: the folder of a server's run
         now: wait for nothing, and leave out what would be asked after training
     """
-    from fedldp.deployment.runs import ask_to_finish
-    from fedldp.deployment.status import Process
-
     ask_to_finish(folder, now=now)
     runs = Process.of_server(folder).runs or is_held(folder.absolute().with_name("lock"))
     when = "" if runs else " as soon as its server is started again"
     typer.echo(f"the run in {folder} ends{when}; its sites are told")
 
 
-@deploy_app.command()
+@app.command()
 def restored(
     policy: Path,
     *,
@@ -550,11 +535,6 @@ def restored(
             noted before the move, or none if nothing was released [not with --since, --none-since,
             --restores, --anew]
     """
-    from fedldp.deployment.agreement import Agreement
-    from fedldp.deployment.policy import read_policy
-    from fedldp.deployment.restored import charge_lost, moved_to
-    from fedldp.deployment.site_ledger import SiteLedger
-
     if moved is not None:
         terms = read_policy(policy)
         with alone(terms.state / "lock", "agent"):
@@ -585,7 +565,7 @@ def restored(
             typer.echo(f"{budget.amount(left, up=False)} is left")
 
 
-@deploy_app.command()
+@app.command()
 def retire(digest: str, *, policy: Path = Path("site.toml")) -> None:
     """Stop loading an agreement whose run is over; to undo this, accept the agreement again.
 
@@ -593,9 +573,6 @@ def retire(digest: str, *, policy: Path = Path("site.toml")) -> None:
         digest: the digest of an accepted agreement or its run, or the first digits
         policy: this site's policy
     """
-    from fedldp.deployment.acceptance import Acceptances
-    from fedldp.deployment.policy import read_policy
-
     accepted = Acceptances(read_policy(policy))
     found = {each.digest.hex(): each.run for each in accepted.all()}
     given = digest.lower()
@@ -610,22 +587,19 @@ def retire(digest: str, *, policy: Path = Path("site.toml")) -> None:
     typer.echo(f"retired: {meant[0]}")
 
 
-@deploy_app.command()
+@app.command()
 def status(place: Path) -> Answer:
     """Show the state of a run at its server or at a site, even while it is not running.
 
     Help:
         place: a server's folder, or a site's policy
     """
-    from fedldp.deployment.policy import read_policy
-    from fedldp.deployment.status import status_of_server, status_of_site
-
     server = place.is_dir() or not place.exists()
     found = status_of_server(place) if server else status_of_site(read_policy(place))
     return Answer(found, lambda _: typer.echo(text_of(found), nl=False))
 
 
-@deploy_app.command()
+@app.command()
 def server(
     folder: Path,
     agreement: Path | None = None,
@@ -674,7 +648,6 @@ def server(
         _report(check_server(folder, agreement, certificate, key))
         return None
     from fedldp.deployment.running import OverHttps, run_server
-    from fedldp.protocol.server_loop import asked_of
 
     reached = OverHttps(listen, *_tls_files(agreement, certificate, key))
     stderr = on_stderr()
@@ -691,7 +664,7 @@ def server(
     return Answer(summary, show)
 
 
-@deploy_app.command()
+@app.command()
 def demo(
     recipe: str = "quickstart",
     *,
@@ -712,7 +685,6 @@ def demo(
         kill: kill processes during the run
     """
     from fedldp.deployment.demo import ROUNDING, run_demo
-    from fedldp.reporting.text import score_lines
 
     more = [f"num_clients={sites}", f"rounds={rounds}"]
     found = run_demo(
@@ -796,8 +768,6 @@ def _resolved(recipe: str, channel: str, settings: list[str]) -> RunConfig:
     A recipe that is valid without the channel keeps its own: if that is ``named``, each report has
     all the noise that it needs by itself, in a sum too.
     """
-    from fedldp.simulation.settings import resolve
-
     try:
         return resolve(recipe, settings)
     except ConfigError:
@@ -813,9 +783,6 @@ def _hosts(names: Sequence[str]) -> list[str]:
 
 def _show(agreement: Agreement, invite: Invite | None = None) -> Terminal:
     """Print an agreement, or the one that is expected of an invite; return where it is printed."""
-    from fedldp.reporting import words
-    from fedldp.reporting.text import Terminal
-
     config, console = agreement.config, Terminal()
     tell = console.say
     what = f"{config.name()}, model {config.model}, {config.rounds} rounds"
@@ -877,9 +844,6 @@ def _report(found: list[Any]) -> None:
 
 def text_of(found: dict[str, Any]) -> str:
     """Return what is printed of a state, by the template status.txt."""
-    from fedldp.ledgers.budget import Budget
-    from fedldp.ledgers.sqlite import times
-    from fedldp.reporting.html import render
 
     def of_budget(of: dict[str, Any]) -> str:
         limit = math.inf if of["limit"] is None else of["limit"]

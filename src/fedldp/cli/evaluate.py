@@ -6,14 +6,17 @@ import csv
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from fedldp.algorithms.answers import TWO_SIDED
 from fedldp.cli.options import Answer, DataDir
-
-if TYPE_CHECKING:
-    from fedldp.reporting.text import Terminal
+from fedldp.core.formatting import with_class_name
+from fedldp.reporting import words
+from fedldp.reporting.text import Terminal, score_lines
+from fedldp.reporting.words import answer, area, examples
+from fedldp.simulation.recorded import load_trained
 
 Threshold = Annotated[
     float | None,
@@ -47,10 +50,6 @@ def evaluate(
 
 
 def _show(found: dict[str, Any], console: Terminal) -> None:
-    from fedldp.algorithms.answers import TWO_SIDED
-    from fedldp.core.formatting import with_class_name
-    from fedldp.reporting.text import score_lines
-    from fedldp.reporting.words import answer, area, examples
 
     console.say("tested on", f"{found['data']}, {examples(found)}")
     if found.get("threshold") is not None:
@@ -100,9 +99,7 @@ def predict(
         shift (S): with two classes: a public number to add to the log odds of class 1
         id_column (--id COLUMN): a column that names the rows, to be kept
     """
-    from fedldp.reporting import words
     from fedldp.simulation.evaluating import predict as classify
-    from fedldp.simulation.recorded import load_trained
 
     trained = load_trained(run_dir)
     rows = classify(trained, data, out, threshold, shift=shift, id_column=id_column)

@@ -1,4 +1,4 @@
-"""The command line for a client's privacy ledger: fedldp ledger show, verify, renew."""
+"""Show, check or renew a client's privacy ledger."""
 
 from __future__ import annotations
 
@@ -7,32 +7,29 @@ import math
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
+from fedldp.accounting.accountants import UNITS
+from fedldp.accounting.events import to_record
 from fedldp.cli.options import Answer, Group, Yes
 from fedldp.core.errors import ConfigError, LedgerUnusable
 from fedldp.core.formatting import number
+from fedldp.ledgers.budget import Budget, total_of
+from fedldp.ledgers.sqlite import Release, SqliteLedger, renewals, times
+from fedldp.reporting.text import Terminal
 
-if TYPE_CHECKING:
-    from fedldp.ledgers.budget import Budget
-    from fedldp.ledgers.sqlite import Release, SqliteLedger
-    from fedldp.reporting.text import Terminal
-
-ledger_app = Group(help="Show, check or renew a client's privacy ledger.")
+app = Group(help=__doc__)
 
 
-@ledger_app.command()
+@app.command()
 def show(path: Path) -> Answer:
     """Show the budget, how much of it is left, and what was released.
 
     Help:
         path: the ledger's file
     """
-    from fedldp.accounting.accountants import UNITS
-    from fedldp.ledgers.sqlite import SqliteLedger, renewals
-
     ledger = SqliteLedger(path)
     entries = ledger.releases()
     summary = _summary(path, ledger, entries)
@@ -60,7 +57,7 @@ def show(path: Path) -> Answer:
     return Answer({**summary, "releases": list(map(_row, entries))}, tell)
 
 
-@ledger_app.command()
+@app.command()
 def verify(path: Path, *, has: str | None = None) -> Answer:
     """Check the file, the hashes and costs of its entries, and the total.
 
@@ -68,8 +65,6 @@ def verify(path: Path, *, has: str | None = None) -> Answer:
         path: the ledger's file
         has (HASH): require a release with this hash, or its first 16 digits, as noted elsewhere
     """
-    from fedldp.ledgers.sqlite import SqliteLedger, renewals, times
-
     ledger = SqliteLedger(path)
     entries = ledger.verify()
     if has is not None:
@@ -88,15 +83,13 @@ def verify(path: Path, *, has: str | None = None) -> Answer:
     return Answer({**_summary(path, ledger, entries), "ok": True}, lambda _: typer.echo(told))
 
 
-@ledger_app.command()
+@app.command()
 def renew(path: Path, *, yes: Yes = False) -> None:
     """Let the whole budget be spent once more; only the owner of the data may decide this.
 
     Help:
         path: the ledger's file
     """
-    from fedldp.ledgers.sqlite import SqliteLedger, renewals
-
     ledger = SqliteLedger(path)
     entries = ledger.releases()
     often = renewals(entries)
@@ -119,16 +112,13 @@ def renew(path: Path, *, yes: Yes = False) -> None:
     )
 
 
-@ledger_app.command()
+@app.command()
 def export(path: Path) -> Answer:
     """Print what was released and decided, by date, as CSV; for a data-protection officer.
 
     Help:
         path: the ledger's file
     """
-    from fedldp.ledgers.budget import total_of
-    from fedldp.ledgers.sqlite import SqliteLedger
-
     ledger = SqliteLedger(path)
     entries, rows = ledger.releases(), ledger.database.history()
     spent = [total_of([])] * len(ledger.budgets)
@@ -153,7 +143,6 @@ def _spent(budget: Budget, total: float, recent: float, often: int) -> str:
     """Return how much was spent since the beginning, and how much since the last renewal."""
     if not often:
         return budget.amount(total)
-    from fedldp.ledgers.sqlite import times
 
     return (
         f"{budget.amount(total)} since the ledger was created, including {budget.amount(recent)} "
@@ -173,7 +162,6 @@ def _check_has(path: Path, entries: list[Release], hash: str) -> None:
 
 
 def _summary(path: Path, ledger: SqliteLedger, entries: list[Release]) -> dict[str, Any]:
-    from fedldp.ledgers.sqlite import renewals
 
     budgets = [
         {
@@ -200,7 +188,6 @@ def _summary(path: Path, ledger: SqliteLedger, entries: list[Release]) -> dict[s
 
 
 def _row(entry: Release) -> dict[str, Any]:
-    from fedldp.accounting.events import to_record
 
     costs = [_finite(cost) for cost in entry.costs]
     return {
@@ -223,7 +210,6 @@ def _finite(number: float) -> float | None:
 
 
 def _words(entry: Release) -> str:
-    from fedldp.accounting.events import to_record
 
     name, told = _named(to_record(entry.event))
     return f"{name}: {told}"

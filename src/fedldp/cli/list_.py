@@ -10,24 +10,26 @@ from dataclasses import asdict
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
+from fedldp.algorithms.recipes import installed_recipes, recipes
+from fedldp.algorithms.systems import systems
 from fedldp.cli._common import summary_of
 from fedldp.cli.options import Answer, DataDir
 from fedldp.core.errors import ConfigError, first_line
-
-if TYPE_CHECKING:
-    from fedldp.reporting.text import Terminal
+from fedldp.core.registry import installed_papers
+from fedldp.data import list_datasets
+from fedldp.mechanisms import mechanisms
+from fedldp.models import models
+from fedldp.reporting.text import Terminal
 
 Rows = list[dict[str, Any]]
 
 
 def _dataset_rows(data_dir: Path | None) -> Rows:
     """Return every built-in data set as a JSON-ready row."""
-    from fedldp.data import list_datasets
-
     rows = list_datasets(data_dir)
     for row in rows:
         here = "here" if row["present"] else f"`fedldp data fetch {row['name']}`"
@@ -40,24 +42,16 @@ def _rows(kind: str, data_dir: Path | None, left_out: list[str]) -> Rows:
     if kind == "recipes":
         return _recipe_rows(left_out)
     if kind == "systems":
-        from fedldp.algorithms.systems import systems
-
         return _module_rows(systems()) + _rows_of_papers("preset*.py", left_out)
     if kind == "mechanisms":
-        from fedldp.mechanisms import mechanisms
-
         return _module_rows(mechanisms()) + _rows_of_papers("mechanism*.py", left_out)
     if kind == "models":
-        from fedldp.models import models
-
         return [{"name": name, "description": summary_of(each)} for name, each in models().items()]
     return _dataset_rows(data_dir)
 
 
 def _recipe_rows(left_out: list[str]) -> Rows:
     """Return every recipe as a row, grouped by system."""
-    from fedldp.algorithms.recipes import recipes
-
     rows: Rows = []
     for recipe in recipes().values():
         meaning = recipe.config.composition.calibration.meaning
@@ -74,7 +68,6 @@ def _recipe_rows(left_out: list[str]) -> Rows:
 
 
 def _installed_rows(left_out: list[str]) -> Rows:
-    from fedldp.algorithms.recipes import installed_recipes
 
     found, why = installed_recipes()
     left_out += why
@@ -90,8 +83,6 @@ def _of(package: str) -> str:
 
 def _rows_of_papers(pattern: str, left_out: list[str]) -> Rows:
     """Return what other packages' papers seem to define, by its address, without importing them."""
-    from fedldp.core.registry import installed_papers
-
     papers, why = installed_papers()
     left_out += why
     rows = []

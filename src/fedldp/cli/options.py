@@ -48,7 +48,7 @@ class Answer:
 _OPTION = inspect.Parameter.KEYWORD_ONLY
 
 
-class _Commands(typer.core.TyperGroup):
+class Commands(typer.core.TyperGroup):
     """A group whose help has the whole first sentence of each command, on several lines."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -75,7 +75,9 @@ class Group(typer.Typer):
     """
 
     def __init__(self, **more: Any) -> None:
-        super().__init__(cls=_Commands, rich_markup_mode=None, **more)
+        super().__init__(
+            **{"cls": Commands, "rich_markup_mode": None, "add_completion": False} | more
+        )
 
     def command(self, name: str | None = None, **more: Any) -> Callable[[Any], Any]:
         """Return a decorator that adds a function as a command; the function stays as it is."""

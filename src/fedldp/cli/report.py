@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from fedldp.cli.options import Answer, Json
-
-if TYPE_CHECKING:
-    from fedldp.reporting.runs import FinishedRun
+from fedldp.reporting.export import to_tensorboard
+from fedldp.reporting.html import BEGINS, page
+from fedldp.reporting.record import check_replaceable, replace_file
+from fedldp.reporting.runs import FinishedRun, differing, twin_of
+from fedldp.simulation.recorded import read_run
 
 
 def report(
@@ -27,9 +29,6 @@ def report(
         out (FILE): the page to write [default: report.html]
         tensorboard (LOGDIR): write the runs into this folder for TensorBoard
     """
-    from fedldp.reporting.export import to_tensorboard
-    from fedldp.simulation.recorded import read_run
-
     runs = [read_run(folder) for folder in folders]
     if out is not None or (tensorboard is None and not as_json):
         place = out or Path("report.html")
@@ -42,15 +41,12 @@ def report(
 
 
 def _write(place: Path, runs: list[FinishedRun]) -> None:
-    from fedldp.reporting.html import BEGINS, page
-    from fedldp.reporting.record import check_replaceable, replace_file
 
     check_replaceable(place, BEGINS.encode())
     replace_file(place, page(runs).encode())
 
 
 def _document(runs: list[FinishedRun]) -> dict[str, Any]:
-    from fedldp.reporting.runs import differing, twin_of
 
     twins = [twin_of(run, runs) for run in runs]
     return {

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from fedldp.algorithms.recipes import Recipe
 from fedldp.cli._common import shown_progress
 from fedldp.cli.options import Answer, DataDir
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import SHOWN_WITHOUT_SHUFFLER
-
-if TYPE_CHECKING:
-    from fedldp.algorithms.recipes import Recipe
-    from fedldp.experiments.reproduction.comparison import Row
-    from fedldp.experiments.reproduction.results import Measurements
-    from fedldp.experiments.reproduction.targets import PaperTarget
-    from fedldp.reporting.text import Terminal
+from fedldp.data import resolve_data_dir
+from fedldp.experiments.reproduction.comparison import Row, compare
+from fedldp.experiments.reproduction.pages import table, totals
+from fedldp.experiments.reproduction.results import Measurements, default_cache
+from fedldp.experiments.reproduction.runner import missing
+from fedldp.experiments.reproduction.targets import PaperTarget, find_target, targets
+from fedldp.experiments.scheduling import end_of, read_time
+from fedldp.reporting import words
+from fedldp.reporting.text import Terminal
 
 _DAYS = 2 * 86400
 """Seconds of work above which a reproduction does not start without an explicit limit."""
@@ -45,11 +48,6 @@ def reproduce(
         device: where the measurements that count were made
         workers: number of processes [default: one per core] [only with --run]
     """
-    from fedldp.data import resolve_data_dir
-    from fedldp.experiments.reproduction.comparison import compare
-    from fedldp.experiments.reproduction.results import Measurements, default_cache
-    from fedldp.experiments.reproduction.targets import find_target, targets
-
     found = targets()
     chosen = [find_target(target, found)] if target is not None else list(found.values())
     measurements = Measurements(default_cache(), resolve_data_dir(data_dir), device)
@@ -71,8 +69,6 @@ def _run(
     measurements: Measurements,
     workers: int | None,
 ) -> None:
-    from fedldp.experiments.reproduction.runner import missing
-    from fedldp.experiments.scheduling import end_of, read_time
 
     limit = None if budget is None else read_time(budget)
     todo = missing(cells, range(seeds), measurements)
@@ -93,9 +89,6 @@ def _run(
 
 def _of_all(made: list[tuple[PaperTarget, list[Row]]], measurements: Measurements) -> Answer:
     """Return how much of each target is measured, and the verdicts by paper."""
-    from fedldp.experiments.reproduction.pages import totals
-    from fedldp.experiments.reproduction.runner import missing
-
     documents = []
     of_papers: dict[str, list[Row]] = {}
     for target, rows in made:
@@ -125,9 +118,6 @@ def _of_all(made: list[tuple[PaperTarget, list[Row]]], measurements: Measurement
 
 def _of_target(target: PaperTarget, rows: list[Row]) -> Answer:
     """Return a target's cells."""
-    from fedldp.experiments.reproduction.pages import table
-    from fedldp.reporting import words
-
     source = f"{target.paper}, {target.place}"
 
     def show(console: Terminal) -> None:

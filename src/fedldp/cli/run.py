@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedldp.accounting.statement import Statement
+from fedldp.algorithms.config import RunConfig
 from fedldp.cli._common import at_most_cores, on_stderr, one_place, results_folder
 from fedldp.cli.options import Answer, DataDir, Json, Settings, recipe_names
+from fedldp.core.locks import OwnedFolder, owned
+from fedldp.reporting import lines, text, words
+from fedldp.reporting.progress import RunProgress
+from fedldp.reporting.record import RunFolder, check_new
+from fedldp.reporting.text import Terminal
+from fedldp.simulation.plan import Plan, cores, early_plan
+from fedldp.simulation.settings import from_mapping, resolve, to_toml
 
 if TYPE_CHECKING:
-    from fedldp.accounting.statement import Statement
-    from fedldp.algorithms.config import RunConfig
-    from fedldp.core.locks import OwnedFolder
-    from fedldp.reporting.record import RunFolder
-    from fedldp.reporting.text import Terminal
     from fedldp.simulation.engine import Result
-    from fedldp.simulation.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +48,6 @@ class _How:
 
     def planned(self, config: RunConfig) -> Plan | None:
         """Return the plan, unless a slow check could still refuse the run."""
-        from fedldp.simulation.plan import early_plan
-
         slow = self.cluster is not None or self.device not in ("auto", "cpu")
         if slow or (self.workers is not None and self.workers < 1):
             return None
@@ -76,9 +77,6 @@ def run(
             settings]
         print_config: print the configuration as TOML, and stop
     """
-    from fedldp.reporting import words
-    from fedldp.simulation.settings import to_toml
-
     name, config, begun = _configuration(recipe, set_ or [], rounds, seed, resume)
     if print_config:
         document = config.model_dump(mode="json")
@@ -110,9 +108,6 @@ def run(
 @contextmanager
 def _new_folder(out: Path | None, name: str) -> Iterator[OwnedFolder]:
     """Own the folder for a new run: the one that the user gave, or else a new one in runs/."""
-    from fedldp.core.locks import owned
-    from fedldp.reporting.record import check_new
-
     with results_folder(out, name) as place, owned(place, "out", "run", check_new) as own:
         yield own
 
@@ -121,11 +116,7 @@ def _configuration(
     recipe: str | None, given: list[str], rounds: int | None, seed: int | None, resume: Path | None
 ) -> tuple[str | None, RunConfig, RunFolder | None]:
     """Return the run's name and configuration, and the folder to continue in."""
-    from fedldp.simulation.settings import from_mapping, resolve
-
     if resume is not None:
-        from fedldp.reporting.record import RunFolder
-
         folder = RunFolder(resume)
         document = folder.read_config()
         return document["recipe"], from_mapping(document["config"]), folder
@@ -147,10 +138,6 @@ def _simulate(
 
     In a terminal where a table of the rounds follows, the progress is removed at the end.
     """
-    from fedldp.reporting import lines, text
-    from fedldp.reporting.progress import RunProgress
-    from fedldp.simulation.plan import cores
-
     stderr = on_stderr()
     workers = at_most_cores(how.workers)
     several = cores() if how.cluster is None else 1

@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fedldp.algorithms.channel import SEEN
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.recipes import Expected, find_recipe
+from fedldp.algorithms.settings_docs import describe_settings, value_text
+from fedldp.algorithms.systems import find_system, systems
 from fedldp.cli._common import summary_of
 from fedldp.cli.options import Answer
-
-if TYPE_CHECKING:
-    from fedldp.algorithms.config import RunConfig
-    from fedldp.reporting.text import Terminal
+from fedldp.core.registry import is_address
+from fedldp.reporting.text import Terminal
+from fedldp.simulation.settings import epsilon_as_set, resolve
 
 
 def show(name: str) -> Answer:
@@ -27,15 +31,11 @@ def show(name: str) -> Answer:
 
 def _found(name: str) -> dict[str, Any]:
     """Return the description of the thing called ``name``, as a JSON-ready document."""
-    from fedldp.algorithms.systems import find_system, systems
-    from fedldp.core.registry import is_address
-
     own = is_address(name) and not name.endswith(".toml")
     return _of_system(find_system(name), name) if own or name in systems() else _of_recipe(name)
 
 
 def _of_system(system: type[RunConfig], name: str) -> dict[str, Any]:
-    from fedldp.algorithms.settings_docs import describe_settings
 
     return {
         "kind": "system",
@@ -46,8 +46,6 @@ def _of_system(system: type[RunConfig], name: str) -> dict[str, Any]:
 
 
 def _of_recipe(name: str) -> dict[str, Any]:
-    from fedldp.algorithms.recipes import find_recipe
-    from fedldp.simulation.settings import epsilon_as_set, resolve
 
     config = resolve(name)
     values = config.model_dump()
@@ -68,8 +66,6 @@ def _of_recipe(name: str) -> dict[str, Any]:
 
 def _parts(config: RunConfig) -> dict[str, str]:
     """Return a description of each part of the composition, in the order of the pipeline."""
-    from fedldp.algorithms.channel import SEEN
-
     parts = config.composition
     slots = {
         "features": parts.features,
@@ -85,8 +81,6 @@ def _parts(config: RunConfig) -> dict[str, str]:
 
 
 def _show(found: dict[str, Any], console: Terminal) -> None:
-    from fedldp.algorithms.recipes import Expected
-    from fedldp.algorithms.settings_docs import value_text
 
     def line(label: str, text: object) -> None:
         if text is not None:

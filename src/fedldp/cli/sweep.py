@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedldp.cli import options
 from fedldp.cli._common import carry_out, draw_charts, on_stderr, print_rows
 from fedldp.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from fedldp.experiments.kept import Means
-    from fedldp.experiments.sweeping.sweeps import SweepExperiment
+from fedldp.experiments.kept import Means
+from fedldp.experiments.seeds import read_seeds
+from fedldp.experiments.sweeping.grid import read_grid
+from fedldp.experiments.sweeping.sweeps import SweepExperiment, View, design_of, sweep_in
+from fedldp.simulation.settings import assignment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +55,6 @@ def sweep(
         seeds (SEEDS): seeds, such as 0-4 or 0,2,5 [default: the recipe's own]
         device: cpu, cuda or auto
     """
-    from fedldp.experiments.seeds import read_seeds
-    from fedldp.experiments.sweeping.grid import read_grid
-    from fedldp.experiments.sweeping.sweeps import SweepExperiment, View, design_of, sweep_in
-    from fedldp.simulation.settings import assignment
-
     varied = read_grid(grid or [])
     if recipes and "recipe" in varied:
         raise ConfigError(

@@ -13,6 +13,7 @@ from gate import statements
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import Expected, Recipe, Source, find_recipe
+from fedldp.cli import reproduce as command
 from fedldp.core.errors import RunError
 from fedldp.core.locks import owned
 from fedldp.experiments.kept import Means
@@ -303,7 +304,7 @@ def test_a_reason_explains_committed_results_only(own: Measurements, tmp_path: P
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(targets, "targets", lambda: {"tiny": TINY})
+    monkeypatch.setattr(command, "targets", lambda: {"tiny": TINY})
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
