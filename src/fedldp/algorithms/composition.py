@@ -87,6 +87,7 @@ class Local(ABC):
         uses_rounds: whether what a round computes depends on the number of rounds.
         sends: the name of the update's array that is sent instead of the weights; see ``Release``.
         drawn_once: whether the randomised values are drawn once, for all rounds together.
+        keeps: whether a client keeps something from one round to the next.
         alone: what contributes to an update by itself, whatever else is there: a client, or each of
             its people or rows. Own code is tried for this unit; see ``own_code``.
     """
@@ -99,6 +100,7 @@ class Local(ABC):
     trains_statistics: ClassVar[bool] = False
     uses_rounds: ClassVar[bool] = False
     drawn_once: ClassVar[bool] = False
+    keeps: ClassVar[bool] = False
     sends: ClassVar[str | None] = None
     alone: ClassVar[Literal["client", "person", "row"]] = "client"
 

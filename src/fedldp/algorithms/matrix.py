@@ -86,7 +86,7 @@ def check_pairs(parts: Composition, settings: Any) -> None:
             f"{type(parts.participation).__name__.lower()}: what a client pays would depend on the "
             "rounds that it is asked in; set participation = all and leave clients_per_round out"
         )
-    if channel == "sum" and closed in ("scaffold", "own_head"):
+    if channel == "sum" and parts.local.keeps:
         raise ConfigError(
             f"channel = sum and local_update = {closed}: a client forgets what it kept of a round "
             "as the next secure sum begins; set channel = named, or local_update = sgd"

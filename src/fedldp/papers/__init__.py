@@ -1,10 +1,11 @@
 """The papers: one folder each, with all that only this paper has.
 
-A folder holds presets (``preset*.py``), mechanisms (``mechanism*.py``), the paper's own parts and
-training, and recipes (``recipes/*.toml``), which are found by a scan. If the paper's results are
-compared with ours, it also holds its tables (``targets.toml``), our results (``published.json``),
-the reasons for differences (``known.toml``), and its claims (``claims.toml``; what they compute is
-in ``claims.py``). No other room imports or names what is in a folder.
+A folder holds presets (``preset*.py``), mechanisms (``mechanism*.py``), local updates for
+``composed`` (``local_update.py``) and recipes (``recipes/*.toml``), which are found by a scan, and
+the paper's own parts and training. If the paper's results are compared with ours, it also holds its
+tables (``targets.toml``), our results (``published.json``), the reasons for differences
+(``known.toml``), and its claims (``claims.toml``; what they compute is in ``claims.py``). No other
+room imports or names what is in a folder.
 
 Only ``attacks.py``, the attacks on the paper's system, uses the audit, which finds it by the scan,
 and the simulations that an attack plays.

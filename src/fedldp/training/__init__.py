@@ -1,7 +1,7 @@
 """What clients compute: training by torch, for one client or a group at a time.
 
 ``local_sgd`` trains a client, and ``batched_sgd`` many clients at once; ``augmentation`` changes
-images at random, and ``stateful_sgd`` keeps something from round to round. ``private_sgd`` is
+images at random, and ``kept`` is what a client keeps from round to round. ``private_sgd`` is
 DP-SGD, whose sums ``noisy_sums`` describes.
 ``person_gradients`` sums one clipped gradient for each person,
 and ``column_sums`` what each person tells of a table's columns, both as ``exact_sums``;
@@ -23,6 +23,7 @@ __all__ = [
     "draws",
     "exact_sums",
     "exported_encoder",
+    "kept",
     "linear_models",
     "local_sgd",
     "losses",
@@ -32,6 +33,5 @@ __all__ = [
     "private_sgd",
     "questions",
     "ridge",
-    "stateful_sgd",
     "tensors",
 ]

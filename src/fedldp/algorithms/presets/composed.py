@@ -20,21 +20,17 @@ these settings under their own names. Local updates besides SGD are
 
     solution     a client's own ridge regression
     statistics   what the server needs for a ridge regression
-    scaffold     SGD with SCAFFOLD's control variates
-    own_head     SGD with a last layer of the client's own
 
-What clients keep releases nothing more than the report of a round. A client's control variate is
-made of its own steps, and the server's of the mean of the reports, so that is post-processing; a
-head never leaves its client.
+and those that papers bring in a file ``local_update.py``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from fedldp.algorithms.bounds import (
@@ -64,12 +60,8 @@ from fedldp.algorithms.composition import Algorithm, Composition, Local, Sgd
 from fedldp.algorithms.matrix import WITHIN_ONE
 from fedldp.algorithms.participation import All, Participation, participation_of
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.server_update import (
-    Around,
     Estimate,
-    Estimated,
-    FirstArrays,
     OwnMean,
     WeightedMean,
 )
@@ -84,31 +76,27 @@ from fedldp.algorithms.settings import (
     check_one_each,
 )
 from fedldp.core.errors import ConfigError
-from fedldp.core.facts import Unprotected
-from fedldp.core.kinds import OWN_HEADS, SCORES
+from fedldp.core.facts import Caveat
+from fedldp.core.registry import paper_modules, scan
 from fedldp.mechanisms import find_mechanism
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian_share import SharedGaussian
 from fedldp.mechanisms.none import Plain
-from fedldp.models import HEAD, is_linear, trained_of
-from fedldp.protocol.roles import Arrays, Draw, LocalUpdate, State, Tester
-from fedldp.protocol.wire import Incoming
+from fedldp.models import is_linear
+from fedldp.protocol.roles import LocalUpdate
 from fedldp.training.linear_models import STATISTICS, LinearModel, Statistics
 
 if TYPE_CHECKING:
     import torch
 
-    from fedldp.training.stateful_sgd import OwnHeadSgd
-
 
 class Composed(Offers):
     """The settings of composed, besides those of its parts."""
 
-    local_update: Literal["sgd", "scaffold", "own_head", "solution", "statistics"] = "sgd"
-    """what a client computes: sgd; scaffold (SGD whose steps are corrected by what other clients'
-    steps were like); own_head (SGD whose last layer never leaves its client); solution (its own
-    ridge regression, in closed form); or statistics (from whose mean the server computes a ridge
-    regression); solution and statistics are only for linear models"""
+    local_update: str = "sgd"
+    """what a client computes: sgd; solution (its own ridge regression, in closed form); statistics
+    (from whose mean the server computes a ridge regression); or what a paper brings, such as a last
+    layer that never leaves its client; solution and statistics are only for linear models"""
     ridge: Annotated[float, Field(ge=1e-6, le=1e6)] = 0.01
     """lambda of a ridge regression on examples of norm 1: the factor on the squared weights, which
     are added to the mean squared error"""
@@ -151,13 +139,13 @@ class Composed(Offers):
 def composed(settings: Settings) -> Composition:
     """An algorithm made of any parts that go together."""
     check_one_each("epsilon", settings.epsilon, settings.num_clients)
-    if settings.learning_rate is None and settings.local_update not in _CLOSED_FORMS:
+    local = find_local_update(settings.local_update).of(settings)
+    if settings.learning_rate is None and not isinstance(local, InClosedForm):
         raise ConfigError(
             f"learning_rate is not set, but local_update = {settings.local_update} needs it; add "
             "learning_rate"
         )
-    local, send, chart = computed(settings)
-    bound = bound_of(settings, send, chart)
+    bound = bound_of(settings, local)
     estimate: Estimate = OwnMean()
     if settings.weighting == "examples" or settings.mechanism == "none":
         estimate = WeightedMean(by_examples=settings.weighting == "examples")
@@ -166,7 +154,7 @@ def composed(settings: Settings) -> Composition:
     shaped = None
     stages: tuple[range, ...] = ()
     if settings.mechanism in _BARE:
-        what = "statistics" if settings.local_update == "statistics" else "weights"
+        what = "statistics" if local.sends == STATISTICS else "weights"
         codes = ClippedCodes(clip=settings.clip, what=what)
         calibration = Fixed(every=Plain(what) if settings.mechanism == "none" else codes)
     elif settings.mechanism == _SHARE:
@@ -183,28 +171,25 @@ def composed(settings: Settings) -> Composition:
         if settings.epsilon_growth != 1:
             shaped = by_round(calibration)
             stages = tuple(range(each, each + 1) for each in range(1, settings.rounds + 1))
-    if settings.local_update == "scaffold":
-        share = settings.round_size / settings.num_clients
-        estimate = Controlled(inner=estimate, share=share)
     return Composition(
         local=local,
         bound=bound,
         shaped=shaped,
         calibration=calibration,
-        estimate=estimate,
+        estimate=local.estimate(estimate, settings),
         stages=stages,
-        notes=(OWN_HEADS,) if settings.local_update == "own_head" else (),
+        notes=local.notes,
         participation=participation,
         averaged=0.0 if settings.mechanism in _BARE else 0.5,
-        unused=unused(settings, bound),
+        unused=unused(settings, local, bound),
     )
 
 
 _BARE = ("none", "codes")
 """What may replace the mechanism without randomising anything."""
 
-_CLOSED_FORMS = ("solution", "statistics")
-"""Local updates that take no steps."""
+_OF_ONE_LABEL = {"local_update": "solution", "bound": "direction", "mechanism": "k_closest"}
+"""What a report with a label and a direction needs."""
 
 _SHARE = SharedGaussian.name
 
@@ -212,44 +197,71 @@ _OF_RANGES = ("ranges", "range_margin", "range_first")
 """The settings of ranges, except those of the fixed range, which is a fallback."""
 
 
-def computed(settings: Settings) -> tuple[Local, Send, Chart | None]:
-    """Return what a client computes and sends, and its coordinates if they are not the weights."""
-    match settings.local_update:
-        case "solution":
-            chart = InLabels() if settings.one_label else InContrasts()
-            return OwnSolution(ridge=settings.ridge), settings.send, chart
-        case "statistics":
-            return StatisticsOf(), "weights", OfStatistics(ridge=settings.ridge)
-        case "scaffold":
-            return Scaffold(), settings.send, None
-        case "own_head":
-            return OwnHead(momentum=settings.momentum), "update", InBody()
-        case _:
-            return Sgd(momentum=settings.momentum), settings.send, None
+@dataclass(frozen=True, kw_only=True)
+class Choice(Local):
+    """What ``local_update`` may choose; a paper's are in its file ``local_update.py``.
+
+    Attributes:
+        name: the value of ``local_update``.
+        send: whether values or changes are sent, if that is no choice.
+        sent: what is then sent instead of all weights, in words.
+        instead: the value of ``local_update`` that sends all weights.
+        unused: the settings that it does not use, each with the reason.
+        notes: additional caveats of a run's statement.
+    """
+
+    name: ClassVar[str]
+    send: ClassVar[Send | None] = None
+    sent: ClassVar[str] = ""
+    instead: ClassVar[str] = "sgd"
+    unused: ClassVar[Mapping[str, str]] = {}
+    notes: ClassVar[tuple[Caveat, ...]] = ()
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the part that the settings describe."""
+        return cls()
+
+    def chart(self, settings: Settings) -> Chart | None:
+        """Return the coordinates of what is sent; None for the weights."""
+        return None
+
+    def estimate(self, mean: Estimate, settings: Settings) -> Estimate:
+        """Return what the server computes, given the estimate of the mean."""
+        return mean
 
 
-def bound_of(settings: Settings, send: Send, chart: Chart | None) -> Bound:
+def find_local_update(name: str) -> type[Choice]:
+    """Return the local update called ``name``, of this module or of a paper.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    every = scan(Choice, (sys.modules[__name__], *paper_modules("local_update")))  # type: ignore[type-abstract]
+    known = {each.name: each for each in every}
+    if name not in known:
+        raise ConfigError(f"local_update = {name}: choose {', '.join(known)}")
+    return known[name]
+
+
+def bound_of(settings: Settings, local: Choice) -> Bound:
     """Return the chart in which the mechanism works, for what a client sends.
 
     Raises:
         ConfigError: the chart is incompatible with the mechanism or with what is sent.
     """
-    computes, bound, mechanism = settings.local_update, settings.bound, settings.mechanism
-    if settings.one_label:
-        needed = {"local_update": "solution", "bound": "direction", "mechanism": "k_closest"}
-        for name, value in needed.items():
-            if (given := getattr(settings, name)) != value:
-                raise ConfigError(
-                    f"one_label = true and {name} = {given}: k_closest makes the report with a "
-                    f"label and a direction, from a solution; set {name} = {value}, or leave "
-                    "one_label out"
-                )
-    statistics = computes == "statistics"
-    if settings.send == "weights" and computes in ("statistics", "own_head"):
-        sends = "statistics are" if statistics else "the change of all but the last layer is"
+    bound, mechanism, computes = settings.bound, settings.mechanism, f"local_update = {local.name}"
+    send, chart = local.send or settings.send, local.chart(settings)
+    for name, value in _OF_ONE_LABEL.items() if settings.one_label else ():
+        if (given := getattr(settings, name)) != value:
+            raise ConfigError(
+                f"one_label = true and {name} = {given}: k_closest makes the report with a label "
+                f"and a direction, from a solution; set {name} = {value}, or leave one_label out"
+            )
+    if local.sent and settings.send == "weights":
         raise ConfigError(
-            f"send = weights and local_update = {computes}: {sends} sent instead of weights; leave "
-            f"send out, or set local_update = {'solution' if statistics else 'sgd'}"
+            f"send = weights and {computes}: {local.sent} sent instead of weights; leave send "
+            f"out, or set local_update = {local.instead}"
         )
     if mechanism == "none":
         return Unbounded(send=send, chart=chart)
@@ -257,29 +269,20 @@ def bound_of(settings: Settings, send: Send, chart: Chart | None) -> Bound:
         return InBox(most=settings.clip, send=send, chart=chart)
     shared = mechanism == _SHARE
     within_one = not shared and issubclass(find_mechanism(mechanism), WITHIN_ONE)
-    if bound == "range" and computes in ("statistics", "own_head"):
-        other = "bound = norm with mechanism = k_closest" if within_one else "bound = norm"
+    if bound == "range" and (local.sent or shared):
+        other = " with mechanism = k_closest" if within_one else ""
         raise ConfigError(
-            f"bound = range, mechanism = {mechanism} and local_update = {computes}: ranges are for "
-            + (
-                f"weights, not for statistics; set {other}, or local_update = solution"
-                if statistics
-                else f"whole weights, not for their change; set {other}"
-            )
+            f"bound = range, mechanism = {mechanism} and {computes}: only whole weights that are "
+            f"randomised one by one are sent in ranges; set bound = norm{other}"
         )
-    if bound == "direction" and statistics:
+    if bound == "direction" and local.sends is not None:
         raise ConfigError(
-            "bound = direction and local_update = statistics: statistics need their size as well "
-            "as their direction; set bound = norm, or local_update = solution"
+            f"bound = direction and {computes}: {local.sent} needed with their size; set bound = "
+            f"norm, or local_update = {local.instead}"
         )
     if bound == "layers" and chart is not None:
         raise ConfigError(
-            f"bound = layers and local_update = {computes}: layers are clipped only where all "
-            "weights are sent; set bound = norm"
-        )
-    if bound == "range" and shared:
-        raise ConfigError(
-            f"bound = range and mechanism = {_SHARE}: its noise is for a vector of bounded norm; "
+            f"bound = layers and {computes}: layers are clipped only where all weights are sent; "
             "set bound = norm"
         )
     if bound == "range":
@@ -298,33 +301,42 @@ def bound_of(settings: Settings, send: Send, chart: Chart | None) -> Bound:
     )
 
 
-def unused(settings: Settings, bound: Bound) -> dict[str, str]:
+def unused(settings: Settings, local: Choice, bound: Bound) -> dict[str, str]:
     """Return the settings that these parts do not use, with reasons."""
-    computes, mechanism = settings.local_update, settings.mechanism
-    closed, bare = computes in _CLOSED_FORMS, mechanism in _BARE
-    steps = ("learning_rate", "local_epochs", "batch_size", "momentum")
+    mechanism, of_ranges = settings.mechanism, isinstance(bound, InRange)
+    draws_nothing = ("epsilon", "bound", "epsilon_growth")
+    closed = isinstance(local, InClosedForm)
     rules: tuple[tuple[bool, tuple[str, ...], str], ...] = (
-        (not closed, ("ridge",), f"local_update = {computes} solves no regression"),
-        (closed, steps, f"local_update = {computes} takes no steps"),
-        (computes == "scaffold", ("momentum",), "control variates correct plain steps"),
-        (bare, ("epsilon", "bound", "epsilon_growth"), f"mechanism = {mechanism} draws nothing"),
+        (not closed, ("ridge",), f"local_update = {local.name} solves no regression"),
+        (mechanism in _BARE, draws_nothing, f"mechanism = {mechanism} draws nothing"),
         (mechanism == _SHARE, ("epsilon_growth",), "the budget is for the whole run"),
         (mechanism == "none", ("clip",), "mechanism = none bounds nothing"),
-        (not isinstance(bound, InRange), _OF_RANGES, "nothing is sent in ranges"),
+        (not of_ranges, _OF_RANGES, "nothing is sent in ranges"),
     )
     found = {name: why for applies, names, why in rules if applies for name in names}
-    return found | (bound.unused if isinstance(bound, InRange) else {})
+    return {**local.unused, **found, **(bound.unused if isinstance(bound, InRange) else {})}
 
 
 @dataclass(frozen=True, kw_only=True)
-class InClosedForm(Local):
-    """A ridge regression, or a part of one, which gives a linear model.
+class PlainSgd(Choice, Sgd):
+    """Local SGD."""
 
-    Attributes:
-        name: the value of ``local_update``.
-    """
+    name: ClassVar[str] = "sgd"
 
-    name: ClassVar[str]
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return SGD with a momentum."""
+        return cls(momentum=settings.momentum)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InClosedForm(Choice):
+    """A ridge regression, or a part of one, which gives a linear model."""
+
+    unused: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("learning_rate", "local_epochs", "batch_size", "momentum"),
+        "a closed form takes no steps",
+    )
 
     def check(self, algorithm: Algorithm) -> None:
         """Refuse a single class, and models that are not linear; see ``Local.check``."""
@@ -353,6 +365,15 @@ class OwnSolution(InClosedForm):
 
     ridge: float
 
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the solution with the settings' lambda."""
+        return cls(ridge=settings.ridge)
+
+    def chart(self, settings: Settings) -> Chart:
+        """Return contrasts of classes, or one label and its weights; see ``Choice``."""
+        return InLabels() if settings.one_label else InContrasts()
+
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
         """Return the local update, which always computes on the CPU."""
         from fedldp.training.ridge import RidgeSolution
@@ -366,115 +387,16 @@ class StatisticsOf(InClosedForm):
 
     name: ClassVar[str] = "statistics"
     sends: ClassVar[str] = STATISTICS
+    send: ClassVar[Send] = "weights"
+    sent: ClassVar[str] = "statistics are"
+    instead: ClassVar[str] = "solution"
+
+    def chart(self, settings: Settings) -> Chart:
+        """Return statistics, from which the server computes a regression; see ``Choice``."""
+        return OfStatistics(ridge=settings.ridge)
 
     def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
         """Return the local update, which always computes on the CPU."""
         from fedldp.training.ridge import OwnStatistics
 
         return OwnStatistics(statistics=Statistics(LinearModel.of(algorithm.layout)))
-
-
-CONTROL = "control"
-"""The name of the mean of the clients' control variates, which the server keeps and tells."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scaffold(Sgd):
-    """Steps that are corrected by control variates; see ``training.stateful_sgd.ControlledSgd``."""
-
-    trains_statistics: ClassVar[bool] = False
-
-    def __call__(self, algorithm: Algorithm, device: torch.device) -> LocalUpdate:
-        """Return the local update."""
-        from fedldp.training.stateful_sgd import ControlledSgd
-
-        return ControlledSgd(algorithm.sgd(device))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Controlled(Around):
-    """An estimate that also moves the mean of the control variates.
-
-    Of the share s of the clients that answer, each C_i changes by D_i - C, where D_i is how far its
-    weights moved towards smaller loss. So the mean changes by s (D - C), and D is the estimate's.
-
-    Attributes:
-        share: s, above 0 and up to 1.
-    """
-
-    gives: ClassVar[Send] = "update"
-
-    share: float
-
-    def arrays(self, problem: Problem) -> FirstArrays:
-        """Return control variates of 0, which correct nothing; see ``Estimate``."""
-        return lambda draw: {CONTROL: np.zeros(self.released.size, np.float32)}
-
-    def told(self, state: State) -> Arrays:
-        """Return the control variate that the server tells clients; see ``Estimate``."""
-        return {CONTROL: state.arrays[CONTROL]}
-
-    def __call__(self, state: State, reports: Incoming, draw: Draw) -> Estimated:
-        """Return the mean change, and the next mean of the control variates; see ``Estimate``."""
-        found = self.inner(state, reports, draw)
-        change = found.change(self.inner.gives, state.weights)
-        control = state.arrays[CONTROL]
-        moved = (control - self.share * (change + control)).astype(np.float32)
-        return replace(found, values=change, arrays={**found.arrays, CONTROL: moved})
-
-
-@dataclass(frozen=True, kw_only=True)
-class OwnHead(Sgd):
-    """SGD whose last layer is each client's own; see ``training.stateful_sgd.OwnHeadSgd``."""
-
-    tested_on: str = "test examples with labels like each client's, by its own model"
-    trains_part: ClassVar[bool] = False
-    trains_statistics: ClassVar[bool] = False
-
-    @property
-    def private_scores(self) -> list[Unprotected]:
-        """Scores of models that were trained on the clients' examples and are never sent."""
-        return [SCORES(on="common", encoder="last layer")]
-
-    def check(self, algorithm: Algorithm) -> None:
-        """Refuse a model that is nothing but a head; see ``Local.check``."""
-        if not InBody(layout=algorithm.layout).size:
-            raise ConfigError(
-                f"local_update = own_head and model = {algorithm.config.model}: it is one layer, "
-                "and nothing would be sent; set model = mlp, or local_update = sgd"
-            )
-
-    def __call__(self, algorithm: Algorithm, device: torch.device) -> OwnHeadSgd:
-        """Return the local update."""
-        from fedldp.training.stateful_sgd import OwnHeadSgd
-
-        sgd = algorithm.sgd(device, self.momentum)
-        return OwnHeadSgd(sgd, InBody(layout=algorithm.layout).size)
-
-    def tester(self, algorithm: Algorithm, device: torch.device) -> Tester:
-        """Return the test of each client's own model."""
-        own, prepared = self(algorithm, device), algorithm.prepared()
-        return lambda broadcast, client, test: own.score(broadcast, client, prepared(test))
-
-
-@dataclass(frozen=True, kw_only=True)
-class InBody(Chart):
-    """The change of all weights but those of the last layer, which does not change."""
-
-    @property
-    def size(self) -> int:
-        """The number of coordinates."""
-        return self.whole.size - self._head
-
-    def apply(self, rows: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Return the change of the body's weights; see ``Chart``."""
-        return rows[:, : self.size]
-
-    def restore(self, mean: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the change of all weights; see ``Chart``."""
-        return np.concatenate([mean, np.zeros(self._head)])
-
-    @property
-    def _head(self) -> int:
-        names = trained_of(self.whole.names, HEAD)
-        return sum(self.whole.sizes[-len(names) :])

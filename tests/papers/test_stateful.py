@@ -23,7 +23,7 @@ from fedldp.simulation.engine import simulate as run
 from fedldp.simulation.plan import problem_with
 from fedldp.simulation.recorded import RunFolder
 from fedldp.testing.clients import Roles, client_of
-from fedldp.training.stateful_sgd import keep, kept_before
+from fedldp.training.kept import keep, kept_before
 
 ROUNDS, RATE, EPOCHS = 5, 0.5, 3
 SETTINGS: dict[str, Any] = {

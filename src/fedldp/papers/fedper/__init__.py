@@ -1,0 +1,1 @@
+"""FedPer (Arivazhagan et al. 2019): ``local_update`` for composed, with its ``training``."""
