@@ -100,7 +100,7 @@ def test_a_failed_fetch_leaves_no_folder_behind(monkeypatch: pytest.MonkeyPatch)
     assert list(Path().iterdir()) == []
 
 
-@pytest.mark.parametrize("part", ["Population", "_executor", "_rounds"])
+@pytest.mark.parametrize("part", ["Population", "Executor", "_rounds"])
 def test_a_failed_run_leaves_no_folder_behind(
     fedldp_command: Any, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:

@@ -74,7 +74,9 @@ def test_a_deployed_server_accepts_forged_reports(name: str) -> None:
     config = fedldp.recipe(name)
     config = config.with_schedule(draws_of_seed(config.seed))
     roles = Roles(config, DIGITS)
-    agreement = SimpleNamespace(channel="named", config=config, problem=DIGITS, budgets=())
+    agreement = SimpleNamespace(
+        channel="named", config=config, problem=DIGITS, has_own_budgets=False
+    )
     draws = draws_of_seed(0)
     checks = ReportChecker(cast(Agreement, agreement), roles.server, draws, roles.first)
     request = RoundRequest(run="run", phase=0, broadcast=roles.broadcast)

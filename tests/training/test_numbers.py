@@ -231,7 +231,7 @@ RUN: dict[str, Any] = {
         ({"class_shares": [0.5, 0.5]}, "class_shares and label_range: the labels are numbers"),
         ({"held_out_people": 0.1}, "held_out_people and label_range: the labels are numbers"),
         ({"class_weights": [1.0, 2.0]}, "class_weights and label_range: the labels are numbers"),
-        ({"partition": "dirichlet:1"}, "it divides the examples by their classes; choose iid"),
+        ({"partition": "dirichlet:1"}, "is about classes; leave it out"),
         ({"label_typical": 3.0, "model": "mlp_64"}, "label_typical = 3.0, model = mlp_64"),
         ({"system": "fedavg", "epsilon": None, "features": None},
          "system = fedavg and label_range: this system trains models for classes; numbers are"),

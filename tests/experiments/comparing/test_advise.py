@@ -125,7 +125,7 @@ def test_the_remedy_for_missing_texts_works(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", rows)
     with pytest.raises(FedldpError) as refused:
         asked(path)
-    told = re.search(r'add ("\w+") to (categories\.sex), and (fill_columns\.sex = "\w+")',
+    told = re.search(r'add ("\w+") to (categories\.sex), and set (fill_columns\.sex = "\w+")',
                      str(refused.value))  # fmt: skip
     assert told is not None
     text, column, filled = told.groups()
