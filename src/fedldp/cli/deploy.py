@@ -30,7 +30,6 @@ from fedldp.deployment.certificates import check_host, write_server_keys
 from fedldp.deployment.data_ledgers import note_others, other_ledgers
 from fedldp.deployment.identity import make_identity, new_file, public_of, read_private, read_public
 from fedldp.deployment.initial import agreed_initial, beside, digest_of_file, write_initial
-from fedldp.deployment.own_budgets import stay_at_sites
 from fedldp.deployment.policy import SitePolicy, own_place, read_policy
 from fedldp.deployment.restored import charge_lost, moved_to
 from fedldp.deployment.runs import Queue, ask_to_finish
@@ -268,8 +267,7 @@ def join(
             f"{place / POLICY} before any agreement has been accepted",
         )
     if joined.policy.own is not None:
-        told = "all sites will be told" if joined.joining.own else "nobody else is told"
-        console.say("own", f"{joined.policy.own}, which {told}")
+        console.say("own", f"{joined.policy.own}, which all sites will be told")
     if not joined.noted:
         console.say(
             "ledger", "nothing can be written beside the data, so no other folder notices it"
@@ -394,7 +392,7 @@ def accept(
     can_pay = acceptance.payable(terms, found)
     enough = can_pay.check(rounds)
     console = _show(found)
-    if found.has_own_budgets or stay_at_sites(found.config):
+    if found.has_own_budgets:
         _show_own(console, found, terms, place)
     console.say("beside", f"{'; '.join(can_pay.others) or 'no other run that is accepted here'}")
     _show_cost(console, found, terms, can_pay, enough)
@@ -813,11 +811,9 @@ def _show(agreement: Agreement, invite: Invite | None = None) -> Terminal:
 
 def _show_own(console: Terminal, agreement: Agreement, policy: SitePolicy, place: int) -> None:
     """Show the statement for one site that has its own budget."""
-    told = "which all sites are told" if agreement.has_own_budgets else "which nobody else is told"
-
     most = f"for this site only, in at most {agreement.rounds_of(place)} rounds:"
-    console.say("own budget", f"{policy.own}, {told}; {most}")
-    console.print_statement(policy.as_here(agreement).statement_of(place))
+    console.say("own budget", f"{policy.own}, which all sites are told; {most}")
+    console.print_statement(agreement.statement_of(place))
 
 
 def _show_cost(

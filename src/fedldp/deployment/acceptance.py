@@ -19,7 +19,6 @@ from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.numbers import round_up
 from fedldp.data import is_table
 from fedldp.deployment.agreement import Agreement
-from fedldp.deployment.own_budgets import OwnBudget, stay_at_sites
 from fedldp.deployment.policy import (
     SitePolicy,
     StudyTable,
@@ -42,12 +41,10 @@ class AcceptedTerms(FrozenConfig):
 
     Attributes:
         data: the digest of the data with which it was accepted; see ``digest_of_data``.
-        own: the site's own budget with which it was accepted, if that stays at the site.
         study: what differs for the run from the policy; None if nothing does.
     """
 
     data: str
-    own: OwnBudget | None
     study: StudyTable | None
 
 
@@ -118,14 +115,6 @@ class Acceptance:
         """
         found, policy = self.agreement(policy), self.policy(policy)
         policy.check(found)
-        # Only the site knows this budget, so no signature would reveal a change.
-        own = self.terms.own
-        if stay_at_sites(found.config) and own != policy.own:
-            before = "" if own is None else f", but the agreement was accepted with {own}"
-            raise PrivacyError(
-                f"own: this site's policy has {policy.own}{before}; to answer its rounds with the "
-                "policy's budget from now on, accept the agreement again"
-            )
         return found
 
     def check_data(self, policy: SitePolicy, data: str) -> None:
@@ -341,8 +330,7 @@ def accept(
         Acceptances(policy, database).check_beside(agreement)
         can_pay = payable(policy, agreement, kept)
         promised = can_pay.cost(can_pay.check(enough))
-        own = policy.own if stay_at_sites(agreement.config) else None
-        terms = AcceptedTerms(data=data, own=own, study=policy.study[0] if policy.study else None)
+        terms = AcceptedTerms(data=data, study=policy.study[0] if policy.study else None)
         row = (
             *(digest.hex(), agreement.run, policy.server[0].url, agreement.to_bytes()),
             *(terms.model_dump_json(), json.dumps(promised), "accepted", now()),
@@ -455,11 +443,11 @@ def payable(policy: SitePolicy, agreement: Agreement, kept: SiteLedger | None = 
     open_ = [] if kept is None else Acceptances(policy, kept.ledger.database).current()
     others = [each for each in open_ if each.run != agreement.run]
     of_run = [entry for entry in entries if entry.run == agreement.run]
-    here, place = policy.as_here(agreement), policy.place_in(agreement)
+    place = policy.place_in(agreement)
     of = agreement.rounds_of(place)
     paid, lefts, words, found = of, list[float](), list[str](), []
     for at, budget in enumerate(policy.budgets):
-        due = prices_due(here, budget, place, of_run)
+        due = prices_due(agreement, budget, place, of_run)
         found.append((total_of(entry.costs[at] for entry in of_run), due))
         spent = total_of(entry.costs[at] for entry in since_renewal(entries))
         rests = [each.rest(at, entries) for each in others]

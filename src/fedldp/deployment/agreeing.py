@@ -16,7 +16,6 @@ from fedldp.algorithms.systems import name_and_digest
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreement import Agreement, Channel, Site, agreed
 from fedldp.deployment.deployable import without_simulation
-from fedldp.deployment.own_budgets import largest_alone
 from fedldp.simulation.plan import calibrated
 
 _RUN_BYTES = 16
@@ -57,7 +56,7 @@ def agree(
     selftest()
     run = os.urandom(_RUN_BYTES).hex()
     roster = tuple(_site(name, key) for name, key in sites.items())
-    config = config.changed(num_clients=len(roster), **largest_alone(config))
+    config = config.changed(num_clients=len(roster))
     untrusted = config.untrusted_clients
     target, config = config.target, _decided(without_simulation(config), channel)
 

@@ -324,13 +324,6 @@ class Agreement(RunDocument):
         counts = Counter(map(self.config.committees.of, sites))
         return max(counts.values(), default=0) >= self.quorum
 
-    def with_own(self, epsilon: float) -> Agreement:
-        """Return the agreement with the ``epsilon`` that a site keeps to itself.
-
-        Only that site uses the result, and no other party knows its digest.
-        """
-        return self.changed(config=self.config.changed(epsilon=epsilon))
-
     def events_of(self, site: int, round: int = 1) -> list[Event]:
         """Return what a site releases in one round, except messages that depend on no data."""
         encoder = self.config.algorithm(self.problem).encoder(site)

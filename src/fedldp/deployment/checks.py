@@ -295,8 +295,7 @@ def _accepted(policy: SitePolicy, accepted: Acceptance) -> str:
     ledger = SiteLedger(policy, look=True).ledger
     keys = SecretKeys(ledger.secret, agreement.run)
     index = open_run(policy, agreement, key, source, keys, ledger).index
-    here = policy.as_here(agreement)
-    short = cannot_pay(ledger, accepted, here, index, ledger.releases())
+    short = cannot_pay(ledger, accepted, agreement, index, ledger.releases())
     if short:
         raise FedldpError("; ".join(map(words.line, short)))
     said = f"; {left_out}, so they are left out" if left_out else ""

@@ -54,7 +54,7 @@ from fedldp.deployment.identity import (
     read_private,
     replace_secret,
 )
-from fedldp.deployment.own_budgets import OwnBudget, has_own_budgets, largest_alone, stay_at_sites
+from fedldp.deployment.own_budgets import OwnBudget, has_own_budgets
 from fedldp.deployment.policy import (
     URL,
     ServerTable,
@@ -145,7 +145,7 @@ class Invite(RunDocument):
         Raises:
             ConfigError: the run cannot be deployed; the message says why.
         """
-        told = without_simulation(config).changed(target=config.target, **largest_alone(config))
+        told = without_simulation(config).changed(target=config.target)
         if has_own_budgets(told):
             raise ConfigError(
                 "epsilon has a value for each client, and all sites would see all values, so each "
@@ -220,7 +220,7 @@ class Invite(RunDocument):
                 have the same budget.
         """
         count = self.config.num_clients
-        if own is not None and not stay_at_sites(self.config):
+        if own is not None:
             return self.changed(config=self.config.changed(epsilon=own.epsilon)).expected()
         return self.agreement({f"site-{i}": f"{i:064x}" for i in range(count)})
 
@@ -303,19 +303,12 @@ class Terms:
         """Return the site's own budget for a run, if it has one.
 
         Raises:
-            ConfigError: the invite lets each site choose, and this site has not chosen; or the
-                system has no proof for the chosen epsilon.
+            ConfigError: the system has no proof for the chosen epsilon.
         """
         config = invite.config
         if self.epsilon is None:
-            if stay_at_sites(config):
-                most = config.model_dump()["epsilon"]
-                raise ConfigError(
-                    "epsilon is not set: the invite lets each site choose its own epsilon, up to "
-                    f"{most:g}, which nobody else is told; give --epsilon"
-                )
             return None
-        if not stay_at_sites(config) and "epsilon" not in config.per_client:
+        if "epsilon" not in config.per_client:
             raise ConfigError(
                 f"epsilon = {self.epsilon:g}: in {config.name()} the invite sets one epsilon for "
                 "all sites; leave --epsilon out, or ask for a system in which each site may "
@@ -420,9 +413,8 @@ def join(
         new_file(place, text.encode(), 0o600)
     key = read_private(policy.key)
     noted = note_ledger(policy.data, key, second=second_ledger)
-    own = None if stay_at_sites(invite.config) else policy.own
     joining = Joining.signed(
-        key, version=version("fedldp"), invite=invite.digest.hex(), name=name, own=own
+        key, version=version("fedldp"), invite=invite.digest.hex(), name=name, own=policy.own
     )
     file = folder / f"{name}.join"
     file.unlink(missing_ok=True)
@@ -493,8 +485,7 @@ def _study(invite: Invite, terms: Terms, policy: SitePolicy) -> StudyTable:
         found = open_source(*policy.source).found
         named = not isinstance(found, Examples) and config.label_column in found.names
         label = config.label_column if named else policy.label_column
-    may_differ = stay_at_sites(config) or "epsilon" in config.per_client
-    if terms.epsilon is not None or own is None or not may_differ:
+    if terms.epsilon is not None or "epsilon" not in config.per_client:
         own = terms.own(invite)
     return StudyTable(invite=invite.digest.hex(), label_column=label, own=own)
 
@@ -598,9 +589,7 @@ def _policy(invite: Invite, expected: Agreement, name: str, terms: Terms, folder
 
     Paths inside the site's folder are relative to it.
     """
-    own, here = terms.own(invite), expected
-    if own is not None and stay_at_sites(invite.config):
-        here = expected.with_own(own.epsilon)
+    own = terms.own(invite)
     assert terms.data is not None
     data, inside = terms.data.absolute(), folder.absolute()
     table = {
@@ -611,7 +600,7 @@ def _policy(invite: Invite, expected: Agreement, name: str, terms: Terms, folder
         "key": f"{name}.key",
         "state": "state",
         **needed_for(invite),
-        **_budget(here, terms.budget),
+        **_budget(expected, terms.budget),
         "own": None if own is None else own.model_dump(),
         "server": [{"url": invite.url, "ca": "ca.pem"}],
     }

@@ -284,11 +284,10 @@ def page_of_site(agent: Agent) -> str:
     shown: dict[str, Any] = {"accounts": None, "runs": [], "servers": {}}
     if entries is not None:
         for run in agent.runs:
-            here = run.policy.as_here(run.agreement)
-            warnings += cannot_pay(ledger, run.accepted, here, run.index, entries)
+            warnings += cannot_pay(ledger, run.accepted, run.agreement, run.index, entries)
             done = rounds_answered([each for each in entries if each.run == run.agreement.run])
             rest = [float(run.accepted.rest(at, entries)) for at in range(len(ledger.budgets))]
-            costs = next_costs(ledger, here, run.index, entries)
+            costs = next_costs(ledger, run.agreement, run.index, entries)
             shown["runs"].append((run, len(done), rest, costs))
         shown["accounts"] = ledger.accounts(entries)
         shown["servers"] = {each.run: each.server for each in Acceptances(policy).all()}

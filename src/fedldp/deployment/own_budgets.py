@@ -3,15 +3,11 @@
 The stated budget is public: an agreement with a budget for each site shows all budgets to all
 sites. By stating one the site consents to this disclosure and to nothing else. To take part, the
 site accepts an agreement; the budget in it must equal the one in the site's policy.
-
-If the server does not need to know the budgets (``stay_at_sites``), the agreement has only the
-largest budget that a site may choose.
 """
 
 from __future__ import annotations
 
 from fedldp.accounting.guarantees import Unit
-from fedldp.algorithms.calibration import PerRunInSums
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.settings import Delta, Positive, is_own
 from fedldp.core.errors import ConfigError
@@ -70,20 +66,6 @@ class OwnBudget(FrozenConfig):
             )
 
 
-def stay_at_sites(config: RunConfig) -> bool:
-    """Return whether each site keeps its budget to itself: no agreement or message contains it."""
-    return isinstance(config.composition.calibration, PerRunInSums)
-
-
-def largest_alone(config: RunConfig) -> dict[str, float]:
-    """Return a dictionary with the setting ``epsilon`` that everybody sees.
-
-    The dictionary is empty unless each site keeps its own epsilon to itself.
-    """
-    calibration = config.composition.calibration
-    return {"epsilon": calibration.largest} if isinstance(calibration, PerRunInSums) else {}
-
-
 def has_own_budgets(config: RunConfig) -> bool:
     """Return whether ``epsilon`` has a value for each site."""
     return "epsilon" in config.per_client and is_own(config.model_dump()["epsilon"])
@@ -102,9 +84,3 @@ def check_one_value(config: RunConfig) -> None:
                 f"all: a site can state its own budget, but not its {name}; give one value for "
                 "all sites"
             )
-    largest = largest_alone(config)
-    if largest and config.model_dump()["epsilon"] != largest["epsilon"]:
-        raise ConfigError(
-            "epsilon: each site keeps its choice to itself; make a new agreement, with "
-            "largest_epsilon alone"
-        )

@@ -65,7 +65,7 @@ from fedldp.deployment.agreement import LISTED, Agreement, Channel, RunDocument,
 from fedldp.deployment.certificates import fingerprints
 from fedldp.deployment.documents import Hex
 from fedldp.deployment.identity import public_of, read_private
-from fedldp.deployment.own_budgets import OwnBudget, stay_at_sites
+from fedldp.deployment.own_budgets import OwnBudget
 from fedldp.ledgers.budget import Budget, each_of, total_of
 from fedldp.ledgers.sqlite import Release
 from fedldp.mechanisms import mechanisms
@@ -226,8 +226,7 @@ class SitePolicy(FrozenConfig):
 
         A budget of None stands for the site's first budget.
         """
-        here = self.as_here(agreement)
-        return costs_of(here, budget or self.budgets[0], self.place_in(agreement))
+        return costs_of(agreement, budget or self.budgets[0], self.place_in(agreement))
 
     def place_in(self, agreement: Agreement) -> int:
         """Return the site's number if sites differ in what they release; otherwise 0.
@@ -239,12 +238,6 @@ class SitePolicy(FrozenConfig):
             return 0
         return own_place(agreement, public_of(read_private(self.key)))
 
-    def as_here(self, agreement: Agreement) -> Agreement:
-        """Return an agreement, with the site's own budget if that budget stays at the site."""
-        if self.own is None or not stay_at_sites(agreement.config):
-            return agreement
-        return agreement.with_own(self.own.epsilon)
-
     def in_clear(self, agreement: Agreement) -> list[Unprotected]:
         """Return what a run sends unprotected about the site or people that the policy protects.
 
@@ -255,7 +248,7 @@ class SitePolicy(FrozenConfig):
             what
             for budget in self.budgets
             for stage in agreement.stages
-            for event in self.as_here(agreement).events_of(self.place_in(agreement), stage[0])
+            for event in agreement.events_of(self.place_in(agreement), stage[0])
             for what in sent_in_clear(on_side(event, budget.unit))
         ]
 
@@ -312,28 +305,18 @@ class SitePolicy(FrozenConfig):
         Raises:
             PrivacyError: the site would answer with another epsilon.
         """
-        stays = stay_at_sites(agreement.config)
         if self.own is None:
-            if stays:
-                raise PrivacyError(
-                    "own is not set: the agreement lets each site choose its epsilon, up to "
-                    f"{agreement.config.model_dump()['epsilon']:g}; add a table [own] with the "
-                    "site's epsilon, which nobody else is told"
-                )
             if agreement.has_own_budgets:
                 raise PrivacyError(
                     "own is not set: the agreement has a budget for each site; add a table [own] "
                     "with the epsilon that this site stated"
                 )
             return
-        here = self.as_here(agreement)
-        epsilon: Any = here.config.model_dump().get("epsilon")
+        epsilon: Any = agreement.config.model_dump().get("epsilon")
         if agreement.has_own_budgets:
             epsilon = epsilon[self.place_in(agreement)]
         try:
-            if stays:
-                here.events_of(0)  # refuses an epsilon above the largest permitted one
-            self.own.check(here.config, epsilon)
+            self.own.check(agreement.config, epsilon)
         except ConfigError as error:
             raise PrivacyError(
                 f"{error}; own.epsilon in this site's policy allows no other value"

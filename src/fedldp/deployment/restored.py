@@ -84,8 +84,6 @@ def charge_lost(
     accepted = {agreement.digest: agreement for agreement in (*known, *since)}
     begins = not policy.ledger.exists() and (anew or not policy.mark.exists())
     entries = [] if begins else SiteLedger(policy, look=True).ledger.releases()
-    # If sites keep budgets to themselves, charge the largest, because nothing records the budget
-    # that a site had at that time.
     placed = [_Placed.of(policy, each) for each in accepted.values()]
     _check_all_named(mark, placed, entries, restores)
     if begins:

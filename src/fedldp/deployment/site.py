@@ -519,7 +519,7 @@ def open_run(
     """
     index = own_place(agreement, public_of(key))
     device = choose_device(policy.device)
-    role = client_role(policy.as_here(agreement), index, key, device)
+    role = client_role(agreement, index, key, device)
     drawn = list[str]()
     noting = _Noting(keys, lambda: drawn.append("rows"))
     examples = examples_for(agreement, source, policy.data, role.most_examples, noting.kept)
