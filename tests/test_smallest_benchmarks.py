@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 from guides import ROOT
 from small_files import write_small
@@ -68,6 +69,16 @@ def attacks(small: Smallest) -> None:
     assert "fedavg-digits" in small.module.inversion_table(rows)
 
 
+def cifar_trials(small: Smallest) -> None:
+    trial = small.module.Trial(
+        norm="batch", epsilon=10, shift=1, momentum=0.5, widths=(8, 8, 8), epochs=1, rounds=1,
+        clients=2,
+    )  # fmt: skip
+    small.of(CLIENTS=5, EXAMPLES=10, TRIALS={"recipe": small.module.Trial(), "tiny": trial})
+    small.module.measure(small.folder / "rows", ["tiny"])
+    assert "| tiny | norm batch, epochs 1" in small.module.table(small.lines("rows"))
+
+
 def distributed_gaussian(small: Smallest) -> None:
     module, at = small.module, ("logistic", 10)
     once = module.tried(1, 1.0, 0.2, 1)
@@ -97,6 +108,26 @@ def kernels(small: Smallest) -> None:
     small.of(REPETITIONS=1, SIZES=(400_000,)).main()
 
 
+def linkage(small: Smallest) -> None:
+    module = small.module
+    effort = replace(module.EFFORT, timing_trials=20, content_trials=20, content_clients=10)
+    few = {"TRIALS": {100: 10}, "DELAYS": (1.0,), "CLOCKS": module.CLOCKS[:1]}
+    small.of(EFFORT=effort, **few, CONTENTS=((8.0, 100, 10),), CHUNKS=(650,))
+    module.measure(small.folder / "rows")
+    rows = small.lines("rows")
+    assert "T = 1 s" in module.delay_table(rows, 100, "any")
+    assert "| 650 |" in module.chunk_table(rows)
+
+
+def many_clients(small: Smallest) -> None:
+    module = small.module
+    cell = ("digits", "pixels", 10, 4.0, module.ANY[:1])
+    small.of(CELLS=[cell], ROUNDS_ONCE=module.ROUNDS_ONCE[:1]).main(small.folder / "rows")
+    (row,) = (line for line in module.lines(module.RunStore(small.folder / "rows").rows)[2:])
+    assert row.startswith("| digits, pixels | 10 | 4 |")
+    assert "| 3 | rounds 1, reach 1, rate 0.4 |" in row
+
+
 def measure(small: Smallest) -> None:
     small.of(PARTS={"nothing": (["blocks"], "Nothing")})
     small.main("--environments", small.folder, "--out", small.folder / "page", "--skip", "peers")
@@ -122,6 +153,17 @@ def priority_maps(small: Smallest) -> None:
     few = {"rounds": 1, "num_examples": 200, "num_clients": 2}
     small.of(ROUNDS=(1,), SETTINGS=few).module.main(small.folder, None)
     assert len([*small.folder.glob("*.png")]) == 3
+
+
+def public_alone(small: Smallest) -> None:
+    module, digits = small.module, small.module.public_digits()
+    few = digits.taken(np.arange(50))
+    columns = {"alone": module.Column("mnist", None, 1), "clients": module.Column("mnist", 16.0, 1)}
+    small.of(KINDS=("none", module.ENCODER), COLUMNS=columns, public_digits=lambda: few)
+    small.of(COMMON={**module.COMMON, "num_clients": 10, "local_epochs": 1})
+    module.measure(small.folder / "rows")
+    assert len(small.lines("rows")) == 4
+    assert f"| `{module.ENCODER}` |" in module.table(small.lines("rows"))
 
 
 def round(small: Smallest) -> None:
@@ -153,21 +195,24 @@ def tracked(small: Smallest) -> None:
 
 
 RUNS: list[Callable[[Smallest], None]] = [
-    advise_tables, attacks, distributed_gaussian, fleet_sizes, k_closest, kernels, measure,
-    person_step, poisoning, priority_maps, round, scale, small_clients, startup, tracked,
+    advise_tables, attacks, cifar_trials, distributed_gaussian, fleet_sizes, k_closest, kernels,
+    linkage, many_clients, measure, person_step, poisoning, priority_maps, public_alone, round,
+    scale, small_clients, startup, tracked,
 ]  # fmt: skip
 
 
 @pytest.fixture
 def few_images(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let MNIST have 200 images for training."""
+    """Let MNIST have 600 images for training, and CIFAR-10 have 50."""
     folder = tmp_path_factory.mktemp("data")
-    small = write_small("mnist", folder, train=200)
     monkeypatch.setenv("FEDLDP_DATA", str(folder))
-    monkeypatch.setitem(SOURCES, "mnist", replace(small, num_train=200, num_examples=220))
+    mnist, cifar10 = write_small("mnist", folder, train=600), write_small("cifar10", folder)
+    monkeypatch.setitem(SOURCES, "mnist", replace(mnist, num_train=600, num_examples=620))
+    monkeypatch.setitem(SOURCES, "cifar10", replace(cifar10, num_train=50, num_examples=60))
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # from torch.export
 @pytest.mark.parametrize("run", RUNS)
 def test_a_benchmark_runs_at_its_smallest_size(
     run: Callable[[Smallest], None],
@@ -176,6 +221,38 @@ def test_a_benchmark_runs_at_its_smallest_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run(Smallest(run.__name__, tmp_path, monkeypatch))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("framework", "package"), [("plain", "torch"), ("pfl", "pfl"), ("flower", "flwr")]
+)
+def test_a_peer_runs_its_smallest_workload(
+    framework: str, package: str, few_images: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this environment, which need not have the peer; fedldp writes what the peer reads."""
+    pytest.importorskip(package)
+    monkeypatch.syspath_prepend(BENCHMARKS / "peers")
+    peers = import_module("run")
+    monkeypatch.setattr(peers, "PINNED", {})
+    cell = peers.Cell(framework, 2, peers.WORKLOADS["many-100"], 0)
+    found = peers.run(cell, tmp_path, 300)
+    assert found["rounds"] == cell.rounds
+    assert min(found["seconds_per_round"], found["cpu_seconds_per_round"], found["peak_mib"]) > 0
+
+
+@pytest.mark.slow
+def test_fedldp_runs_the_smallest_workload_of_its_peers(
+    few_images: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS / "peers")
+    module = import_module("fedldp_cell")
+    given = "--inputs . --workload many-100 --seed 0 --cores 1 --rounds 2"
+    monkeypatch.setattr(sys, "argv", ["fedldp_cell", *given.split()])
+    module.main()
+    said = capsys.readouterr().out.splitlines()
+    events = [json.loads(line.removeprefix("@cell "))["event"] for line in said if line]
+    assert events == ["round", "round", "done"]
 
 
 def test_each_benchmark_has_a_test() -> None:
