@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from fedldp.accounting.events import GaussianShare, PerRecord
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.accounting.statement import Statement
-from fedldp.algorithms.answers import private_figures
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.people import PerPersonRun
 from fedldp.algorithms.problem import Problem
@@ -35,7 +34,6 @@ from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.kinds import DECLARED_PUBLIC, STAGE
 from fedldp.core.randomness import Stream
 from fedldp.data.examples import Examples
-from fedldp.data.label_range import LabelRange
 from fedldp.data.public_features import CONSTANT
 from fedldp.mechanisms.summing import signed
 from fedldp.protocol.client_store import MemoryStore
@@ -413,29 +411,6 @@ def test_a_class_that_is_not_seen_sets_no_start_and_no_curvature() -> None:
     assert list(hidden.metrics(100)) == [f"private share of class {k}{HALF_WIDTH}" for k in (0, 1)]
     assert (hidden.usable(declared) == declared).all()
     assert of_seen.scale == pytest.approx(of_hidden.scale, rel=0.01)
-
-
-def test_a_measured_mean_of_numbers_is_told_in_their_unit() -> None:
-    seen = ClassShares(np.array([0.25]), 0.03)
-    assert seen.metrics(100, LabelRange(10, 30)) == {
-        "private mean of the labels": 15,
-        f"private mean of the labels{HALF_WIDTH}": pytest.approx(
-            20 * 1.96 * math.sqrt(0.03**2 + 0.25 * 0.75 / 100)
-        ),
-    }
-
-
-def test_a_mean_of_more_people_than_were_stated_is_in_its_interval() -> None:
-    """Of up to 1,100 people, 1,000 are stated: a mean of 15 days may be told as 16.5."""
-    for answered in (1_000, 1_050, 1_099):
-        found = ClassShares(np.array([15 / 60 * answered / 1_000]), 1e-6)
-        (told,) = private_figures(found.metrics(1_000, LabelRange(0, 60), 1_100))
-        assert told.value == pytest.approx(15 * answered / 1_000)
-        assert told.interval is not None
-        half = told.half_width
-        assert told.interval[0] < 15 - 0.9 * half < 15 + 0.9 * half < told.interval[1]
-    (exact,) = private_figures(found.metrics(1_000, LabelRange(0, 60), 1_000))
-    assert exact.below is None
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -165,11 +166,7 @@ def fleet_of(text: str) -> tuple[int, int]:
     Raises:
         ConfigError: the text has another form.
     """
-    found = dict(part.partition("=")[::2] for part in text.replace(" ", "").split(","))
-    try:
-        numbers = int(found.pop("n")), int(found.pop("per"))
-    except (KeyError, ValueError):
-        found = {"": ""}
-    if found:
+    found = re.fullmatch(r"n=(\d+),per=(\d+)", text.replace(" ", ""))
+    if found is None:
         raise ConfigError(f"fleet {text}: write n=100000,per=6, with your own integers")
-    return numbers
+    return int(found[1]), int(found[2])

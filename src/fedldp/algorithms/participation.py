@@ -33,10 +33,6 @@ class ParticipationSettings(Offers):
     decides"""
 
 
-_DENSE = 16
-"""A draw of at least about one in this many clients is sorted with a table of all clients."""
-
-
 class Participation(ABC):
     """Who answers in which round.
 
@@ -92,11 +88,7 @@ class Drawn(Participation):
     def clients(self, round: int, draws: Draws) -> ClientIndices | None:
         generator = draws(round)("participation").generator()
         drawn = generator.choice(self.num_clients, size=self.size, replace=False)
-        if self.size < self.num_clients // _DENSE:
-            return np.sort(drawn).astype(np.int32)
-        there = np.zeros(self.num_clients, np.bool_)
-        there[drawn] = True
-        return np.flatnonzero(there).astype(np.int32)
+        return np.sort(drawn).astype(np.int32)
 
 
 @dataclass(frozen=True)

@@ -668,10 +668,7 @@ class MeanOfPeople(Estimate):
             SCALE: columns_seen.scale,
             SHARES: shares.usable(self.people.shares),
         }
-        rounded = self.people.problem.counted_in_private
-        most = people + _last_digit(people) if rounded else people
-        within = self.settings.columns.label_range
-        metrics = shares.metrics(people * present, within, most * present)
+        metrics = shares.metrics(people * present)
         if not shares.seen:
             return Estimated(values=None, metrics=metrics, arrays=arrays)
         start = start_at(arrays[SHARES], state.weights)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
@@ -29,7 +29,6 @@ from fedldp.algorithms.answers import SEEN, Answer, as_metrics, mean_of
 from fedldp.algorithms.asking import SHARE_OF_CLASS, AskSettings, rounds_to_ask
 from fedldp.algorithms.evaluation import LOOK_SHARE
 from fedldp.core.errors import ConfigError, RunError
-from fedldp.data.label_range import LabelRange
 from fedldp.data.public_features import CONSTANT
 from fedldp.protocol.roles import Metrics
 from fedldp.training.column_sums import ColumnMap
@@ -246,45 +245,22 @@ class ClassShares:
         found = np.maximum(self.noisy / self.noisy.sum(), LEAST_SHARE)
         return np.asarray(found / found.sum(), np.float64)
 
-    def metrics(
-        self, people: float, within: LabelRange | None = None, most: float = 0.0
-    ) -> Metrics:
-        """Return the shares with their intervals, if there are few classes.
+    def metrics(self, people: float) -> Metrics:
+        """Return the shares of classes with their intervals, if there are few classes.
 
-        Intervals cover the noise and the chance of who was asked, as those of questions do: a
-        share p of people, or a mean p of numbers from 0 to 1, has the variance p (1 - p) at most.
-        Shares that are seen are told of all who answered, however many people were stated. Nothing
-        tells how many gave a number, so the interval of a mean reaches down to what it is if
-        ``most`` answered.
+        Intervals cover the noise and the chance of who was asked, as those of questions do. Shares
+        are told of all who answered, however many people were stated.
 
         Args:
             people: how many people were asked.
-            within: the range of labels that are numbers, whose mean is told in their unit.
-            most: at most how many people were asked, if ``people`` was rounded down.
         """
-        if self.noisy.size > _FEW_CLASSES:
+        if not 1 < self.noisy.size <= _FEW_CLASSES:
             return {}
-        if within is None and self.seen:
-            counts, noise = self.noisy * people, self.noise * people
-            return as_metrics(
-                Answer.of(f"{SHARE_OF_CLASS}{k}", *mean_of(cell, counts, noise))
-                for k, cell in enumerate(np.eye(counts.size))
-            )
-        names, low, high = [f"{SHARE_OF_CLASS}{k}" for k in range(self.noisy.size)], 0.0, 1.0
-        if within is not None:
-            names, low, high = ["mean of the labels"], within.low, within.high
-        known = self.noisy.clip(0, 1)
-        deviations = (high - low) * np.sqrt(self.noise**2 + known * (1 - known) / people)
-        told = [
-            Answer.of(name, value, deviation, seen=self.seen, within=(low, high))
-            for name, value, deviation in zip(
-                names, low + (high - low) * self.noisy, deviations, strict=True
-            )
-        ]
-        if within is not None and most > people and told[0].value is not None:
-            lower = (told[0].value - low) * (1 - people / most)
-            told = [replace(told[0], below=told[0].half_width + lower)]
-        return as_metrics(told)
+        counts, noise = self.noisy * people, self.noise * people
+        return as_metrics(
+            Answer.of(f"{SHARE_OF_CLASS}{k}", *mean_of(cell, counts, noise), seen=self.seen)
+            for k, cell in enumerate(np.eye(counts.size))
+        )
 
 
 def shares_of(settings: Any, classes: int) -> NDArray[np.float64]:
