@@ -73,22 +73,19 @@ FILE = {"filename": {"as_string": "secret.csv"}, "shared": {"as_bool": True}, "s
 @pytest.mark.parametrize(
     ("planted", "match"),
     [
-        (called("from_file.default", **FILE), "not one of torch's core operators"),
-        (called("empty.memory_format", size={"as_ints": [1, 9]}), "one of torch's core operators"),
-        (called("relu_.default", self=tensor("x")), "changes a tensor or is random"),
-        (called("rand.default", size={"as_ints": [1, 2]}), "changes a tensor or is random"),
-        (called("grid_sampler_2d.default", input=tensor("x")), "does not check its arguments"),
-        (called("_embedding_bag.default", weight=tensor("w")), "does not check its arguments"),
-        (called("embedding_dense_backward.default"), "does not check its arguments"),
-        (
-            called("nonzero.default", self=tensor("x")),
-            "whose size, and so its running time, depends on the example",
-        ),
-        (called("div.Tensor_mode", rounding_mode={"as_string": "trunc"}), "export it with floor"),
-        (called("no_such.default", self=tensor("x")), "this version of torch does not have"),
-        (called("__class__.default", self=tensor("x")), "is not an operator of ATen"),
-        (called("relu.default", self={"as_graph": {}}), "is given as_graph"),
-        ({"takes": (1, 1, 4, 1)}, r"takes a batch of 1x1x4x1, but .* torch.zeros\(1, 1, 2, 2\)"),
+        (called("from_file.default", **FILE), "calls .*from_file"),
+        (called("empty.memory_format", size={"as_ints": [1, 9]}), "calls .*empty"),
+        (called("relu_.default", self=tensor("x")), "calls .*relu_"),
+        (called("rand.default", size={"as_ints": [1, 2]}), "calls .*rand"),
+        (called("grid_sampler_2d.default", input=tensor("x")), "calls .*grid_sampler_2d"),
+        (called("_embedding_bag.default", weight=tensor("w")), "calls .*_embedding_bag"),
+        (called("embedding_dense_backward.default"), "calls .*embedding_dense_backward"),
+        (called("nonzero.default", self=tensor("x")), "calls .*nonzero"),
+        (called("div.Tensor_mode", rounding_mode={"as_string": "trunc"}), "trunc, not floor"),
+        (called("no_such.default", self=tensor("x")), "calls .*no_such"),
+        (called("__class__.default", self=tensor("x")), "calls .*__class__"),
+        (called("relu.default", self={"as_graph": {}}), "as_graph"),
+        ({"takes": (1, 1, 4, 1)}, r"takes a batch of \[1, 1, 4, 1\].* torch.zeros\(1, 1, 2, 2\)"),
         ({"major": 9}, "version 9 of torch's format"),
         ({"outputs": ("buffer_mutation", "user_output")}, "it returns buffer_mutation"),
     ],
@@ -133,7 +130,7 @@ def test_the_number_of_indexed_features_does_not_depend_on_the_example() -> None
 
 def test_a_target_that_is_not_an_operator_is_refused() -> None:
     nodes = [{**node("relu.default", ["out"]), "target": "torch.hub.load"}]
-    with pytest.raises(ConfigError, match=r"calls torch.hub.load, which is not an operator"):
+    with pytest.raises(ConfigError, match=r"calls torch.hub.load, which is not a core operator"):
         encoder(exported(nodes=nodes))
 
 

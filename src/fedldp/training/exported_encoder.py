@@ -69,10 +69,6 @@ Values = dict[str, torch.Tensor]
 """The tensors of a graph by name, while it runs."""
 
 
-class _Unreadable(Exception):
-    """The file holds something other than a graph that can be run here; the message says what."""
-
-
 def exported_encoder(file: PublicFile, input_shape: tuple[int, ...]) -> PublicMap:
     """Return a frozen network that maps one example to a vector; no gradient passes through it.
 
@@ -94,12 +90,12 @@ def exported_encoder(file: PublicFile, input_shape: tuple[int, ...]) -> PublicMa
     named = f"features = encoder:{file.name}"
     try:
         run = _network(file.content, input_shape)
-    except _Unreadable as error:
-        raise ConfigError(f"{named}: {error}") from None
     except Exception as error:  # a damaged file raises nearly any error
         raise ConfigError(
-            f"{named}: it is not a file of torch.export.save, or it is damaged "
-            f"({type(error).__name__}: {first_line(error)}); export it again"
+            f"{named}: it is not a file of torch.export.save that can be run here "
+            f"({type(error).__name__}: {first_line(error)}); export a network of one tensor in "
+            f"eval mode for torch.zeros{(1, *input_shape)}, without dynamic shapes, with "
+            ".run_decompositions()"
         ) from error
 
     def of_one(example: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -124,27 +120,17 @@ def _network(
     document = json.loads(files["models/model.json"])
     version = document["schema_version"]["major"]
     if version != _FORMAT:
-        raise _Unreadable(
-            f"it has version {version} of torch's format, but only version {_FORMAT} is "
-            "supported; export it with another version of torch"
-        )
+        raise ValueError(f"it has version {version} of torch's format, not {_FORMAT}")
     module = document["graph_module"]
     graph = module["graph"]
     example, held = _inputs(module["signature"], files)
-    takes = [size.get("as_int") for size in graph["tensor_values"][example]["sizes"]]
-    if takes != [1, *input_shape] or graph["tensor_values"][example]["dtype"] != 7:
-        shown = "x".join("any" if size is None else str(size) for size in takes)
-        raise _Unreadable(
-            f"it takes a batch of {shown}, but an example has the shape {input_shape}; export "
-            f"it for torch.zeros{(1, *input_shape)}"
-        )
+    takes = graph["tensor_values"][example]
+    if (_ints(takes["sizes"]), _TYPES[takes["dtype"]]) != ([1, *input_shape], torch.float32):
+        raise ValueError(f"it takes a batch of {_ints(takes['sizes'])}")
     calls = [_call(node) for node in graph["nodes"]]
     outputs = [kind for each in module["signature"]["output_specs"] for kind in each]
-    if outputs != ["user_output"] or "as_tensor" not in graph["outputs"][0]:
-        raise _Unreadable(
-            f"it returns {', '.join(outputs)}; export a network in eval mode that returns one "
-            "tensor"
-        )
+    if outputs != ["user_output"]:
+        raise ValueError(f"it returns {', '.join(outputs)}")
     last = graph["outputs"][0]["as_tensor"]["name"]
 
     def run(batch: torch.Tensor) -> torch.Tensor:
@@ -164,16 +150,15 @@ def _inputs(signature: Any, files: Mapping[str, bytes]) -> tuple[str, Values]:
     for each in signature["input_specs"]:
         ((kind, spec),) = each.items()
         if kind == "user_input":
-            examples.append(spec["arg"].get("as_tensor", {}).get("name"))
+            examples.append(spec["arg"]["as_tensor"]["name"])
         elif kind in ("parameter", "buffer", "tensor_constant"):
             name = spec[f"{kind}_name"]
             folder, entries = ("weights", weights) if name in weights else ("constants", constants)
             held[spec["arg"]["name"]] = _tensor(entries[name], folder, files)
         else:
-            raise _Unreadable(f"it takes a {kind}; export a network that takes tensors only")
-    if len(examples) != 1 or examples[0] is None:
-        raise _Unreadable(f"it takes {len(examples)} arguments; export it for one tensor")
-    return str(examples[0]), held
+            raise ValueError(f"it takes a {kind}")
+    (example,) = examples
+    return str(example), held
 
 
 def _members(content: bytes) -> dict[str, bytes]:
@@ -181,26 +166,23 @@ def _members(content: bytes) -> dict[str, bytes]:
     with zipfile.ZipFile(BytesIO(content)) as archive:
         infos = archive.infolist()
         if any(info.compress_type != zipfile.ZIP_STORED for info in infos):
-            raise _Unreadable("it is compressed; give the file that torch.export.save wrote")
+            raise ValueError("it is compressed")
         found = {info.filename.partition("/")[2]: archive.read(info) for info in infos}
     if found["byteorder"] != b"little":
-        raise _Unreadable("its numbers are big-endian; export it on a little-endian machine")
+        raise ValueError("its numbers are big-endian")
     return found
 
 
 def _tensor(entry: Any, folder: str, files: Mapping[str, bytes]) -> torch.Tensor:
     if entry["use_pickle"]:
-        raise _Unreadable(
-            "it holds a pickled tensor, which is code and is not read; export a network of plain "
-            "tensors on the CPU"
-        )
+        raise ValueError("it holds a pickled tensor, which is code")
     meta = entry["tensor_meta"]
     sizes, strides = (_ints(meta[name]) for name in ("sizes", "strides"))
     flat = torch.empty(0, dtype=_TYPES[meta["dtype"]])
     if content := files[f"data/{folder}/{entry['path_name']}"]:
         flat = torch.frombuffer(bytearray(content), dtype=flat.dtype)
     elif math.prod(sizes):
-        raise _Unreadable("one of its tensors is empty; write the file again")
+        raise ValueError("one of its tensors is empty")
     return torch.as_strided(flat, sizes, strides, _ints([meta["storage_offset"]])[0])
 
 
@@ -208,10 +190,10 @@ def _call(node: Any) -> Callable[[Values], Values]:
     """Return what computes a node's outputs from the tensors before it, if it is allowed."""
     target = node["target"]
     operator = _operator(target)
-    given = {each["name"]: _argument(each["arg"], target) for each in node["inputs"]}
+    given = {each["name"]: _argument(each["arg"]) for each in node["inputs"]}
     if {"as_string": "trunc"} in [each["arg"] for each in node["inputs"]]:
         # As a rounding mode, this may crash with integers.
-        raise _Unreadable(f"it calls {target} with rounding_mode = trunc; export it with floor")
+        raise ValueError(f"it calls {target} with rounding_mode = trunc, not floor")
     names: list[str] = []
     for each in node["outputs"]:
         ((kind, value),) = each.items()
@@ -246,63 +228,49 @@ def _check(name: str, arguments: Mapping[str, Any]) -> None:
 
 
 def _operator(target: str) -> Any:
-    """Return a core operator of ATen that creates tensors and does nothing else."""
-    if (named := _OPERATOR.fullmatch(target)) is None:
-        raise _Unreadable(
-            f"it calls {target}, which is not an operator of ATen; export the network without it"
+    """Return a core operator of ATen that creates tensors and does nothing else.
+
+    Refused is what changes a tensor or draws; what does not check its arguments, so that a file
+    could read or change other memory; and what makes an output whose size, and so its running time,
+    depends on the example.
+    """
+    named = _OPERATOR.fullmatch(target)
+    name, overload = named.groups() if named else ("", "")
+    operator = getattr(getattr(torch.ops.aten, name, None), overload, None)
+    schema, tags = getattr(operator, "_schema", None), getattr(operator, "tags", ())
+    if (
+        schema is None
+        or not (torch.Tag.core in tags or name in _BESIDE_CORE)
+        or not {str(value.type) for value in schema.returns} <= {"Tensor", "List[Tensor]"}
+        or schema.is_mutable
+        or torch.Tag.nondeterministic_seeded in tags
+        or _UNCHECKED.fullmatch(name)
+        or name.startswith(_UNINITIALISED)
+        or (torch.Tag.dynamic_output_shape in tags and name != "index")
+    ):
+        raise ValueError(
+            f"it calls {target}, which is not a core operator of ATen that only creates tensors, "
+            "of a known size, from checked arguments"
         )
-    name, overload = named.groups()
-    try:
-        operator = getattr(getattr(torch.ops.aten, name), overload)
-        schema, tags = operator._schema, operator.tags
-    except (AttributeError, RuntimeError):
-        raise _Unreadable(
-            f"it calls {target}, which this version of torch does not have; use the version that "
-            "exported it"
-        ) from None
-    known = torch.Tag.core in tags or name in _BESIDE_CORE
-    tensors = {str(value.type) for value in schema.returns} <= {"Tensor", "List[Tensor]"}
-    why = {
-        "changes a tensor or is random; export it in eval mode, with .run_decompositions()": (
-            schema.is_mutable or torch.Tag.nondeterministic_seeded in tags
-        ),
-        "does not check its arguments, so a file could read or change other memory; export the "
-        "network without it": _UNCHECKED.fullmatch(name),
-        "makes an output whose size, and so its running time, depends on the example; export the "
-        "network without it": torch.Tag.dynamic_output_shape in tags and name != "index",
-        "is not one of torch's core operators that create tensors; export the network with "
-        ".run_decompositions(), or without it": (
-            not (known and tensors) or name.startswith(_UNINITIALISED)
-        ),
-    }
-    if refusal := next((text for text, refused in why.items() if refused), None):
-        raise _Unreadable(f"it calls {target}, which {refusal}")
     return operator
 
 
-def _argument(argument: Any, target: str) -> Callable[[Values], Any]:
+def _argument(argument: Any) -> Callable[[Values], Any]:
     """Return what gives an argument of an operator, from the tensors before it."""
     ((kind, value),) = argument.items()
     match kind:
         case "as_tensor":
             return itemgetter(value["name"])
         case "as_optional_tensor":
-            return _argument(value, target)
+            return _argument(value)
         case "as_tensors" | "as_optional_tensors":
             alike = value if "optional" in kind else [{"as_tensor": each} for each in value]
-            several = [_argument(each, target) for each in alike]
+            several = list(map(_argument, alike))
             return lambda values: [of(values) for of in several]
-    try:
-        constant = _CONSTANTS[kind](value)
-    except KeyError:
-        raise _Unreadable(
-            f"{target} is given {kind}, which is not supported; export the network without it"
-        ) from None
+    constant = _CONSTANTS[kind](value)
     return lambda values: constant
 
 
 def _ints(sizes: Any) -> list[int]:
-    """Return sizes as integers; refuse a size that is known only when the network runs."""
-    if any("as_int" not in size for size in sizes):
-        raise _Unreadable("a size in it is not fixed; export it without dynamic_shapes")
+    """Return sizes as integers; those that are known only when the network runs have none."""
     return [int(size["as_int"]) for size in sizes]
