@@ -50,24 +50,18 @@ def losses_of(address: str, num_classes: int, class_weights: Tensor | None) -> L
     if not is_address(address):
         return None
     function = load(address, "loss")
-    if not callable(function):
-        raise ConfigError(f"loss = {address}: it is not a function; check the name")
     logits = torch.zeros(2, num_classes, requires_grad=True)
     try:
         found = function(logits, torch.tensor([0, num_classes - 1]))
-        shape = tuple(found.shape)
         torch.autograd.grad(found.sum(), logits)
+        if found.shape != (2,):
+            raise ValueError(f"for 2 examples it returns the shape {tuple(found.shape)}")
     except Exception as error:  # the user's own function may raise any error
         raise ConfigError(
             f"loss = {address}: {type(error).__name__}: {first_line(error)}; it must take logits, "
             "shape (n, classes), and labels, (n,), and return a loss for each example, computed "
             "with torch"
         ) from error
-    if shape != (2,):
-        raise ConfigError(
-            f"loss = {address}: for 2 examples it returns the shape {shape}; return one loss for "
-            "each example, not their mean"
-        )
     if class_weights is None:
         return function  # type: ignore[no-any-return]
     return lambda logits, labels: function(logits, labels) * class_weights[labels]
