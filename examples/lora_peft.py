@@ -1,4 +1,4 @@
-"""LoRA by Hugging Face's peft: of a transformer, only what peft lets require a gradient is trained.
+"""LoRA by Hugging Face's peft: of a transformer, only peft's matrices and the head are trained.
 
 It needs `pip install peft transformers`. The weights are random here; take ``from_pretrained``.
 """
@@ -42,7 +42,7 @@ if __name__ == "__main__":
         dataset=[DataLoader(sentences(seed), batch_size=10) for seed in range(1, 51)],
         test=sentences(0, 500),
         model=Classifier(),
-        trainable="requires_grad",
+        trainable="*lora_*, *modules_to_save*",
         server_optimizer="adam",
         server_rate=0.1,
         learning_rate=0.5,

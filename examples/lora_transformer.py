@@ -78,7 +78,7 @@ result = fedldp.run(
     dataset=[DataLoader(private(30, seed), batch_size=10) for seed in range(1, 51)],
     test=private(500, seed=51),
     model=model,
-    trainable="requires_grad",
+    trainable="query.[ab], value.[ab], head.*",
     server_optimizer="adam",
     server_rate=0.03,
     local_epochs=2,

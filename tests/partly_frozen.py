@@ -51,10 +51,6 @@ def trained_norm(shape, classes):
     return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(math.prod(shape)), nn.Linear(64, classes))
 
 
-def all_frozen(shape, classes):
-    return Normed(shape, classes).requires_grad_(False)
-
-
 class Adapted(nn.Module):
     """A frozen dense layer with a low-rank adapter and a constant that is not saved."""
 

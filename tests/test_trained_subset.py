@@ -31,7 +31,7 @@ SMALL: dict[str, Any] = {
 PARTS = [
     ("mlp", "head", 2570),
     ("mlp", "*.bias", 266),
-    ("partly_frozen:normed", "requires_grad", 210),
+    ("partly_frozen:normed", "head.*", 210),
     ("partly_frozen:adapted", "lora_*", 148),
     ("partly_frozen:shared", "first.*, last.*", 1210),
 ]
@@ -84,7 +84,7 @@ def test_frozen_weights_do_not_depend_on_the_seed_and_trained_ones_do() -> None:
 
 
 def test_frozen_layers_stay_as_in_evaluation() -> None:
-    model = build_model("partly_frozen:normed", (1, 8, 8), 10, "requires_grad")
+    model = build_model("partly_frozen:normed", (1, 8, 8), 10, "head")
     model.train()
     assert model.training
     assert not any(part.training for part in model.encoder.modules())
@@ -104,7 +104,7 @@ def test_a_run_resumes_only_with_the_same_frozen_weights(
         if record.round == 1:
             raise KeyboardInterrupt
 
-    config = of("partly_frozen:normed", "requires_grad")
+    config = of("partly_frozen:normed", "head")
     with pytest.raises(KeyboardInterrupt):
         fedldp.run(config, out=tmp_path / "run", after_round=interrupt)
     noted = json.loads((tmp_path / "run" / "config.json").read_text())["frozen"]
@@ -170,7 +170,7 @@ def test_a_file_of_another_model_is_refused(
 
 
 def test_clients_that_train_in_a_batch_do_what_each_does_alone() -> None:
-    algorithm = of("partly_frozen:normed", "requires_grad").algorithm(Problem((1, 8, 8), 10, 12))
+    algorithm = of("partly_frozen:normed", "head").algorithm(Problem((1, 8, 8), 10, 12))
     sgd, generator = algorithm.sgd(torch.device("cpu")), np.random.default_rng(0)
     weights = generator.normal(0, 0.1, algorithm.layout.size).astype(np.float32)
     batch = clients_of(images(12), [4] * 3)

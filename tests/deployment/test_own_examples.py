@@ -378,7 +378,7 @@ def test_a_deployed_run_has_a_card_and_its_sites_have_none(tmp_path: Path) -> No
 
 
 NORMED = "partly_frozen:normed"
-SETTINGS = (f"model={NORMED}", "trainable=requires_grad")
+SETTINGS = (f"model={NORMED}", "trainable=head")
 
 
 @pytest.mark.slow
@@ -406,9 +406,7 @@ def test_a_site_with_another_encoder_does_not_take_part(
     assert Agreement.parse(json.dumps(document).encode()).digest == env.agreement.digest
     env.policies[0].check(env.agreement)
     monkeypatch.setattr(partly_frozen, "normed", partly_frozen.another_encoder)
-    with pytest.raises(
-        ConfigError, match=r"^trainable = requires_grad: the frozen parameters of model"
-    ):
+    with pytest.raises(ConfigError, match=r"^trainable = head: the frozen parameters of model"):
         env.policies[0].check(env.agreement)
     assert env.agent(0)._run(env.agreement.digest) is None
     with pytest.raises(ConfigError, match="was agreed on; give each party the same model"):

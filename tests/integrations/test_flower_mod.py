@@ -374,7 +374,7 @@ def test_a_model_with_frozen_weights_sends_the_others(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="freeze its layer with trainable"):
         made()
-    private = made(trainable="requires_grad")
+    private = made(trainable="head")
     assert private.statement().warnings[-2] == FROZEN_WEIGHTS_PUBLIC
     head = {f"head.{name}": each for name, each in START.items()}
     app = App(private, changed)

@@ -234,9 +234,8 @@ class RunConfig(FrozenConfig):
     size or slightly more, each committee has its own sum, and the server adds these sums; if not
     set, all clients share one sum"""
     trainable: Trainable = "all"
-    """which parameters of the model are trained: all, head (the last layer), requires_grad (those
-    of a torch module that require a gradient), or patterns of names, separated by commas; all other
-    parameters are frozen and public"""
+    """which parameters of the model are trained: all, head (the last layer), or patterns of names,
+    separated by commas; all other parameters are frozen and public"""
     initial: WeightsFile | None = None
     """a public .safetensors file with the model's initial weights, by name; it must contain all
     frozen parameters, and parameters that it lacks are drawn at random; if not set, all are drawn

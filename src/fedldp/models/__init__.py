@@ -21,7 +21,6 @@ from fedldp.models._given import builder_of, check_travels, give_again, given, n
 from fedldp.models._layers import (
     ALL,
     HEAD,
-    REQUIRES_GRAD,
     BatchNorm,
     Conv,
     Dense,
@@ -136,7 +135,7 @@ def layout_of(
         made = _call(name, input_shape, num_classes)
         if isinstance(made, list):
             found = _described(made, name, input_shape, num_classes)
-            return _part(found, _trained_layers(found, name, trainable))
+            return _part(found, trainable)
         return layout_of_module(_checked(made, name, input_shape, num_classes, trainable))
 
 
@@ -205,7 +204,7 @@ def layout_of_trained(model: nn.Module | Callable[[], nn.Module], trainable: str
     """
     from torch import nn
 
-    from fedldp.models._modules import check_parameters, names_of_trained
+    from fedldp.models._modules import check_parameters
 
     name = getattr(model, "__qualname__", type(model).__name__)
     made = model
@@ -219,7 +218,7 @@ def layout_of_trained(model: nn.Module | Callable[[], nn.Module], trainable: str
                     "give the module itself"
                 ) from error
     checked = check_parameters(made, name, trainable)
-    return _part(layout_of_module(checked), names_of_trained(checked, name, trainable))
+    return _part(layout_of_module(checked), trainable)
 
 
 def build_model(
@@ -237,10 +236,9 @@ def build_model(
         input_shape: the shape of one example.
         num_classes: the number of logits that the model returns.
         trainable: which parameters are trained: "all"; "head", the last layer that has parameters;
-            "requires_grad", those that the module itself marks; or name patterns separated by
-            commas. Every other parameter becomes a buffer of the returned module, and layers with
-            only frozen parameters stay in evaluation mode. The module's own buffers are constants;
-            a buffer that training changes is refused.
+            or name patterns separated by commas. Every other parameter becomes a buffer of the
+            returned module, and layers with only frozen parameters stay in evaluation mode. The
+            module's own buffers are constants; a buffer that training changes is refused.
 
     Raises:
         ConfigError: the model cannot be built, or breaks one of these rules.
@@ -249,15 +247,13 @@ def build_model(
     if not isinstance(made, list):
         return _checked(made, name, input_shape, num_classes, trainable)
     described = _described(made, name, input_shape, num_classes)
-    trained = _trained_layers(described, name, trainable)
     built = module(made, input_shape)
     found = layout_of_module(built)
     if found != described:  # a user's own layer does not build what it describes
         raise ConfigError(
             f"model = {name}: its layers describe {described}, but their module has {found}"
         )
-    chosen = trainable if trainable == ALL else ",".join(trained)
-    return _checked(built, name, input_shape, num_classes, chosen)
+    return _checked(built, name, input_shape, num_classes, trainable)
 
 
 def begin_again(model: nn.Module, start: Start) -> None:
@@ -310,19 +306,11 @@ def fill_model(model: nn.Module, values: State, what: str) -> None:
     fill(model, values, what)
 
 
-def _part(layout: Layout, names: list[str]) -> Layout:
+def _part(layout: Layout, trainable: str) -> Layout:
+    """Return the layout of the trained parameters."""
+    names = trained_of(layout.names, trainable)
     shapes = dict(zip(layout.names, layout.shapes, strict=True))
     return Layout(tuple(names), tuple(shapes[name] for name in names))
-
-
-def _trained_layers(layout: Layout, name: str, trainable: str) -> list[str]:
-    """Return the names of the trained parameters of a list of layers."""
-    if trainable == REQUIRES_GRAD:
-        raise ConfigError(
-            f"trainable = {trainable}: model = {name} is a list of layers, which cannot be marked "
-            f"as frozen; give {ALL}, {HEAD} or a pattern such as {layout.names[-1]}"
-        )
-    return trained_of(layout.names, trainable)
 
 
 def _call(name: str, input_shape: tuple[int, ...], num_classes: int) -> list[Layer] | nn.Module:

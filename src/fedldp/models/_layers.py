@@ -253,8 +253,6 @@ def _walk(layers: Sequence[Layer], input_shape: Shape) -> Iterator[tuple[str, La
 
 ALL = "all"
 HEAD = "head"
-REQUIRES_GRAD = "requires_grad"
-"""Train the parameters that the model's own code marks with ``requires_grad``."""
 
 _SHOWN = 5
 

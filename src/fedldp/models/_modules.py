@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.nn.parameter import UninitializedParameter
 
 from fedldp.core.errors import ConfigError, first_line
-from fedldp.models._layers import ALL, REQUIRES_GRAD, is_statistic, trained_of
+from fedldp.models._layers import ALL, is_statistic, trained_of
 
 
 def freeze(model: nn.Module, trained: Collection[str]) -> None:
@@ -142,7 +142,7 @@ def check_module(
     """
     found = check_parameters(model, name, trainable)
     if trainable != ALL:
-        freeze(found, names_of_trained(found, name, trainable))
+        freeze(found, trained_of([label for label, _ in found.named_parameters()], trainable))
         check_buffers(found, name)
     known = {label for label, _ in found.named_parameters()}
     followed = [
@@ -179,28 +179,10 @@ def check_parameters(model: object, name: str, trainable: str = ALL) -> nn.Modul
     for label, parameter in parameters.items():
         problem = _problem(parameter)
         if problem is None and trainable == ALL and not parameter.requires_grad:
-            problem = f"is frozen; set trainable = {REQUIRES_GRAD}, remove it, or make it trainable"
+            problem = "is frozen; set trainable to names of those to train, or remove it"
         if problem:
             raise ConfigError(f"model = {name}: the parameter {label} {problem}")
     return model
-
-
-def names_of_trained(model: nn.Module, name: str, trainable: str) -> list[str]:
-    """Return the names of the parameters that the setting ``trainable`` selects, in their order.
-
-    Raises:
-        ConfigError: ``trainable`` selects no parameter.
-    """
-    parameters = dict(model.named_parameters())
-    if trainable != REQUIRES_GRAD:
-        return trained_of(list(parameters), trainable)
-    found = [label for label, parameter in parameters.items() if parameter.requires_grad]
-    if not found:
-        raise ConfigError(
-            f"trainable = {trainable}: model = {name} has no parameter that requires a gradient; "
-            "set requires_grad on some parameters, or select some by a pattern"
-        )
-    return found
 
 
 def _problem(parameter: nn.Parameter) -> str | None:
