@@ -110,7 +110,7 @@ class App:
 
 def mod(folder: Path, limit: float = 1e6, **changes: Any) -> PrivateMod:
     return PrivateMod(
-        lambda: nn.Linear(3, 2), folder=folder, budget=Budget("pure", limit), **settings(**changes)
+        nn.Linear(3, 2), folder=folder, budget=Budget("pure", limit), **settings(**changes)
     )
 
 
@@ -370,7 +370,7 @@ class Frozen(nn.Module):
 def test_a_model_with_frozen_weights_sends_the_others(tmp_path: Path) -> None:
     def made(**changes: Any) -> PrivateMod:
         budget = Budget("pure", 1e6)
-        return PrivateMod(Frozen, folder=tmp_path, budget=budget, **settings(**changes))
+        return PrivateMod(Frozen(), folder=tmp_path, budget=budget, **settings(**changes))
 
     with pytest.raises(ConfigError, match="freeze its layer with trainable"):
         made()
@@ -416,7 +416,7 @@ def test_a_model_with_buffers_is_refused(tmp_path: Path) -> None:
 
 def test_replies_are_delayed_if_so_configured(tmp_path: Path) -> None:
     private = PrivateMod(
-        lambda: nn.Linear(3, 2), folder=tmp_path, budget=Budget("pure", 1e3),
+        nn.Linear(3, 2), folder=tmp_path, budget=Budget("pure", 1e3),
         answer_after_seconds=0.3, **SETTINGS,
     )  # fmt: skip
     app = App(private, changed)

@@ -177,10 +177,10 @@ class PrivateClient:
     at the node.
 
     Args:
-        model: a torch module, a class or function that makes one, or the ``Layout`` of another kind
-            of model. It defines what a message must contain: float32 parameters of given names and
-            shapes. If a module has frozen parameters, messages contain only the parameters that the
-            setting ``trainable`` selects, and the app keeps the rest.
+        model: a torch module, or the ``Layout`` of another kind of model. It defines what a message
+            must contain: float32 parameters of given names and shapes. If a module has frozen
+            parameters, messages contain only the parameters that the setting ``trainable`` selects,
+            and the app keeps the rest.
         file: a TOML file with the settings of the composition; None if ``settings`` has them all.
             See ``loop.composition``.
         folder: the folder for the ledgers, with a subfolder for each node.
@@ -195,7 +195,7 @@ class PrivateClient:
 
     def __init__(
         self,
-        model: nn.Module | Callable[[], nn.Module] | Layout,
+        model: nn.Module | Layout,
         file: str | Path | None = None,
         *,
         folder: str | Path,
@@ -394,7 +394,7 @@ class PrivateClient:
         return node.latest
 
 
-def _layout(model: nn.Module | Callable[[], nn.Module] | Layout, trainable: str) -> Layout:
+def _layout(model: nn.Module | Layout, trainable: str) -> Layout:
     """Return the layout of the trained parameters of the loop's model."""
     if not isinstance(model, Layout):
         return layout_of_trained(model, trainable)

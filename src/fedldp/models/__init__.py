@@ -189,35 +189,22 @@ def layout_of_module(model: nn.Module) -> Layout:
     return Layout(tuple(n for n, _ in named), tuple(tuple(p.shape) for _, p in named))
 
 
-def layout_of_trained(model: nn.Module | Callable[[], nn.Module], trainable: str = ALL) -> Layout:
+def layout_of_trained(model: nn.Module, trainable: str = ALL) -> Layout:
     """Return the layout in one vector of the trained parameters of a model.
 
     Other code trains the model, whose inputs and outputs are not checked here.
 
     Args:
-        model: a torch module, or a class or function without arguments that makes one.
+        model: a torch module.
         trainable: which parameters are trained; see ``build_model``. With "all" the model must not
             have a buffer; otherwise buffers are not checked and, like frozen weights, not sent.
 
     Raises:
-        ConfigError: ``model`` is none of these, or a parameter or buffer cannot be protected.
+        ConfigError: it is no torch module, or a parameter or buffer cannot be protected.
     """
-    from torch import nn
-
     from fedldp.models._modules import check_parameters
 
-    name = getattr(model, "__qualname__", type(model).__name__)
-    made = model
-    if not isinstance(model, nn.Module):
-        with torch_seeded(Stream(bytes(32), simulated=True)):
-            try:
-                made = model()
-            except Exception as error:
-                raise ConfigError(
-                    f"model = {name}: it cannot be made without arguments: {first_line(error)}; "
-                    "give the module itself"
-                ) from error
-    checked = check_parameters(made, name, trainable)
+    checked = check_parameters(model, type(model).__name__, trainable)
     return _part(layout_of_module(checked), trainable)
 
 
@@ -322,30 +309,12 @@ def _call(name: str, input_shape: tuple[int, ...], num_classes: int) -> list[Lay
         raise _failed(name, input_shape, error) from error
 
 
-_tried: set[tuple[str, tuple[int, ...], int]] = set()
-"""The package's own models, trained whole, that were tried in this process.
-
-A user's own model is tried whenever it is built, because one name may stand for several models. So
-is a model with a frozen part, because the trial freezes that part; and one that draws random
-numbers, because what is drawn after it would depend on what was built before.
-"""
-
-
 def _checked(
     made: nn.Module, name: str, input_shape: tuple[int, ...], num_classes: int, trainable: str
 ) -> nn.Module:
-    import torch
-
     from fedldp.models._modules import check_module
 
-    case = name, tuple(input_shape), num_classes
-    if case in _tried and trainable == ALL:
-        return made
-    state = torch.get_rng_state()
-    found = check_module(made, name, input_shape, num_classes, trainable)
-    if ":" not in name and trainable == ALL and torch.equal(state, torch.get_rng_state()):
-        _tried.add(case)
-    return found
+    return check_module(made, name, input_shape, num_classes, trainable)
 
 
 def _described(

@@ -167,9 +167,7 @@ def check_parameters(model: object, name: str, trainable: str = ALL) -> nn.Modul
         ConfigError: ``model`` is not such a module.
     """
     if not isinstance(model, nn.Module):
-        raise ConfigError(
-            f"model = {name}: it returned a {type(model).__name__}, not a torch module"
-        )
+        raise ConfigError(f"model = {name}: it is a {type(model).__name__}, not a torch module")
     if trainable == ALL:
         for label, buffer in model.named_buffers():
             raise _unprotected(name, label, buffer)
