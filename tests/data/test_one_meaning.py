@@ -249,7 +249,7 @@ def test_labels_that_are_not_integers_are_left_out_row_by_row(tmp_path: Path) ->
         ("age\tx\n1,5\t2\n", "holds '1,5', which is not a number, because decimal commas"),
         ('age,x\n"1,5",2\n', "holds '1,5', which is not a number, because decimal commas"),
         ("age,x\n1,5,2\n", "3 cells in this row, 2 in the header, which is separated by commas; .*"
-         "decimal commas need a file that is separated by semicolons"),
+         "numbers with decimal commas a file that is separated by semicolons"),
     ],
 )  # fmt: skip
 def test_a_file_that_would_be_misread_is_refused(tmp_path: Path, text: str, says: str) -> None:

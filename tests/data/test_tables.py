@@ -150,7 +150,7 @@ def test_clients_from_python_are_checked() -> None:
         Dataset.from_clients([one, ([[0.0, 1.0]], [0])])
     with pytest.raises(DataError, match="no client"):
         Dataset.from_clients([])
-    with pytest.raises(DataError, match="too few examples to split"):
+    with pytest.raises(DataError, match="too few examples, or only one"):
         Dataset.from_clients([one])
     with pytest.raises(ConfigError, match="test_share"):
         Dataset.from_clients([one], test_share=1.0)

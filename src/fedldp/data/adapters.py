@@ -174,7 +174,7 @@ def _stacked(columns: Mapping[str, NDArray[Any]], context: str) -> Gathered:
     for name, column in columns.items():
         if column.dtype.kind not in "buif":
             raise DataError(
-                f"{context} column {name!r} holds {_kind_of(column)}; make a 0/1 column for each "
+                f"{context} column {name!r} holds no numbers; make a 0/1 column for each "
                 f"of its public values, table['{name}=VALUE'] = (table['{name}'] == 'VALUE') * "
                 f"1.0, and drop {name!r}; or write the table to a .csv or .parquet file, give its "
                 "path as dataset, and list the values in categories (if the column names each "
@@ -329,9 +329,3 @@ def _named(labels: NDArray[Any], classes: Sequence[str]) -> NDArray[Any]:
     """Return the names of classes that are given as numbers; an unknown number stays one."""
     known = dict(enumerate(classes))
     return np.array([known.get(each, str(each)) for each in labels.tolist()], np.str_)
-
-
-def _kind_of(column: NDArray[Any]) -> str:
-    if column.dtype.kind in "US" or all(isinstance(each, str) for each in column.tolist()):
-        return "strings"
-    return "arrays of different shapes, or objects that are not numbers"

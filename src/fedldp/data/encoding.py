@@ -178,12 +178,7 @@ def check_people(table: Table, columns: Columns) -> None:
         ConfigError: the person column is missing.
         DataError: a cell of this column is empty, or is a number that may have lost digits.
     """
-    name = columns.person
-    if name is None:
-        return
-    if name not in table.names:
-        raise _lacks(table, name, "person_column")
-    _identities(table, name, "person")
+    encode(table, Columns(label=None, person=columns.person, only=()))
 
 
 def _identities(

@@ -557,21 +557,17 @@ def _split_of_each(
     generator = numbered_generator(seed, 0)
     if people is not None:
         found = np.flatnonzero(held_of_each(people, owners, test_share, generator))
-        if not found.size:
-            raise DataError(
-                f"data set {name!r}: every client has only one person, who cannot be held out; "
-                "give a separate test set (test_file)"
-            )
-        return found
-    taken = [
-        generator.permutation(rows)[: int(test_share * len(rows))]
-        for rows in np.split(np.argsort(owners, kind="stable"), np.cumsum(np.bincount(owners))[:-1])
-    ]
-    found = np.sort(np.concatenate(taken))
+    else:
+        ends = np.cumsum(np.bincount(owners))[:-1]
+        taken = [
+            generator.permutation(rows)[: int(test_share * len(rows))]
+            for rows in np.split(np.argsort(owners, kind="stable"), ends)
+        ]
+        found = np.sort(np.concatenate(taken))
     if not found.size:
         raise DataError(
-            f"data set {name!r}: every client has too few examples to split some off; give a "
-            "separate test set (test_file)"
+            f"data set {name!r}: every client has too few examples, or only one person, to hold "
+            "some out; give a separate test set (test_file)"
         )
     return found
 

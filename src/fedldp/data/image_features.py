@@ -111,20 +111,17 @@ def tried_size(
     """
     drawn = numbered_generator(0, 0).random((3, *input_shape)).astype(np.float32)
     drawn[1] = 0
-    refused = f"{named}: for an example of shape {input_shape} it"
     try:
-        found = [of(each) for each in drawn]
+        (size,) = of(drawn[0]).shape
+        found = np.concatenate([of(each) for each in drawn])
+        if found.shape != (3 * size,) or not 1 <= size <= _MOST or not np.isfinite(found).all():
+            raise ValueError(f"it returned {found.shape} numbers for 3 examples")
     except Exception as error:  # another's code may raise anything
         raise ConfigError(
-            f"{refused} failed with {type(error).__name__}: {first_line(error)}{remedy}"
+            f"{named}: for examples of shape {input_shape}: {type(error).__name__}: "
+            f"{first_line(error)}; it must return a vector of finite numbers, always of the same "
+            f"length, at most {_MOST:,}{remedy}"
         ) from error
-    (size,) = shape if len(shape := found[0].shape) == 1 else (0,)
-    alike = len({each.shape for each in found}) == 1
-    if not (alike and 1 <= size <= _MOST and np.isfinite(found).all()):
-        raise ConfigError(
-            f"{refused} must return a vector of finite numbers, always of the same length, at most "
-            f"{_MOST:,}"
-        )
     return int(size)
 
 

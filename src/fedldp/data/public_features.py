@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, first_line
 from fedldp.core.randomness import numbered_generator
 from fedldp.data.folder import PublicFile
 from fedldp.data.image_features import (
@@ -238,11 +238,10 @@ def stroke_axes(input_shape: tuple[int, ...], axes: int = 30) -> PublicMap:
 
 
 def file_axes(file: PublicFile, input_shape: tuple[int, ...]) -> PublicMap:
-    """Return an example's numbers minus a public centre, along a file's axes, with norm 1.
+    """Return an example's numbers along a file's axes, with norm 1.
 
-    A .npy file holds the axes, of shape (d, k), for examples of d numbers. A .safetensors file
-    holds them as "axes", and may hold a "centre" of shape (d,). The constant 0.3 is appended for
-    the intercept. An example that holds NaN or infinity counts as the centre.
+    A .npy file holds the axes, of shape (d, k), for examples of d numbers. The constant 0.3 is
+    appended for the intercept. An example that holds NaN or infinity counts as zeros.
 
     The axes do not show what they were computed from, so the user who names the file declares the
     file public. Every line of a statement then says that it relies on that declaration.
@@ -250,21 +249,21 @@ def file_axes(file: PublicFile, input_shape: tuple[int, ...]) -> PublicMap:
     Raises:
         ConfigError: the file holds no such array.
     """
-    given, named = math.prod(input_shape), f"features = public-axes:{file.name}"
-    axes, centre = _arrays(file, named)
-    if axes.ndim != 2 or len(axes) != given or centre.shape not in ((), (given,)):
+    given = math.prod(input_shape)
+    try:
+        axes = np.asarray(np.load(BytesIO(file.content), allow_pickle=False), np.float64)
+        if axes.shape != (given, axes.size // given) or not axes.size:
+            raise ValueError(f"its array has the shape {axes.shape}")
+        if not np.isfinite(axes).all():
+            raise ValueError("its array holds NaN or infinity")
+    except Exception as error:  # a damaged file can raise almost any exception
         raise ConfigError(
-            f"{named}: its axes have the shape {axes.shape}, and its centre has "
-            f"{centre.shape}; an example has {given} numbers: give axes of shape ({given}, k), "
-            f"and a centre of ({given},) or none"
-        )
-    if not axes.shape[1]:
-        raise ConfigError(f"{named}: it holds no axes; give at least one")
-    if not (np.isfinite(axes).all() and np.isfinite(centre).all()):
-        raise ConfigError(f"{named}: it holds NaN or infinity; give finite numbers")
+            f"features = public-axes:{file.name}: {first_line(error)}; give a .npy file with axes "
+            f"of shape ({given}, k), all finite, for examples of {given} numbers"
+        ) from None
 
     def features(examples: NDArray[np.float32]) -> NDArray[np.float32]:
-        rows = finite_rows(examples.reshape(len(examples), given) - centre)
+        rows = finite_rows(examples)
         with np.errstate(over="ignore", invalid="ignore"):
             return with_constant(finite_rows(projected(rows, axes)))
 
@@ -308,27 +307,6 @@ def axes_of_strokes() -> Floats:
     axes = axes * np.sign(axes[longest, np.arange(len(axes))])
     axes.flags.writeable = False
     return np.asarray(axes)
-
-
-_NO_CENTRE = np.zeros(())
-
-
-def _arrays(file: PublicFile, named: str) -> tuple[Floats, Floats]:
-    """Return the axes and the centre of a file; a missing centre is 0."""
-    try:
-        if file.name.lower().endswith(".npy"):
-            axes, centre = np.load(BytesIO(file.content), allow_pickle=False), _NO_CENTRE
-        else:
-            from safetensors.numpy import load
-
-            held = load(file.content)
-            axes, centre = held["axes"], held.get("centre", _NO_CENTRE)
-        return np.asarray(axes, np.float64), np.asarray(centre, np.float64)
-    except Exception:  # a damaged file can raise almost any exception
-        raise ConfigError(
-            f'{named}: it holds no axes; give a .npy array, or a .safetensors file with "axes" '
-            'and, if need be, "centre"'
-        ) from None
 
 
 _FILTER_SIDE, _FILTER_CELLS, _FILTER_SEED = 5, 3, 2026

@@ -127,16 +127,12 @@ def check_column(
         DataError: the column has the name of an index that pandas wrote; or it holds 0 to N - 1, or
             whole numbers that differ in all rows of the table, or of each client.
     """
-    if is_row_number(name):
-        raise DataError(
-            f"{context} column {name!r} has the name of the row numbers that pandas writes, so "
-            f"it is no feature; {_DECLARE}"
-        )
     tables = [np.zeros(len(values), np.int64), *([] if owners is None else [owners])]
-    if _are_whole(values) and any(_counts(values, each) for each in tables):
+    counts = _are_whole(values) and any(_counts(values, each) for each in tables)
+    if is_row_number(name) or counts:
         raise DataError(
             f"{context} column {name!r} may only number the rows: it holds a different whole "
-            f"number in each; {_DECLARE}"
+            f"number in each, or has the name of the row numbers that pandas writes; {_DECLARE}"
         )
 
 

@@ -117,7 +117,9 @@ def _read_csv(path: Path) -> Table:
                 raise DataError(
                     f"{path}, line {reader.line_num}: {len(row)} cells in this row, "
                     f"{len(header)} in the header, which is separated by "
-                    f"{_SEPARATORS[separator]}; {_remedy(separator)}"
+                    f"{_SEPARATORS[separator]}; give both the same number (names that contain a "
+                    "separator need quotes, and numbers with decimal commas a file that is "
+                    "separated by semicolons)"
                 )
             if row:
                 rows.append(row)
@@ -135,15 +137,6 @@ def _separator(file: TextIO) -> str:
         found[separator] = len(next(csv.reader(file, delimiter=separator), []))
         file.seek(0)
     return max(found, key=found.__getitem__)  # the first of equal ones
-
-
-def _remedy(separator: str) -> str:
-    if separator == ",":
-        return (
-            "give both the same number; numbers with decimal commas need a file that is separated "
-            "by semicolons"
-        )
-    return "give both the same number, and put names that contain a separator into quotes"
 
 
 def _texts_of(found: Any, where: str) -> Sequence[str]:
