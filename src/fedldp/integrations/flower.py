@@ -89,7 +89,7 @@ class PrivateMod:
 
     def __init__(
         self,
-        model: nn.Module | Callable[[], nn.Module] | Layout,
+        model: nn.Module | Layout,
         file: str | Path | None = None,
         *,
         folder: str | Path,
