@@ -73,23 +73,11 @@ def test_nothing_is_imported_before_its_name_is_asked_for(toy: None, fedldp_comm
     assert not is_imported()
     names = {kind: {row["name"] for row in rows} for kind, rows in json.loads(listed.out).items()}
     assert names["recipes"] == set(recipe_names())
-    assert names["systems"] == {*systems(), "toypaper.preset:toy"}
-    assert names["mechanisms"] == {*mechanisms(), "toypaper.mechanism:Sign"}
     (row,) = (row for row in json.loads(listed.out)["recipes"] if row["name"] == "toypaper-digits")
     assert row["system"] == "toypaper.preset:toy"
     assert row["description"].startswith("Toy on digits: eps 1 for a weight, 100 clients (of the ")
     assert find_recipe("toypaper-digits").config.rounds == 10
     assert is_imported()
-
-
-def test_only_classes_with_a_name_are_listed_as_mechanisms(
-    install: Install, fedldp_command: Any
-) -> None:
-    code = TOY["mechanism.py"] + "\n\nclass SignSum:\n    total = 0\n"
-    install("toypaper", {**TOY, "mechanism.py": code})
-    listed = json.loads(fedldp_command("list", "mechanisms", "toypaper", "--json").out)
-    assert [row["name"] for row in listed] == ["toypaper.mechanism:Sign"]
-    assert not is_imported()
 
 
 @pytest.mark.parametrize(
@@ -196,20 +184,19 @@ def test_a_name_that_two_packages_have_belongs_to_neither(
         ({"r": '[[recipe]]\nname = "x"'}, None, "paper toypaper: recipes/r.toml: KeyError"),
         ({"r": RECIPE.format("--json", "s", "x")}, None, ".*'--json' cannot be a name"),
         ({"r": RECIPE.format("x", "s", "gone")}, None, "paper toypaper: recipe x: like = gone: "),
-        ({"preset": "def ("}, None, "paper toypaper: preset.py: "),
     ],
 )
 def test_a_broken_package_is_one_line_and_stops_nobody(
     install: Install, fedldp_command: Any, files: dict[str, str], value: str | None, why: str
 ) -> None:
     install("other", TOY)
-    places = {"r": "recipes/r.toml", "preset": "preset.py"}
+    places = {"r": "recipes/r.toml"}
     written = {places[name]: text for name, text in files.items()}
     install("toypaper", {"__init__.py": "raise SystemExit", **written}, value)
     listed = fedldp_command("list")
     assert listed.status == 0
     assert re.fullmatch(f"warning    {why}.*\n", listed.err), listed.err
-    assert "other.preset:toy" in listed.out
+    assert "│ toypaper.preset:toy " in listed.out
     for name in ("quickstart", "fedavg-digits"):
         assert fedldp_command("run", name, "--print-config").err == ""
     assert not is_imported()

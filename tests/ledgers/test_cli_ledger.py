@@ -120,16 +120,15 @@ def test_verify_finds_a_release_recorded_elsewhere(path: Path, fedldp_command: A
         assert said in fedldp_command("ledger", "verify", path, "--has", unknown).assert_refused()
 
 
-def test_every_event_is_shown_in_words(path: Path, fedldp_command: Any) -> None:
+def test_every_event_is_shown_whole(path: Path, fedldp_command: Any) -> None:
     """An event may hold others, and facts about what is not protected."""
     ledger = SqliteLedger(path, Budget("pure", math.inf))
     for round, event in enumerate(EVENTS):
         release(ledger, f"run {round}", 1, event, fresh)
     text = fedldp_command("ledger", "export", path).out
     for row in csv.DictReader(io.StringIO(text)):
-        assert re.fullmatch(r"\w+: [\w .,()+-]*", row["event"]), row["event"]
-        assert row["event"].count("(") == row["event"].count(")")
-    assert ", client DrawnOnce (drawn PureReport (epsilon 3.0), identity all)" in text
+        assert re.fullmatch(r"{event: \w+, [\w .,:{}[\]+-]*}", row["event"]), row["event"]
+    assert ", client: {event: DrawnOnce, drawn: {event: PureReport, epsilon: 3.0, " in text
 
 
 def test_an_export_lists_releases_and_decisions_by_date(

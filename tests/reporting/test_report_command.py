@@ -40,23 +40,6 @@ def test_a_file_that_is_not_a_report_is_kept(fedldp_command: Any, runs: dict[str
     assert fedldp_command("report", runs["quickstart"], "--out", "no/x.html").assert_refused()
 
 
-def test_json_is_one_document(fedldp_command: Any, runs: dict[str, Path]) -> None:
-    places = [runs[name] for name in ("quickstart", "fedavg-quickstart")]
-    outcome = fedldp_command("report", *places, "--json")
-    assert outcome.status == 0
-    found = json.loads(outcome.out)
-    assert list(found) == ["runs", "differing"]
-    for one, place in zip(found["runs"], places, strict=True):
-        summary = json.loads((place / "summary.json").read_text())
-        assert {key: one[key] for key in summary} == summary | {"run_dir": str(place)}
-    assert [one["noise_free_twin"] for one in found["runs"]] == [str(places[1]), None]
-    assert found["differing"]["system"] == ["ldp_fl", "fedavg"]
-    assert not Path("report.html").exists()
-    both = fedldp_command("report", *places, "--json", "--out", "page.html")
-    assert json.loads(both.out) == found
-    assert Path("page.html").exists()
-
-
 def test_a_missing_library_is_reported_in_one_line(
     fedldp_command: Any, runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -189,7 +189,6 @@ WRITERS: dict[str, tuple[tuple[type[Fact], ...], Writer]] = {
         made.run, privacy_document(made.run, scores=True))),
     "reporting/export.py:to_tensorboard": (BOTH, lambda made, patch: made.boards(patch)),
     "reporting/html.py:page": (BOTH, lambda made, _: page([made.run])),
-    "reporting/runs.py:FinishedRun.to_record": (BOTH, lambda made, _: made.run.to_record()),
     "reporting/text.py:Terminal.print_statement": (STATEMENT, lambda made, _: made.printed(
         lambda console: console.print_statement(made.statement))),
     "reporting/words.py:explain": ((Assumption,), lambda made, _: explain(made.statement)),

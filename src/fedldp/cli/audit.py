@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedldp.accounting.guarantees import HOUSE
-from fedldp.algorithms.config import RunConfig
 from fedldp.audit.efforts import BRIEF, FULL, QUICK, Effort
 from fedldp.audit.results import AttackResult, Audit, GameResult, unplayed
 from fedldp.cli._common import at_most_cores
@@ -153,24 +152,10 @@ def _planned(recipe: str | None, mechanism: str | None, effort: Effort) -> list[
         for cls in classes:
             found += planned_games(cls, effort)
     if mechanism is None:
-        configs = plans.representatives() if recipe is None else _configs_of(recipe)
+        configs = plans.representatives() if recipe is None else plans.configs_of(recipe)
         for config in configs:
             found += plans.planned_games(config, problem_of(config, None), effort)
     return found
-
-
-def _configs_of(recipe: str) -> list[RunConfig]:
-    from fedldp.audit.plans import configs_of
-
-    try:
-        return configs_of(recipe)
-    except ConfigError:
-        if recipe not in mechanisms():
-            raise
-        raise ConfigError(
-            f"recipe {recipe}: this is a mechanism, not a recipe; run `fedldp audit --mechanism "
-            f"{recipe}`"
-        ) from None
 
 
 def _show(found: Audit[GameResult], console: Terminal) -> None:

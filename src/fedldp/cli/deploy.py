@@ -555,9 +555,8 @@ def restored(
         if left < 0:
             typer.echo(
                 f"all releases together may exceed the limit by {budget.amount(-left)}: nothing "
-                "more is released with this ledger unless the owner of the data renews its "
-                f"budget: fedldp ledger renew {shlex.quote(str(terms.ledger))}. Tell the person "
-                "who is responsible for the data"
+                "more is released, unless the owner of the data decides to renew its budget: "
+                f"fedldp ledger renew {shlex.quote(str(terms.ledger))}"
             )
         else:
             typer.echo(f"{budget.amount(left, up=False)} is left")
@@ -732,18 +731,17 @@ def _tls_files(agreement: Path, certificate: Path | None, key: Path | None) -> t
 def _read_out(typed: Sequence[str]) -> str | None:
     """Return the words or the digest typed in place of an agreement's file; None for a file."""
     text = " ".join(typed).lower()
-    if len(typed) == 1 and " " not in text:
-        return text if re.fullmatch(r"[0-9a-f]{64}", text) else None
-    words = text.split()
-    unknown = unknown_words(words)
-    if len(words) == WORDS and not unknown:
+    if re.fullmatch(r"[0-9a-f]{64}", text):
         return text
-    amiss = ""
-    if len(unknown) < len(words):  # the user meant words, not a file or a digest
-        wrong = f", of which {', '.join(unknown)} cannot be right" if unknown else ""
-        amiss = f"{len(words)} words{wrong:.100}; "
+    read = text.split()
+    if len(read) < 2:
+        return None
+    unknown = unknown_words(read)
+    if len(read) == WORDS and not unknown:
+        return text
+    wrong = f"{len(read)} words, of which {', '.join(unknown) or 'none'} cannot be right"
     raise ConfigError(
-        f"agreement {text:.200}: {amiss}give its file, the 64 digits of its digest, or its "
+        f"agreement {text:.200}: {wrong:.100}; give its file, the 64 digits of its digest, or its "
         f"{WORDS} words as they were read out to you"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import re
 import sys
@@ -13,6 +14,7 @@ import typer
 
 from fedldp.accounting.accountants import UNITS
 from fedldp.accounting.events import to_record
+from fedldp.cli._common import confirmed
 from fedldp.cli.options import Answer, Group, Yes
 from fedldp.core.errors import ConfigError, LedgerUnusable
 from fedldp.core.formatting import number
@@ -39,7 +41,7 @@ def show(path: Path) -> Answer:
         [str(each.number), *renewed]
         if each.renews
         else [
-            *map(str, (each.number, each.run, each.round, each.phase, _words(each))),
+            *map(str, (each.number, each.run, each.round, each.phase, _event(each))),
             *(number(_finite(cost)) for cost in each.costs),
         ]
         for each in entries
@@ -98,14 +100,11 @@ def renew(path: Path, *, yes: Yes = False) -> None:
         typer.echo(f"spent      {_spent(budget, spent, recent, often)}")
         most = budget.amount(spent + budget.limit)
         typer.echo(f"from now   at most {most} in total since the ledger was created")
-    if not yes:
-        typer.echo(
-            "Past releases remain known: a renewed budget allows more on top of them, and time "
-            "does not make them more private."
-        )
-        if not typer.confirm("Renew it?"):
-            typer.echo("not renewed: the ledger did not change", err=True)
-            raise typer.Exit(1)
+    confirmed(
+        yes,
+        "Past releases remain known: a renewed budget allows more on top of them, and time does "
+        "not make them more private. Renew it?",
+    )
     entry = ledger.renew()
     typer.echo(
         f"renewed    entry {entry.number}, hash {entry.hash}: note the hash, as for a release"
@@ -124,7 +123,7 @@ def export(path: Path) -> Answer:
     spent = [total_of([])] * len(ledger.budgets)
     for row in rows:
         entry = None if row["number"] is None else entries[row["number"] - 1]
-        row |= {"round": entry and entry.round, "event": entry and _words(entry)}
+        row |= {"round": entry and entry.round, "event": entry and _event(entry)}
         for at, budget in enumerate(ledger.budgets):
             unit = f"{budget.kind}{budget.of_one}".replace(" ", "_")
             spent[at] = total_of([spent[at], entry.costs[at] if entry else 0])
@@ -209,24 +208,6 @@ def _finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _words(entry: Release) -> str:
-
-    name, told = _named(to_record(entry.event))
-    return f"{name}: {told}"
-
-
-def _named(record: dict[str, Any]) -> tuple[str, str]:
-    """Return the name of an event, or of a fact, and in words what it says."""
-    fields = record | record.get("values", {})
-    name = str(fields.pop("event", fields.pop("kind", None)))
-    fields.pop("values", None)
-    return name, ", ".join(f"{key} {_told(value)}" for key, value in fields.items() if value)
-
-
-def _told(value: object) -> str:
-    if isinstance(value, list):
-        return " and ".join(map(_told, value))
-    if not isinstance(value, dict):
-        return str(value)
-    name, told = _named(value)
-    return f"{name} ({told})" if told else name
+def _event(entry: Release) -> str:
+    """Return an event with all that it says, for a cell of a table."""
+    return json.dumps(to_record(entry.event)).replace('"', "")

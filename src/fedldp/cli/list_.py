@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
-import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
@@ -18,8 +16,7 @@ from fedldp.algorithms.recipes import installed_recipes, recipes
 from fedldp.algorithms.systems import systems
 from fedldp.cli._common import summary_of
 from fedldp.cli.options import Answer, DataDir
-from fedldp.core.errors import ConfigError, first_line
-from fedldp.core.registry import installed_papers
+from fedldp.core.errors import ConfigError
 from fedldp.data import list_datasets
 from fedldp.mechanisms import mechanisms
 from fedldp.models import models
@@ -42,17 +39,21 @@ def _rows(kind: str, data_dir: Path | None, left_out: list[str]) -> Rows:
     if kind == "recipes":
         return _recipe_rows(left_out)
     if kind == "systems":
-        return _module_rows(systems()) + _rows_of_papers("preset*.py", left_out)
+        return _module_rows(systems())
     if kind == "mechanisms":
-        return _module_rows(mechanisms()) + _rows_of_papers("mechanism*.py", left_out)
+        return _module_rows(mechanisms())
     if kind == "models":
         return [{"name": name, "description": summary_of(each)} for name, each in models().items()]
     return _dataset_rows(data_dir)
 
 
 def _recipe_rows(left_out: list[str]) -> Rows:
-    """Return every recipe as a row, grouped by system."""
-    rows: Rows = []
+    """Return every recipe as a row, grouped by system; see ``_rows``."""
+    rows, why = installed_recipes()
+    left_out += why
+    for row in rows:
+        row["description"] = f"{row.pop('summary')} (of the installed package {row.pop('package')})"
+        row["epsilon"] = None
     for recipe in recipes().values():
         meaning = recipe.config.composition.calibration.meaning
         rows.append(
@@ -64,53 +65,7 @@ def _recipe_rows(left_out: list[str]) -> Rows:
                 "same_as": recipe.same_as,
             }
         )
-    return sorted(rows + _installed_rows(left_out), key=lambda row: row["system"])
-
-
-def _installed_rows(left_out: list[str]) -> Rows:
-
-    found, why = installed_recipes()
-    left_out += why
-    for each in found:
-        description = f"{each.pop('summary')}{_of(each.pop('package'))}"
-        each |= {"epsilon": None, "description": description}
-    return found
-
-
-def _of(package: str) -> str:
-    return f" (of the installed package {package})"
-
-
-def _rows_of_papers(pattern: str, left_out: list[str]) -> Rows:
-    """Return what other packages' papers seem to define, by its address, without importing them."""
-    papers, why = installed_papers()
-    left_out += why
-    rows = []
-    for paper in papers:
-        for file in paper.files(pattern):
-            try:
-                tree = ast.parse(file.read_bytes())
-            except (OSError, ValueError, SyntaxError) as error:
-                left_out.append(f"paper {paper.package}: {file.name}: {first_line(error)}")
-                continue
-            line = (ast.get_docstring(tree) or "").partition("\n")[0]
-            rows += [
-                {
-                    "name": f"{paper.package}.{file.stem}:{each.name}",
-                    "description": f"{line}{_of(paper.package)}",
-                }
-                for each in tree.body
-                if isinstance(each, ast.FunctionDef | ast.ClassDef) and _is_listed(each)
-            ]
-    return rows
-
-
-def _is_listed(defined: ast.FunctionDef | ast.ClassDef) -> bool:
-    """Return whether it is a function decorated as a preset, or a public class with a name."""
-    if isinstance(defined, ast.ClassDef):
-        sets_name = any(re.match(r"name\b", ast.unparse(each)) for each in defined.body)
-        return sets_name and not defined.name.startswith("_")
-    return any(re.match(r"(\w+\.)*preset\(", ast.unparse(each)) for each in defined.decorator_list)
+    return sorted(rows, key=lambda row: row["system"])
 
 
 def _module_rows(found: Mapping[str, Any]) -> Rows:

@@ -14,9 +14,9 @@ import typer
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.cli._common import at_most_cores, on_stderr, one_place, results_folder
-from fedldp.cli.options import Answer, DataDir, Json, Settings, recipe_names
+from fedldp.cli.options import Answer, DataDir, Settings, recipe_names
 from fedldp.core.locks import OwnedFolder, owned
-from fedldp.reporting import lines, text, words
+from fedldp.reporting import lines, text
 from fedldp.reporting.progress import RunProgress
 from fedldp.reporting.record import RunFolder, check_new
 from fedldp.reporting.text import Terminal
@@ -64,7 +64,6 @@ def run(
     resume: Path | None = None,
     how: _How,
     print_config: bool = False,
-    as_json: Json = False,
 ) -> Answer:
     """Train a model over simulated clients, and report what the run protected.
 
@@ -84,10 +83,7 @@ def run(
     shown: list[Statement] = []
     title = f"{Path(name or config.system).stem}-seed{config.seed}"
     with nullcontext() if begun else _new_folder(out, title) as own:
-        table = not as_json and one_place()
-        result = _simulate(config, name, how, own, begun, shown, table)
-    for doubt in result.doubts if as_json else ():
-        typer.echo(f"warning    {words.line(doubt)}", err=True)
+        result = _simulate(config, name, how, own, begun, shown, one_place())
     summary, config = result.summary(), result.config
 
     def show(console: Terminal) -> None:

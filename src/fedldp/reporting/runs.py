@@ -260,17 +260,6 @@ class FinishedRun:
         matrix = self.summary["confusion"]
         return [] if matrix is None else by_class(np.array(matrix), self.schema.rounded)
 
-    def to_record(self) -> dict[str, Any]:
-        """Return the run for ``fedldp report --json``."""
-        return self.summary | {
-            "run_dir": str(self.path),
-            "environment": self.environment,
-            "metrics": self.means,
-            "arrivals": self.arrivals,
-            "refused": self.refused,
-            "radii": self.radii,
-        }
-
 
 def read_statement(path: Path) -> Statement:
     """Return the statement in a run folder.
