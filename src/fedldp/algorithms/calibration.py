@@ -17,7 +17,7 @@ from fedldp.algorithms.bounds import Bound, InLabels, Rotated
 from fedldp.algorithms.participation import All, Participation, most_rounds
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.release import Release
-from fedldp.algorithms.settings import ClientValue, Offers, PrivacyTarget, is_own, of_client
+from fedldp.algorithms.settings import ClientValue, Offers, is_own, of_client
 from fedldp.core.bounding import replace_one_sensitivity
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import is_address
@@ -53,10 +53,6 @@ class Calibration(ABC):
         Raises:
             ConfigError: the mechanism cannot be built for the budget.
         """
-
-    def budget_for(self, target: PrivacyTarget) -> float | None:
-        """Return a budget that nearly meets a target, if one is known without a search."""
-        return None
 
     def label(self, client: int) -> float | None:
         """Return the budget that is sent with a client's report, if clients' budgets differ."""

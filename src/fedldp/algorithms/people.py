@@ -43,7 +43,6 @@ from fedldp.algorithms.server_update import (
     Values,
     stream_of_noise,
 )
-from fedldp.algorithms.settings import PrivacyTarget
 from fedldp.algorithms.stages import (
     SHARES,
     Stage,
@@ -756,17 +755,10 @@ class PerPersonRun(Calibration):
     channel: str
 
     def __post_init__(self) -> None:
-        settings, channel = self.settings, self.channel
+        settings = self.settings
         if settings.delta < LEAST_FOR_MU:
             raise ConfigError(f"delta = {settings.delta:g}: give at least {LEAST_FOR_MU:g}")
         stages_of(settings)  # refuses too few rounds, and shares that leave none for training
-        both = _given(settings, "sample_rate", "persons_at_sites")
-        if len(both) == 2 and channel != "named":
-            raise ConfigError(
-                f"{', '.join(both)} and channel = {channel}: a person may be sampled at several "
-                "sites for one sum, so the noise could not be smaller than without sampling; set "
-                "sample_rate = 1, or channel = named"
-            )
         for names, why in _apart():
             given = _given(settings, *names)
             if len(given) == len(names):
@@ -785,13 +777,6 @@ class PerPersonRun(Calibration):
             "proven",
             _AGAINST[self.channel],
         )
-
-    def budget_for(self, target: PrivacyTarget) -> float | None:
-        """Return the target's epsilon for samples, whose noise needs a separate search."""
-        settings = self.settings
-        of_one = target.unit in ("record", "person")
-        same = (target.adversary, target.delta) == (_AGAINST[self.channel], settings.delta)
-        return target.epsilon if settings.sample_rate < 1 and of_one and same else None
 
     def mechanism(self, problem: Problem, client: int) -> Mechanism:
         """Return the mechanism that adds the noise, or a share of it, or none of it.
@@ -855,7 +840,7 @@ class PerPersonRun(Calibration):
         )
         if taken < 1:
             # With sampling, neighbouring sums differ in whether they include one person.
-            noise = poisson_noise(settings.epsilon, taken, steps * sites, settings.delta)
+            noise = poisson_noise(settings.epsilon, taken, steps, settings.delta)
             return replace(least(1 / noise, distance=NORM), distance=2 * NORM)
         mu = largest_mu(settings.epsilon, settings.delta) / math.sqrt(steps / stage.share)
         return least(mu / (math.sqrt(sites) if alone else sites), distance=2 * NORM)
@@ -874,6 +859,8 @@ def _apart() -> Iterator[tuple[tuple[str, ...], str]]:
     unknown = "nothing tells at how many sites people answer, so a mean label cannot be measured"
     absent = "nobody's answer may be missing from a count; leave one of the two out"
     yield ("held_out_people", "sample_rate"), absent
+    again = "somebody may be in several samples; set sample_rate = 1, or leave one of the two out"
+    yield ("sample_rate", "persons_at_sites"), again
     names = "measure_share", "persons_at_sites", "label_range"
     yield names, f"{unknown}; set measure_share = 0"
     for name in _STARTS:

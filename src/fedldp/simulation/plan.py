@@ -482,9 +482,6 @@ def calibrated(
                 return math.inf
             raise
 
-    known = config.composition.calibration.budget_for(target)
-    if known is not None and reached(known) <= target.epsilon:
-        return config.with_budget(known)
     below = next((each for each in reversed(GRID) if reached(each) <= target.epsilon), None)
     if not stated_some and (unfit or unproven):
         raise (unfit or unproven)[-1]  # another budget would not help
