@@ -52,6 +52,8 @@ _IN_EACH = {*_TEXTS, "accuracy", "column", "row", "same_as"}
 _NAME = r"[A-Za-z0-9][\w.-]*"
 _SHARED = set(RunConfig.model_fields) - {"system"}
 """The settings that every system has; a twin in another system has the same values."""
+_Files = Mapping[str, tuple[Path, str]]
+"""The file of each recipe by its name, and the package of its paper, which is "" for fedldp's."""
 _MALFORMED = (AttributeError, IndexError, KeyError, OSError, RecursionError, TypeError, ValueError)
 """What reading a file can raise that does not have the form of such a file."""
 
@@ -110,7 +112,7 @@ class Recipe:
     Attributes:
         name: the system, the data set and, if needed, a variant, joined by hyphens.
         config: the configuration.
-        summary: a sentence fragment; a setting's name in braces stands for its value.
+        summary: a sentence fragment.
         source: the source that it reproduces, if any.
         expected: the source's number, if it gives one.
         same_as: the recipe that has the same configuration; papers show some runs twice. This
@@ -131,8 +133,8 @@ class Recipe:
 
     @property
     def description(self) -> str:
-        """The summary with the settings' values and the paper's number, in one line."""
-        text = self.summary.format(**dict(self.config))
+        """The summary and the paper's number, in one line."""
+        text = self.summary
         if self.source is not None and self.expected is not None:
             text += f" ({self.source.paper}: {self.expected.text} %)"
         return f"{text}."
@@ -140,24 +142,19 @@ class Recipe:
 
 def recipes() -> dict[str, Recipe]:
     """Return every recipe of fedldp by its name, including second names."""
-    files = _own_files()
-    return {name: _recipe(name, files) for name in files}
+    files, _ = _files()
+    return {name: _recipe(name, files) for name, (_, package) in files.items() if not package}
 
 
 def find_recipe(name: str) -> Recipe:
     """Return the recipe called ``name``; only it and those that it refers to are made.
 
-    A name of fedldp's own recipes always means that recipe. Only for other names, the papers in
-    other packages are searched, which imports their code.
+    If it belongs to a paper of another package, this imports the paper's code.
 
     Raises:
         ConfigError: there is no such recipe, or it cannot be made.
     """
-    files = _own_files()
-    left_out: list[str] = []
-    if name not in files:
-        more, left_out = _installed_files(files)
-        files |= {each: file for each, (file, _) in more.items()}
+    files, left_out = _files()
     if name not in files:
         close = " or ".join(get_close_matches(name.lower(), files))
         raise ConfigError(
@@ -171,22 +168,21 @@ def find_recipe(name: str) -> Recipe:
 
 def recipe_names() -> list[str]:
     """Return the names of all recipes, also of papers in other packages, and import nothing."""
-    own = _own_files()
-    return [*own, *_installed_files(own)[0]]
+    return list(_files()[0])
 
 
 def installed_recipes() -> tuple[list[dict[str, Any]], list[str]]:
     """Return the recipes of papers in other packages, and a line for each that is left out.
 
-    No package is imported. Of each recipe, its ``name``, its ``system``, its ``summary`` (settings
-    that it leaves to its system stay in braces), the ``package`` of the paper, and ``same_as``, as
-    in ``Recipe``.
+    No package is imported. Of each recipe, its ``name``, its ``system``, its ``summary`` (in which
+    a setting's name stays in braces if the recipe leaves one to its system), the ``package`` of the
+    paper, and ``same_as``, as in ``Recipe``.
     """
-    files = _own_files()
-    more, left_out = _installed_files(files)
-    files |= {name: file for name, (file, _) in more.items()}
+    files, left_out = _files()
     found = []
-    for name, (file, package) in more.items():
+    for name, (file, package) in files.items():
+        if not package:
+            continue
         try:
             settings = _settings(name, files)
         except ConfigError as error:
@@ -194,7 +190,9 @@ def installed_recipes() -> tuple[list[dict[str, Any]], list[str]]:
             continue
         own = _tables(file)[name]
         row = {"name": name, "system": str(settings.get("system")), "package": package}
-        row["summary"] = _filled(_filled(own["summary"], _texts(own)), settings)
+        row["summary"] = own["summary"]
+        with suppress(*_MALFORMED):
+            row["summary"] = own["summary"].format(**settings, **_texts(own))
         found.append({**row, "same_as": own.get("same_as")})
     return found, left_out
 
@@ -204,45 +202,32 @@ def shared_settings(config: RunConfig) -> dict[str, Any]:
     return config.model_dump(include=_SHARED)
 
 
-def _own_files() -> dict[str, Path]:
-    """Return the file of each of fedldp's own recipes by its name, in the files' order."""
-    folders = [*__path__, *paper_folders("recipes")]
-    return _by_name(file for each in folders for file in Path(each).glob("*.toml"))
+def _files() -> tuple[_Files, list[str]]:
+    """Return the file of each recipe by its name, and a line for each paper that is left out.
 
-
-def _installed_files(own: Mapping[str, Path]) -> tuple[dict[str, tuple[Path, str]], list[str]]:
-    """Return the file and package of each recipe of other packages' papers, by its name.
-
-    A paper is left out, with a line that says why, if one of its files is wrong or one of its names
-    belongs to fedldp; a recipe is left out if two papers have its name.
-
-    Args:
-        own: fedldp's own recipes.
+    fedldp's own recipes come first. A paper of another package is left out if one of its files is
+    wrong, or if one of its names is taken.
     """
+    folders = [*__path__, *paper_folders("recipes")]
+    own = _by_name(file for each in folders for file in Path(each).glob("*.toml"))
+    found = {name: (file, "") for name, file in own.items()}
     papers, left_out = installed_papers()
-    found: dict[str, tuple[Path, str]] = {}
-    twice = set()
     for paper in papers:
         try:
             files = _by_name(paper.files("recipes/*.toml"))
         except ConfigError as error:
             left_out.append(f"paper {paper.package}: {error}")
             continue
-        taken = sorted(files.keys() & own.keys())
+        taken = sorted(files.keys() & found.keys())
         if taken:
+            whose = found[taken[0]][1] or "fedldp"
             left_out.append(
-                f"paper {paper.package}: recipe {taken[0]} has the name of a recipe of fedldp; "
+                f"paper {paper.package}: recipe {taken[0]} has the name of a recipe of {whose}; "
                 "rename it"
             )
             continue
-        for name, file in files.items():
-            if name in found:
-                twice.add(name)
-                left_out.append(
-                    f"recipe {name}: {found[name][1]} and {paper.package} both have it; rename one"
-                )
-            found[name] = file, paper.package
-    return {name: each for name, each in found.items() if name not in twice}, left_out
+        found |= {name: (file, paper.package) for name, file in files.items()}
+    return found, left_out
 
 
 def _by_name(files: Iterable[Path]) -> dict[str, Path]:
@@ -317,20 +302,20 @@ _made: dict[tuple[Path, str], Recipe] = {}
 """The recipes that were made, by their files and names."""
 
 
-def _recipe(name: str, files: Mapping[str, Path]) -> Recipe:
+def _recipe(name: str, files: _Files) -> Recipe:
     """Return one of the recipes in some files.
 
     Raises:
         ConfigError: it refers to no recipe or to itself, or its settings are refused.
     """
-    key = files[name], name
+    key = files[name][0], name
     if key not in _made:
         _made[key] = _new(name, files)
     return _made[key]
 
 
-def _new(name: str, files: Mapping[str, Path]) -> Recipe:
-    own, settings = _tables(files[name])[name], _settings(name, files)
+def _new(name: str, files: _Files) -> Recipe:
+    own, settings = _tables(files[name][0])[name], _settings(name, files)
     if not isinstance(settings.get("system"), str):
         raise ConfigError(f"recipe {name}: it names no system")
     config, texts = find_system(settings["system"]).model_validate(settings), _texts(own)
@@ -346,9 +331,11 @@ def _new(name: str, files: Mapping[str, Path]) -> Recipe:
                 metric=own.get("metric", "accuracy"),
             )
         if "accuracy" in own:
-            expected = _expected(own["accuracy"], own["tolerance"])
-        summary = _filled(own["summary"], texts)
-        summary.format(**values)
+            ends = own["accuracy"] if isinstance(own["accuracy"], list) else [own["accuracy"]]
+            lowest = None if len(ends) == 1 else ends[0] / 100
+            tolerance = own["tolerance"] / 100
+            expected = Expected(accuracy=ends[-1] / 100, tolerance=tolerance, lowest=lowest)
+        summary = own["summary"].format(**values)
     except _MALFORMED as error:
         raise ConfigError(
             f"recipe {name}: {type(error).__name__}: {first_line(error)}; "
@@ -369,7 +356,7 @@ def _texts(table: Mapping[str, Any]) -> dict[str, str]:
     return {key: table[key] for key in _TEXTS if key in table}
 
 
-def _settings(name: str, files: Mapping[str, Path]) -> dict[str, Any]:
+def _settings(name: str, files: _Files) -> dict[str, Any]:
     """Return the settings of a recipe, from its table and those of recipes that it is made of.
 
     Raises:
@@ -383,7 +370,7 @@ def _settings(name: str, files: Mapping[str, Path]) -> dict[str, Any]:
     return {key: _value(value) for key, value in settings.items()}
 
 
-def _line(name: str, files: Mapping[str, Path]) -> Iterator[dict[str, Any]]:
+def _line(name: str, files: _Files) -> Iterator[dict[str, Any]]:
     """Yield the table of a recipe, of the recipe that it is made of, and so on.
 
     Raises:
@@ -391,7 +378,7 @@ def _line(name: str, files: Mapping[str, Path]) -> Iterator[dict[str, Any]]:
     """
     seen = [name]
     while True:
-        own = _tables(files[name])[name]
+        own = _tables(files[name][0])[name]
         key, other = _reference(own)
         what = f"recipe {name}: {key} = {other}"
         if key and other not in files:
@@ -419,25 +406,3 @@ def _value(value: Any) -> Any:
     if isinstance(value, dict) and set(value) == {"repeat", "times"}:
         return value["repeat"] * value["times"]
     return value
-
-
-def _expected(accuracy: float | list[float], tolerance: float) -> Expected:
-    """Return the paper's number or its range; the arguments are in percent."""
-    lowest, highest = accuracy if isinstance(accuracy, list) else (None, accuracy)
-    return Expected(
-        accuracy=highest / 100,
-        tolerance=tolerance / 100,
-        lowest=None if lowest is None else lowest / 100,
-    )
-
-
-def _filled(summary: str, settings: Mapping[str, Any]) -> str:
-    """Return a summary with the values of these settings; other settings stay in braces."""
-
-    def value(found: re.Match[str]) -> str:
-        with suppress(*_MALFORMED):
-            return found[0].format_map(settings)
-        return found[0]
-
-    names = "|".join(map(re.escape, settings))
-    return re.sub(rf"\{{({names})([.!:[][^{{}}]*)?\}}", value, summary)
