@@ -17,14 +17,12 @@ from typing import Any, Literal
 from fedldp.core.errors import ConfigError, FedldpError, PrivacyError
 from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.numbers import round_up
-from fedldp.data import is_table
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.policy import (
     SitePolicy,
     StudyTable,
     make_state,
     prices_due,
-    protected_part,
 )
 from fedldp.deployment.site_ledger import NO_RELEASE, SiteLedger
 from fedldp.deployment.source import digest_of_data
@@ -206,7 +204,7 @@ class Acceptances:
 
         Raises:
             ConfigError: another agreement of the same run was accepted, or its server has ended the
-                run, or a person is something else in it than in another run on the same budget.
+                run.
         """
         for other in self.all():
             if other.run == agreement.run and other.digest != agreement.digest:
@@ -220,7 +218,6 @@ class Acceptances:
                     f"run {agreement.run}: its server ended it and asks for nothing more; another "
                     "run needs another invite"
                 )
-            _check_same_people(self._policy, agreement, other)
 
     def check_new(self, agreement: Agreement, *, new: bool) -> None:
         """Refuse an agreement that may have been accepted before the site was last restored.
@@ -340,39 +337,6 @@ def accept(
         )
         database.note("accepted", digest.hex(), words_of(digest))
     return _read(row)
-
-
-def _check_same_people(policy: SitePolicy, agreement: Agreement, other: Acceptance) -> None:
-    """Refuse a run for which a person is something else than for another run, on one budget.
-
-    Raises:
-        ConfigError: the policy names no column of people, and the two agreements name two, or the
-            other cannot be read any more.
-    """
-    of_people = any(budget.unit == "person" for budget in policy.budgets)
-    if policy.person_column is not None or not of_people or not is_table(policy.data.name):
-        return
-    if other.digest == agreement.digest or protected_part(agreement) != "person":
-        return
-    column = agreement.config.person_column
-    remedy = (
-        "set it in the policy to the column of the people whom the budget protects, and accept the "
-        "runs again"
-    )
-    try:
-        before = other.agreement(policy)
-    except ConfigError as error:
-        raise ConfigError(
-            f"person_column is not set: a person is what column {column} names in run "
-            f"{agreement.run[:8]}, and what one is in run {other.run[:8]}, on the same budget, is "
-            f"unknown ({error}); {remedy}, or accept the file of that agreement again"
-        ) from error
-    if protected_part(before) == "person" and before.config.person_column != column:
-        raise ConfigError(
-            f"person_column is not set: a person is what column {column} names in run "
-            f"{agreement.run[:8]}, and what column {before.config.person_column} names in run "
-            f"{other.run[:8]}, but one budget counts both; {remedy}"
-        )
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 
-from pydantic import ValidationError
-
 from fedldp.accounting.numerics.selftest import selftest
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
@@ -55,7 +53,7 @@ def agree(
     """
     selftest()
     run = os.urandom(_RUN_BYTES).hex()
-    roster = tuple(_site(name, key) for name, key in sites.items())
+    roster = tuple(Site(name=name, key=key) for name, key in sites.items())
     config = config.changed(num_clients=len(roster))
     untrusted = config.untrusted_clients
     target, config = config.target, _decided(without_simulation(config), channel)
@@ -134,14 +132,3 @@ def _fewest(config: RunConfig, untrusted: int) -> int:
     if meaning is not None and meaning.adversary == "summing-server":
         return config.fewest_in_sum
     return min((config.committees.most + untrusted) // 2 + 1, config.fewest_in_sum)
-
-
-def _site(name: str, key: str) -> Site:
-    try:
-        return Site(name=name, key=key)
-    except ValidationError as error:
-        what = error.errors()[0]["loc"][0]
-        raise ConfigError(
-            f"site {name!a:.80}: its {what} is malformed; give a name of letters, digits, . _ - "
-            "and the public key that `fedldp deploy keys` wrote"
-        ) from error

@@ -31,7 +31,6 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import name_and_digest
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import KINDS, Caveat, Unprotected, alike
-from fedldp.core.formatting import number
 from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.kinds import ANSWER_TIME
 from fedldp.core.registry import is_address
@@ -351,31 +350,20 @@ class Agreement(RunDocument):
     def epsilon_in_words(self) -> str | None:
         """Return in words what ``epsilon`` is and what it applies to.
 
-        The value is never below the value in the statement.
-
-        If the quorum allows smaller sums, noise that is sized for a sum of all sites protects less
-        than the setting ``epsilon`` promises.
+        None if the quorum allows smaller sums than its noise is sized for: these protect less than
+        the setting promises, as the statement says.
         """
-        config, meaning = self.config, self.config.composition.calibration.meaning
-        stated = self.planned.guarantees
-        if meaning is None or meaning.adversary != "summing-server":
-            return config.epsilon_in_words(stated)
-        epsilon: float = getattr(config, "epsilon")  # noqa: B009 (not all systems have it)
-        beyond = [
-            line.epsilon
-            for line in stated
-            if (line.unit, line.adversary) == (meaning.unit, meaning.adversary)
-            and line.epsilon is not None
-            and line.epsilon > epsilon
-        ]
-        if not beyond:
-            return config.epsilon_in_words(stated)
-        return (
-            f"epsilon {number(max(beyond))} {meaning}; the setting epsilon = {number(epsilon)} is "
-            f"for sums of all {config.fewest_in_sum} sites of a "
-            f"{'round' if config.committee is None else 'committee'}, and the quorum allows sums "
-            f"of {self.quorum}"
-        )
+        meaning, stated = self.config.composition.calibration.meaning, self.planned.guarantees
+        if meaning is not None and meaning.adversary == "summing-server":
+            epsilon = self.config.model_dump()["epsilon"]
+            of_setting = [
+                line.epsilon
+                for line in stated
+                if (line.unit, line.adversary) == (meaning.unit, meaning.adversary)
+            ]
+            if any(each is not None and each > epsilon for each in of_setting):
+                return None
+        return self.config.epsilon_in_words(stated)
 
     def sum_in_path(self, clients_in_sum: Mapping[int, int]) -> SumInPath:
         """Return what a statement needs to know about the sums; see ``SumInPath``."""

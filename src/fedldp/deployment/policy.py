@@ -26,10 +26,6 @@
     invite = "6c1f..."
     label_column = "relapse"
 
-    [largest]                      the most that one release and one run may cost, per budget
-    release = 0.05
-    run = 0.5
-
 Paths are relative to the file's own folder.
 """
 
@@ -61,6 +57,7 @@ from fedldp.core.errors import ConfigError, PrivacyError, os_errors
 from fedldp.core.facts import Unprotected
 from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.registry import is_address
+from fedldp.data import is_table
 from fedldp.deployment.agreement import LISTED, Agreement, Channel, RunDocument, check_stated
 from fedldp.deployment.certificates import fingerprints
 from fedldp.deployment.documents import Hex
@@ -93,13 +90,6 @@ class PersonBudgetTable(BudgetTable):
     """The limit of a site's ledger for each person or each record."""
 
     unit: Part = "person"
-
-
-class SpendLimits(FrozenConfig):
-    """The maximum cost of one release and of one run, in the unit of each of the site's budgets."""
-
-    release: Cost = math.inf
-    run: Cost = math.inf
 
 
 class ServerTable(FrozenConfig):
@@ -179,7 +169,6 @@ class SitePolicy(FrozenConfig):
     """The ledger's limit for each person or each record."""
     own: OwnBudget | None = None
     """The site's own budget for a run; the site answers with this epsilon only."""
-    largest: SpendLimits = SpendLimits()
 
     def of_server(self, url: str) -> ServerTable | None:
         """Return the table of the server with an address; None if the policy has none."""
@@ -282,22 +271,13 @@ class SitePolicy(FrozenConfig):
                 "if everybody may see those values" + self._protects_people(agreement)
             )
         for budget in self.budgets:
-            release, run = self.costs(agreement, budget)
+            _, run = self.costs(agreement, budget)
             if run == math.inf and budget.limit < math.inf:
                 name = "budget" if budget.unit == "client" else "person_budget"
                 raise PrivacyError(
                     f"{name}.kind = {budget.kind}: what {system} sends has no proven finite cost "
                     "of this kind, so no limit covers it; a site with a zcdp ledger may take part"
                 )
-            for name, cost, most in (
-                ("release", release, self.largest.release),
-                ("run", run, self.largest.run),
-            ):
-                if cost > most:
-                    raise PrivacyError(
-                        f"largest.{name} = {most:g}: the agreement costs {cost:g} "
-                        f"({budget.kind}{budget.of_one}); refuse it, or raise the limit"
-                    )
 
     def _check_own(self, agreement: Agreement) -> None:
         """Refuse an agreement under which the site would not answer with its own epsilon.
@@ -415,7 +395,6 @@ def checked_policy(found: dict[str, Any], path: Path) -> SitePolicy:
         "budget": BudgetTable,
         "person_budget": PersonBudgetTable,
         "own": OwnBudget,
-        "largest": SpendLimits,
         "server": ServerTable,
         "study": StudyTable,
     }
@@ -434,6 +413,13 @@ def checked_policy(found: dict[str, Any], path: Path) -> SitePolicy:
         raise ConfigError(
             f"policy {path}: budget is not set; add a table [budget] (or [person_budget], for "
             "each person) with a limit for everything that the site ever releases"
+        )
+    of_people = any(budget.unit == "person" for budget in policy.budgets)
+    if of_people and policy.person_column is None and is_table(policy.data.name):
+        raise ConfigError(
+            f"policy {path}: person_column is not set: one budget counts one kind of people, "
+            "whatever a run calls a person; set it to the column of the people whom the "
+            "[person_budget] protects"
         )
     if policy.allow_in_clear and policy.budgets[0].limit != math.inf:
         raise ConfigError(
