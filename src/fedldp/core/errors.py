@@ -25,7 +25,7 @@ class ConfigError(FedldpError):
 
 
 class UnfitEvent(ConfigError):
-    """A mechanism states an event that no mechanism may state for its own report."""
+    """An event is not what a mechanism may state, or a target asks for, whatever the budget."""
 
 
 class PrivacyError(FedldpError):

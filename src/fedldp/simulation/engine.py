@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +14,12 @@ from numpy.typing import NDArray
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.features import file_of
 from fedldp.algorithms.fleet import better
 from fedldp.algorithms.noise import noise_of
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, FedldpError, RunError
 from fedldp.core.locks import OwnedFolder, owned, scratch
 from fedldp.data import Dataset
-from fedldp.data.label_range import LabelRange
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.models import check_travels
 from fedldp.protocol.keys import draws_of_seed
@@ -30,7 +29,7 @@ from fedldp.protocol.wire import Broadcast
 from fedldp.reporting import words
 from fedldp.reporting.record import FILE as SCHEMA
 from fedldp.reporting.record import RunFolder, check_new
-from fedldp.reporting.scores import OfClients, evaluation, final_of
+from fedldp.reporting.scores import evaluation, final_of
 from fedldp.reporting.text import Displayed
 from fedldp.simulation.cluster import Cluster
 from fedldp.simulation.executors import Executor, InProcess, Pool, doing
@@ -42,7 +41,7 @@ from fedldp.simulation.recorded import Saved, write_report
 from fedldp.simulation.result import Result, config_document, run_name
 from fedldp.simulation.shuffler import Counting, ReportShuffler, world_of_seed
 from fedldp.simulation.signal import Signal
-from fedldp.simulation.trained import check_features, check_frozen
+from fedldp.simulation.trained import check_public
 from fedldp.simulation.workers import Workers
 
 __all__ = ["Result", "simulate"]
@@ -106,12 +105,6 @@ def simulate(
     if workers > 1 or cluster is not None:
         where = f"workers = {workers}" if cluster is None else f"cluster = {cluster}"
         check_travels(config.model_dump(), where)
-    file = file_of(str(getattr(config, "features", "none")))
-    if cluster is not None and file is not None:
-        raise ConfigError(
-            f"cluster = {cluster}: the features are read from {file}, and the cluster's machines "
-            "may not have this file; leave cluster out"
-        )
     if inputs is None:
         started_in = None if resume is None else resume.started_in()
         inputs = Inputs.of(config, dataset, data_dir, started_in)
@@ -125,15 +118,13 @@ def simulate(
         planned = plan(config, inputs.problem)
     if alone_if_small and (planned.is_small or signal):
         workers = 1
-    features = noted_features(planned.config, inputs.problem)
     algorithm = planned.scheduled.algorithm(inputs.problem)
-    frozen = algorithm.frozen_digest()
     document = config_document(
         planned.config,
         recipe=recipe,
         own_data=inputs.own_data,
-        features=features,
-        frozen=frozen,
+        features=noted_features(planned.config, inputs.problem),
+        frozen=algorithm.frozen_digest(),
     )
     if resume is not None and resume.read_config()["config"] != document["config"]:
         raise RunError(
@@ -141,8 +132,7 @@ def simulate(
             "own configuration"
         )
     if resume is not None:
-        check_features(resume, features)
-        check_frozen(resume, frozen)
+        check_public(resume, document.get("features"), document.get("frozen"))
     seen = Signal(planned.scheduled, inputs.problem) if signal else None
     server = (algorithm if seen is None else seen.watching(algorithm)).server()
     run = run_name(planned.config, inputs.own_data)
@@ -157,6 +147,19 @@ def simulate(
         if folder is not None:
             folder.write_json(SCHEMA, inputs.schema.to_document())
         start = _start(planned, server) if resume is None else _saved(resume, planned, server, run)
+        spending = Spending(planned)
+
+        def keep(state: State, record: Round) -> None:
+            spent, budgets = spending.after(record.round), spending.budgets(record.round)
+            figures = [] if seen is None else seen.figures()
+            record = replace(record, spent=spent, budgets=budgets, signal=figures)
+            start.rounds.append(record)
+            if server.downlink is not None:
+                start.ledger.count_downlink(run, record.round, server.downlink(record.round))
+            if folder is not None:
+                folder.write_round(state, start.rounds, start.ledger)
+            after_round(record)
+
         with ExitStack() as stack:
             try:
                 population = Population(
@@ -178,13 +181,21 @@ def simulate(
                     before(planned)
                 for record in start.rounds:
                     after_round(record)
-                label_range = config.columns.label_range
-                tested = population.num_tests > 0
-                test = _Test(executor, tested, label_range, population.accuracies)
-                end = _rounds(
-                    planned, server, executor, test, evaluate_every, start, folder, run,
-                    after_round, seen,
-                )  # fmt: skip
+                test = _Test(executor, population)
+                transport, arrivals = _transport(planned.scheduled, executor)
+                draws = draws_of_seed(config.seed)
+                loop = Loop(
+                    run=run,
+                    server=server,
+                    rounds=config.rounds,
+                    participants=partial(participants, planned.scheduled, draws=draws),
+                    transport=transport,
+                    draws=draws,
+                    evaluate=test,
+                    evaluate_every=evaluate_every,
+                    arrivals=arrivals,
+                )
+                end = loop.go(start.state, keep)
                 confusion = test.confusion(server.tested(end))
             except BaseException as error:
                 if out is not None and folder is not None and not start.rounds:
@@ -221,7 +232,11 @@ def simulate(
             noise=noise_of(planned.scheduled, inputs.problem),
         )
         if folder is not None:
-            _finish(folder, result)
+            folder.write_model(result.weights)
+            folder.write_json("privacy.json", words.document(privacy))
+            folder.write_json("summary.json", result.summary())
+            write_report(folder.path)
+            folder.forget_own_data()
         return result
 
 
@@ -246,49 +261,6 @@ def _saved(folder: RunFolder, planned: Plan, server: ServerRole, run: str) -> Sa
     folder.describe(words.document(planned.privacy))
     folder.write_metrics(start.rounds)
     return start
-
-
-def _rounds(
-    planned: Plan,
-    server: ServerRole,
-    executor: Executor,
-    test: _Test,
-    evaluate_every: int,
-    start: Saved,
-    folder: RunFolder | None,
-    run: str,
-    after_round: Callable[[Round], None],
-    seen: Signal | None,
-) -> State:
-    """Run the remaining rounds, and return the last state."""
-    config, draws = planned.scheduled, draws_of_seed(planned.config.seed)
-    transport, arrivals = _transport(config, executor)
-    loop = Loop(
-        run=run,
-        server=server,
-        rounds=config.rounds,
-        participants=lambda round: participants(config, round, draws),
-        transport=transport,
-        draws=draws,
-        evaluate=test,
-        evaluate_every=evaluate_every,
-        arrivals=arrivals,
-    )
-
-    spending = Spending(planned)
-
-    def keep(state: State, record: Round) -> None:
-        spent, budgets = spending.after(record.round), spending.budgets(record.round)
-        figures = [] if seen is None else seen.figures()
-        record = replace(record, spent=spent, budgets=budgets, signal=figures)
-        start.rounds.append(record)
-        if server.downlink is not None:
-            start.ledger.count_downlink(run, record.round, server.downlink(record.round))
-        if folder is not None:
-            folder.write_round(state, start.rounds, start.ledger)
-        after_round(record)
-
-    return loop.go(start.state, keep)
 
 
 def _what_holds(planned: Plan, releases: ReleaseHistory, rounds: list[Round]) -> Statement:
@@ -326,30 +298,23 @@ class _Test:
     """Measures the model after every round, and keeps the confusion matrix of the last measurement.
 
     Args:
-        executor: holds the test set, and measures the model on it.
-        there: whether there is a test set.
-        label_range: the range of labels that are numbers.
-        of_clients: see ``reporting.scores.evaluation``.
+        executor: measures the model.
+        population: has the test set.
     """
 
-    def __init__(
-        self,
-        executor: Executor,
-        there: bool,
-        label_range: LabelRange | None,
-        of_clients: OfClients | None,
-    ) -> None:
-        self._executor, self._label_range, self._of_clients = executor, label_range, of_clients
-        self._there = there
+    def __init__(self, executor: Executor, population: Population) -> None:
+        self._executor, self._population = executor, population
         self._round = 0
         self._confusion: NDArray[np.int64] | None = None
 
     def __call__(self, broadcast: Broadcast) -> Evaluation | None:
         """Return the metrics of the broadcast's weights, and of the clients' own models."""
-        if not self._there:
+        if not self._population.num_tests:
             return None
         found, confusion = evaluation(
-            self._executor.scores(broadcast), self._label_range, self._of_clients
+            self._executor.scores(broadcast),
+            self._population.config.columns.label_range,
+            self._population.accuracies,
         )
         self._round, self._confusion = broadcast.round, confusion
         return found
@@ -359,11 +324,3 @@ class _Test:
         if broadcast.round != self._round:
             self(broadcast)
         return self._confusion
-
-
-def _finish(folder: RunFolder, result: Result) -> None:
-    folder.write_model(result.weights)
-    folder.write_json("privacy.json", words.document(result.privacy))
-    folder.write_json("summary.json", result.summary())
-    write_report(folder.path)
-    folder.forget_own_data()

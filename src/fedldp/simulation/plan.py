@@ -462,7 +462,7 @@ def calibrated(
     """
     config.with_budget(1.0)  # refuses if there is nothing to solve for
 
-    stated_some, unfit, unproven = False, list[UnfitEvent](), list[_NothingProven]()
+    stated_some, unfit = False, list[UnfitEvent]()
 
     def reached(budget: float) -> float:
         """Return the epsilon of a budget; infinity if a mechanism does not accept the budget."""
@@ -474,8 +474,6 @@ def calibrated(
         except ConfigError as error:
             if isinstance(error, UnfitEvent):
                 unfit.append(error)
-            if isinstance(error, _NothingProven):
-                unproven.append(error)
             return math.inf
         except ArithmeticError:  # such as math.exp of a budget of 10,000
             if own_code(config):
@@ -483,8 +481,8 @@ def calibrated(
             raise
 
     below = next((each for each in reversed(GRID) if reached(each) <= target.epsilon), None)
-    if not stated_some and (unfit or unproven):
-        raise (unfit or unproven)[-1]  # another budget would not help
+    if unfit and not stated_some:
+        raise unfit[-1]  # another budget would not help
     if below is None:
         raise ConfigError(
             f"target.epsilon = {target.epsilon:g} per {target.unit} against the {target.adversary} "
@@ -503,10 +501,6 @@ def _mechanism(config: RunConfig) -> str:
     return mechanism if isinstance(mechanism, str) else config.name()
 
 
-class _NothingProven(ConfigError):
-    """The statement has no guarantee of the kind that the target asks for."""
-
-
 def _epsilon_of(guarantees: Sequence[Guarantee], target: PrivacyTarget) -> float:
     """Return the smallest epsilon that is proven for the target's unit, adversary and delta.
 
@@ -522,7 +516,7 @@ def _epsilon_of(guarantees: Sequence[Guarantee], target: PrivacyTarget) -> float
     candidates = real or fitting
     known = [line.epsilon for line in candidates if line.epsilon is not None]
     if not known or len(known) < len(candidates):
-        raise _NothingProven(
+        raise UnfitEvent(
             f"target: nothing is proven per {target.unit} against the {target.adversary} at delta "
             f"{target.delta:g}, for any epsilon; choose another unit, adversary or mechanism"
         )

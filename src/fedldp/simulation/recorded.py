@@ -188,18 +188,17 @@ def load_trained(folder: Path) -> Trained:
         FedldpError: it is not a run folder, no round of its run is complete, or its model cannot be
             used without its clients.
     """
-    from fedldp.simulation.trained import check_features, check_frozen, check_usable, trained
+    from fedldp.simulation.trained import check_public, check_usable, trained
 
     if not folder.is_dir():
         raise RunError(f"{folder}: there is no such folder; give the folder of a run")
     config = from_mapping(RunFolder(folder).read_config()["config"])
     schema = read_schema(folder)
     check_usable(config, schema, folder)
-    check_features(RunFolder(folder), noted_features(config, schema.problem))
     weights, so_far = read_weights(RunFolder(folder), config, schema)
     found = trained(config, schema, weights, folder, so_far)
     frozen = None if config.trainable == "all" else frozen_digest(found.model)
-    check_frozen(RunFolder(folder), frozen)
+    check_public(RunFolder(folder), noted_features(config, schema.problem), frozen)
     return found
 
 

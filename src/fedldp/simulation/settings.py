@@ -36,10 +36,8 @@ def resolve(recipe: str, assignments: Sequence[str] = ()) -> RunConfig:
     changes = [assignment(text) for text in assignments]
     if not changes:
         return named(recipe)
-    try:
-        found = _changed(recipe, changes)
-    except ConfigError as error:
-        raise ConfigError(f"{error}{_hint(recipe, changes)}") from None
+    base = named(recipe, nested(changes))
+    found = base.changed(**nested(changes, base))
     if found.client_column is not None and any(key == "num_clients" for key, _ in changes):
         _check_agrees(found)
     return found
@@ -73,11 +71,6 @@ def named(recipe: str, left_out: Mapping[str, Any] | None = None) -> RunConfig:
             return read_toml(path, left_out)
     if path.name == "config.json" and path.is_file():  # a run's own
         return from_mapping(RunFolder(path.parent).read_config()["config"])
-    if path.is_dir() and (path / "config.json").exists():
-        raise ConfigError(
-            f"recipe {recipe}: this is the folder of a run; continue the run with --resume "
-            f"{recipe}, or repeat it by giving {path / 'config.json'}"
-        )
     if path.is_file():
         raise ConfigError(
             f"recipe {recipe}: the name of a settings file must end in .toml; write such a file "
@@ -114,25 +107,6 @@ def check_setting(configs: Iterable[RunConfig], key: str) -> None:
     found = list(configs)
     if found and not any(config.has(key) for config in found):
         found[0].changed(**nested([(key, None)]))
-
-
-def _changed(recipe: str, changes: Sequence[tuple[str, Any]]) -> RunConfig:
-    base = named(recipe, nested(changes))
-    return base.changed(**nested(changes, base))
-
-
-def _hint(recipe: str, changes: Sequence[tuple[str, Any]]) -> str:
-    """Return a suggestion if the first of several values would be accepted alone."""
-    several = {key: value for key, value in changes if isinstance(value, str) and "," in value}
-    first = {key: value_of(value.partition(",")[0]) for key, value in several.items()}
-    try:
-        _changed(recipe, [(key, first.get(key, value)) for key, value in changes])
-    except ConfigError:
-        return ""
-    return "".join(
-        f"; for one run per value: fedldp sweep --grid {key}={value}"
-        for key, value in several.items()
-    )
 
 
 def _check_agrees(config: RunConfig) -> None:
@@ -182,15 +156,10 @@ def read_toml(path: Path, left_out: Mapping[str, Any] | None = None) -> RunConfi
     settings = settings_in(path)
     more = {key: value for key, value in (left_out or {}).items() if value is not None}
     if "system" not in {**more, **settings}:
-        if "dataset" in settings:
-            raise ConfigError(
-                f"recipe {path}: it describes a table, but names no system to train with: fedldp "
-                f"advise {path} searches for settings and writes them to next.toml; or add "
-                "settings here, beginning with system (see fedldp list systems)"
-            )
         raise ConfigError(
-            f"recipe {path}: it names no system and no dataset; add both (see fedldp list), or if "
-            f"it is for nodes of your own loop: fedldp account {path} --size WEIGHTS"
+            f"recipe {path}: it names no system; add one (see fedldp list systems), let fedldp "
+            f"advise {path} search for the settings of its table, or, if it is for nodes of your "
+            f"own loop: fedldp account {path} --size WEIGHTS"
         )
     return from_mapping(with_clients(more | beside(path, settings)))
 
@@ -322,9 +291,8 @@ def value_of(text: str, key: str = "") -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text.strip()
-    except RecursionError as error:
+    except (RecursionError, ValueError) as error:
         raise ConfigError(
-            f"set {key}: its value is nested too deeply; give a flat value"
+            f"set {key}: its value is nested too deeply, or has thousands of digits; give a flat "
+            "one with fewer digits"
         ) from error
-    except ValueError as error:  # a number with thousands of digits
-        raise ConfigError(f"set {key}: it has thousands of digits; give fewer") from error

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.features import file_of
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.facts import Note
 from fedldp.core.kinds import OWN_HEADS
@@ -177,42 +176,24 @@ def trained(
     return Trained(folder, config, schema, model.eval(), algorithm.prepared().map, so_far)
 
 
-def check_features(folder: RunFolder, features: dict[str, str] | None) -> None:
-    """Refuse to continue a run, or to use its model, if its features differ from ``features``.
+def check_public(folder: RunFolder, features: object, frozen: object) -> None:
+    """Refuse to continue a run, or to use its model, if its public parts differ here.
 
     Args:
         folder: the folder of the run.
         features: the name and digest of the features that are computed here, if any.
+        frozen: the digest of the model's frozen weights here, if any.
 
     Raises:
-        RunError: the features differ.
+        RunError: the features or the weights differ.
     """
-    noted = folder.read_config().get("features")
-    if noted != features:
-        name = str(noted.get("name")) if isinstance(noted, dict) else "none"
-        same = "version of fedldp" if file_of(name) is None else f"file {file_of(name)}"
-        raise RunError(
-            f"{folder.path}: features = {name} have a different digest here than in the run; use "
-            f"the same {same}"
-        )
-
-
-def check_frozen(folder: RunFolder, frozen: str | None) -> None:
-    """Refuse to continue a run, or to use its model, if its frozen weights have another digest.
-
-    Args:
-        folder: the folder of the run.
-        frozen: the digest of the frozen weights here.
-
-    Raises:
-        RunError: the weights differ.
-    """
-    noted = folder.read_config().get("frozen")
-    if noted != frozen:
-        raise RunError(
-            f"{folder.path}: the model's frozen part has the digest {str(frozen)[:16]} here, but "
-            f"{str(noted)[:16]} in the run; use the same model and the same weight file"
-        )
+    noted = folder.read_config()
+    for name, here in (("features", features), ("frozen", frozen)):
+        if noted.get(name) != here:
+            raise RunError(
+                f"{folder.path}: {name} = {noted.get(name)} in the run, but {here} here; use the "
+                "same files, model and version of fedldp"
+            )
 
 
 def _standardised(config: RunConfig, features: NDArray[np.float32]) -> NDArray[np.float32]:
