@@ -404,7 +404,7 @@ def test_sites_answer_about_the_columns_of_their_own_tables_like_the_simulation(
         "person_column=who", "edges.age=[20, 40]", 'categories.sex=["f", "m"]', "rounds=1",
         f"channel={channel}", "epsilon=20", "model=linear", "server_optimizer=none",
         recipe="person-dp-sgd-digits", channel=channel, deadline=60.0,
-        policy={**PERSONS, "data": "own.csv", "label_column": label,
+        policy={**PERSONS, "data": "own.csv", "label_column": label, "person_column": "who",
                 "person_budget": {**BUDGET, "limit": 99.0}},
     )  # fmt: skip
     served, simulated = env.serve(), simulate(env.config)
