@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("folder_of_its_own")
 GOOD_MODELS = ["dense", "good", "dropout", "tied"]
 BAD_MODELS = {
     "batch_norm": "buffer", "HiddenBuffer": "buffer seen",
-    "zero_d": "0-d", "nan_start": "NaN",
+    "zero_d": "of shape ()", "nan_start": "NaN",
     "double": "float64",
     "frozen": "extra", "Unused": "extra", "Detached": "", "lazy": "",
     "too_many_classes": "(2, 11)", "Pair": "",

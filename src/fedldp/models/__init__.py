@@ -136,7 +136,9 @@ def layout_of(
         if isinstance(made, list):
             found = _described(made, name, input_shape, num_classes)
             return _part(found, trainable)
-        return layout_of_module(_checked(made, name, input_shape, num_classes, trainable))
+        from fedldp.models._modules import check_module
+
+        return layout_of_module(check_module(made, name, input_shape, num_classes, trainable))
 
 
 def multiplications_of(name: str, input_shape: tuple[int, ...], num_classes: int) -> int:
@@ -230,17 +232,18 @@ def build_model(
     Raises:
         ConfigError: the model cannot be built, or breaks one of these rules.
     """
+    from fedldp.models._modules import check_module
+
     made = _call(name, input_shape, num_classes)
-    if not isinstance(made, list):
-        return _checked(made, name, input_shape, num_classes, trainable)
-    described = _described(made, name, input_shape, num_classes)
-    built = module(made, input_shape)
-    found = layout_of_module(built)
-    if found != described:  # a user's own layer does not build what it describes
-        raise ConfigError(
-            f"model = {name}: its layers describe {described}, but their module has {found}"
-        )
-    return _checked(built, name, input_shape, num_classes, trainable)
+    if isinstance(made, list):
+        described = _described(made, name, input_shape, num_classes)
+        made = module(made, input_shape)
+        found = layout_of_module(made)
+        if found != described:  # a user's own layer does not build what it describes
+            raise ConfigError(
+                f"model = {name}: its layers describe {described}, but their module has {found}"
+            )
+    return check_module(made, name, input_shape, num_classes, trainable)
 
 
 def begin_again(model: nn.Module, start: Start) -> None:
@@ -309,14 +312,6 @@ def _call(name: str, input_shape: tuple[int, ...], num_classes: int) -> list[Lay
         raise _failed(name, input_shape, error) from error
 
 
-def _checked(
-    made: nn.Module, name: str, input_shape: tuple[int, ...], num_classes: int, trainable: str
-) -> nn.Module:
-    from fedldp.models._modules import check_module
-
-    return check_module(made, name, input_shape, num_classes, trainable)
-
-
 def _described(
     layers: list[Layer], name: str, input_shape: tuple[int, ...], num_classes: int
 ) -> Layout:
@@ -336,9 +331,6 @@ def _described(
         raise ConfigError(
             f"model = {name}: for one example it returns {end}, not {num_classes} logits"
         )
-    for label, shape in zip(found.names, found.shapes, strict=True):
-        if min(shape) < 1:
-            raise ConfigError(f"model = {name}: the parameter {label} is empty; remove it")
     return found
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import os
 import sys
-import time
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
+from uuid import uuid4
 
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import address_of
@@ -34,10 +33,7 @@ def name_of(model: object) -> str:
     if address is not None:
         return address
     name = getattr(model, "__qualname__", type(model).__name__)
-    # A forked process keeps its parent's names; the time and process id make its new names
-    # different.
-    process = f"{time.time_ns():x}-{os.getpid():x}"
-    label = f"{_PLACE}:{name.rpartition('.')[2]}-{len(_GIVEN) + 1}-{process}"
+    label = f"{_PLACE}:{name.rpartition('.')[2]}-{uuid4().hex}"  # in a forked process, too
     _GIVEN[label] = deepcopy(model) if _is_module(model) else model
     return label
 

@@ -145,13 +145,7 @@ def check_module(
         freeze(found, trained_of([label for label, _ in found.named_parameters()], trainable))
         check_buffers(found, name)
     known = {label for label, _ in found.named_parameters()}
-    followed = [
-        (each, each.detach().clone()) for n, each in found.named_parameters() if is_statistic(n)
-    ]
-    _try_training(found, name, input_shape, num_classes)
-    for statistic, start in followed:
-        statistic.data.copy_(start)
-    _try_testing(found, name, input_shape, num_classes)
+    _try(found, name, input_shape, num_classes)
     for label in {label for label, _ in found.named_parameters()} - known:
         raise ConfigError(
             f"model = {name}: the parameter {label} appears only when the model is used; create it "
@@ -186,29 +180,28 @@ def check_parameters(model: object, name: str, trainable: str = ALL) -> nn.Modul
 def _problem(parameter: nn.Parameter) -> str | None:
     if isinstance(parameter, UninitializedParameter):
         return "has no shape yet; use layers that know their sizes"
-    if parameter.dtype != torch.float32:
-        return f"is {parameter.dtype}; use float32"
-    if parameter.device.type != "cpu":
-        return f"is on the device {parameter.device}; build the model on the CPU"
-    if parameter.ndim == 0:
-        return "is 0-d; give it at least one axis"
-    if parameter.numel() == 0:
-        return "is empty; remove it"
-    if not torch.isfinite(parameter).all():
-        return "starts with NaN or infinity; check its initialisation"
-    return None
+    where, shape = parameter.device.type, tuple(parameter.shape)
+    if (parameter.dtype, where) == (torch.float32, "cpu") and shape and parameter.numel():
+        return None if parameter.isfinite().all() else "starts with NaN or infinity"
+    return (
+        f"is {_described(parameter)} on {where}; build the model on the CPU of float32 numbers, "
+        "each parameter with an axis and an element"
+    )
 
 
-def _try_training(
-    model: nn.Module, name: str, input_shape: tuple[int, ...], num_classes: int
-) -> None:
-    """Compute gradients on a batch of two examples, and on a batch of only one example.
+def _try(model: nn.Module, name: str, input_shape: tuple[int, ...], num_classes: int) -> None:
+    """Compute gradients on batches of two examples and of one, and logits in eval mode.
 
-    The last batch of an epoch may have only one example. Buffers must not change. Nonzero examples
-    are tried too, because zeros leave a running mean at zero.
+    The last batch of an epoch may have only one example, and models are tested in eval mode.
+    Buffers must not change. Nonzero examples are tried too, because zeros leave a running mean at
+    zero.
     """
     parameters = dict(model.named_parameters())
     constants = {label: buffer.clone() for label, buffer in model.named_buffers()}
+    starts = {
+        label: own.detach().clone() for label, own in parameters.items() if is_statistic(label)
+    }
+    modes = {module: module.training for module in model.modules()}
     for size in (2, 1):
         logits = _logits(model, name, (size, *input_shape), num_classes)
         try:
@@ -224,31 +217,18 @@ def _try_training(
                     f"model = {name}: the parameter {label} has no effect on the output; remove it"
                 )
         _check_constant(model, name, constants)
-    if constants:
-        with suppress(Exception), torch.no_grad():  # the model may refuse these numbers
-            model(torch.full((2, *input_shape), 0.5))
-        _check_constant(model, name, constants)
-
-
-def _try_testing(
-    model: nn.Module, name: str, input_shape: tuple[int, ...], num_classes: int
-) -> None:
-    """Compute logits in eval mode.
-
-    Models are tested in this mode, and the first test only takes place after a round.
-    """
-    modes = {module: module.training for module in model.modules()}
-    constants = {label: buffer.clone() for label, buffer in model.named_buffers()}
-    model.eval()
-    try:
-        with torch.no_grad():
-            _logits(
-                model, name, (2, *input_shape), num_classes, " in eval mode, in which it is tested"
-            )
-    finally:
-        model.train()  # a user's own module may do more than record its mode
-        for module, mode in modes.items():
-            module.training = mode
+    with torch.no_grad():
+        if constants:
+            with suppress(Exception):  # the model may refuse these numbers
+                model(torch.full((2, *input_shape), 0.5))
+            _check_constant(model, name, constants)
+        for label, start in starts.items():
+            parameters[label].copy_(start)
+        model.eval()
+        _logits(model, name, (2, *input_shape), num_classes, " in eval mode, in which it is tested")
+    model.train()  # a user's own module may do more than record its mode
+    for module, mode in modes.items():
+        module.training = mode
     _check_constant(model, name, constants)
 
 
