@@ -165,7 +165,7 @@ def _check_fits(config: RunConfig) -> None:
             f"channel = {parts.channel.kind}: in this loop, the server reads each report "
             "separately; set channel = named"
         )
-    elif type(parts.local) is not Sgd:
+    elif type(parts.local).__call__ is not Sgd.__call__:
         wrong = (
             "its clients compute something other than trained weights, but here your own code "
             "trains; choose a system whose clients send weights, such as system = composed with "
