@@ -24,6 +24,26 @@ def command(*arguments: str) -> str:
 command(*{arguments})"""
 
 
+LIGHT = ("accounting", "algorithms", "core", "ledgers", "mechanisms", "protocol")
+"""The rooms with which clients and servers answer, and statements are made."""
+
+LIGHT_IN_PAPERS = (
+    "preset*", "parts", "mechanism*", "numerics", "encoding", "architecture", "bits", "importance",
+)  # fmt: skip
+
+
+def roles() -> list[str]:
+    """Return the modules that do without torch: only training needs it."""
+    source = Path(fedldp.__file__).parent
+    paths = [path for room in LIGHT for path in source.glob(f"{room}/**/*.py")]
+    paths += [path for name in LIGHT_IN_PAPERS for path in source.glob(f"papers/*/{name}.py")]
+    names = [".".join(path.relative_to(source).with_suffix("").parts) for path in sorted(paths)]
+    return [
+        *(name.removesuffix(".__init__") for name in names),
+        *(f"simulation.{name}" for name in ("plan", "participation", "settings")),
+    ]
+
+
 PARTS = ["models", "data", "core.randomness", "core.registry", "protocol.wire", "mechanisms"]
 HELP = [
     "run",
@@ -48,6 +68,7 @@ STEPS = {
     "lists": [f"command(*{words.split()})" for words in LISTS],
     "no training": [f"command(*{words.split()})" for words in NO_TRAINING],
     "account": ["repr(fedldp.account('quickstart'))"],
+    "roles": [f"import fedldp.{name}" for name in roles()],
     "result": ["fedldp.Result"],
 }
 """The steps of one process, by kind. What is not loaded after the last step of a kind, no step
@@ -94,6 +115,7 @@ def loaded() -> dict[str, dict[str, set[str]]]:
         ("lists", TRAINING | {"scipy"}),
         ("no training", TRAINING),
         ("account", {"torch"}),
+        ("roles", {"torch"}),
     ],
 )
 def test_nothing_is_imported_before_it_is_needed(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from documents import document
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tables import released
 
@@ -218,11 +218,19 @@ def test_a_calibrated_budget_meets_its_target_and_wastes_little(
 
 @settings(max_examples=75)
 @given(epsilon=st.floats(1e-12, 1e7))
+@example(epsilon=218_400.0002)
+@example(epsilon=0.12340000005)
+@example(epsilon=1.0 + 5e-10)
 def test_a_printed_epsilon_is_never_too_small(epsilon: float) -> None:
     shown = float(number(epsilon).replace(",", ""))
     assert epsilon * (1 - 1e-12) <= shown <= epsilon * 1.01
     below = float(number(epsilon, up=False).replace(",", ""))
     assert epsilon * 0.99 <= below <= epsilon * (1 + 1e-12)
+
+
+def test_a_budget_is_not_shown_below_its_setting() -> None:
+    told = small(epsilon=1.0000049).epsilon_in_words()
+    assert told == "epsilon 1.0001 per weight against a server (proven)"
 
 
 def test_the_text_has_the_best_proven_figures() -> None:
