@@ -36,14 +36,11 @@ class Calibration(ABC):
         meaning: what ``epsilon`` covers, if there is such a setting.
         kind: the class of the mechanisms.
         uses_rounds: whether the noise depends on the number of rounds.
-        data_may_refuse: whether a run that could be planned may still be refused because of its
-            data.
     """
 
     meaning: EpsilonMeaning | None
     kind: type[Mechanism] = Gaussian
     uses_rounds: ClassVar[bool] = False
-    data_may_refuse: ClassVar[bool] = False
 
     @abstractmethod
     def mechanism(self, problem: Problem, client: int) -> Mechanism:

@@ -38,7 +38,6 @@ from fedldp.data.folder import read_public
 from fedldp.data.image_features import Augmentation, MapOnce, check_images
 from fedldp.mechanisms.summing import Summing
 from fedldp.models import (
-    begin_again,
     build_model,
     copy_frozen,
     fill_model,
@@ -139,15 +138,6 @@ class Local(ABC):
         wherever they are computed.
         """
         return ()
-
-    def work_before_training(self, algorithm: Algorithm) -> int:
-        """Return how many forward multiplications by weights clients perform before training."""
-        return 0
-
-    @property
-    def data_may_refuse(self) -> bool:
-        """Whether a run that could be planned may still be refused because of its data."""
-        return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,11 +248,6 @@ class Composition:
         # A user's own part may mean something else by this name.
         return 1 + sum(each - 1 for each in versions if type(each) is int)
 
-    @property
-    def data_may_refuse(self) -> bool:
-        """Whether a run that could be planned may still be refused because of its data."""
-        return self.calibration.data_may_refuse or self.local.data_may_refuse
-
 
 @dataclass(frozen=True)
 class Algorithm:
@@ -331,8 +316,6 @@ class Algorithm:
         config, classes = self.config, self.problem.num_classes
         with torch_seeded(stream):
             model = build_model(config.model, self.input_shape, classes, config.trainable)
-            if config.start is not None:
-                begin_again(model, config.start)
         self.parts.features.prepare(model)
         return model
 
@@ -448,10 +431,6 @@ class Algorithm:
     def tester(self, device: torch.device) -> Tester | None:
         """Return the test that a simulation runs at its clients; None if it uses the test set."""
         return self.parts.local.tester(self, device)
-
-    def work_before_training(self) -> int:
-        """Return how many forward multiplications by weights clients perform before training."""
-        return self.parts.local.work_before_training(self)
 
     def server(self) -> ServerRole:
         """Return the server's role; see ``release``."""

@@ -36,7 +36,7 @@ from fedldp.protocol.wire import Broadcast
 from fedldp.training.person_gradients import ModelGradients
 
 if TYPE_CHECKING:
-    from torch import nn
+    pass
 
 
 _ROWS = 4
@@ -74,13 +74,9 @@ def check_own_code(algorithm: Algorithm) -> None:
                 for way in (_WAYS[local.alone], *([_try_clients] if _is_own(local) else ())):
                     _check_alone(way(algorithm))
         except Exception as error:  # the user's own code may raise anything
-            where = _layer(error) or _classes(algorithm)
-            said = (None if where else fault(error)) or first_line(error)
+            said = _classes(algorithm) + (fault(error) or first_line(error))
             named = " and ".join(f"{name} = {value}" for name, value in given.items())
-            raise ConfigError(
-                f"{named}: tried on public rows before the run: {where}"
-                f"{said.removeprefix('model: ')}"
-            ) from error
+            raise ConfigError(f"{named}: tried on public rows before the run: {said}") from error
 
 
 def _check_alone(trial: Trial | None) -> None:
@@ -175,26 +171,6 @@ def _shape(algorithm: Algorithm) -> tuple[int, ...]:
     features, problem = algorithm.parts.features, algorithm.problem
     raw = _is_own(features) or features.mapping(problem) is not None
     return problem.input_shape if raw else algorithm.input_shape
-
-
-def _layer(error: BaseException | None) -> str:
-    """Return which layer of a model raised an error, in words; "" if none did."""
-    from torch import nn
-
-    found: list[nn.Module] = []
-    while error is not None:
-        trace = error.__traceback__
-        while trace is not None:
-            part = trace.tb_frame.f_locals.get("self")
-            if isinstance(part, nn.Module) and part not in found:
-                found.append(part)
-            trace = trace.tb_next
-        error = error.__cause__
-    if not found:
-        return ""
-    names = {part: name for name, part in found[0].named_modules()}
-    inner = found[-1]
-    return f"layer {names.get(inner) or 'of the model'} ({type(inner).__name__}): "
 
 
 # Trials of the ways in which systems use a model

@@ -32,8 +32,6 @@ _REMEDIES = {
 }
 """What to give instead, for each kind of error that pydantic reports, with its limits."""
 
-_OF_CLOSED_FORMS = ("local_update", "ridge")
-
 
 def describe(
     error: ValidationError, system: str, fields: Mapping[str, Any], nested: Mapping[str, Any]
@@ -66,8 +64,6 @@ def describe(
     if first["type"] == "extra_forbidden":
         close = " or ".join(get_close_matches(name.rpartition(".")[2], fields, n=2))
         hint = f"did you mean {close}? " if close else ""
-        if name in _OF_CLOSED_FORMS:
-            hint = f"only system = composed has closed forms: set it, or leave {name} out. "
         if name == "epsilon" and "target" in fields:
             hint = "its noise is solved for a guarantee: set target.epsilon instead. "
         if owner == system:

@@ -24,6 +24,7 @@ from fedldp.accounting.statement import (
     statement,
 )
 from fedldp.algorithms.asking import check_given
+from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.own_code import check_own_code
 from fedldp.algorithms.problem import Problem
@@ -146,8 +147,9 @@ def early_plan(config: RunConfig, data_dir: Path | None) -> Plan | None:
     Raises:
         FedldpError: settings are incompatible, or a data file is missing.
     """
-    own = is_own_file(config.dataset) or ":" in config.model
-    if own or config.composition.data_may_refuse:
+    shares = type(config.composition.calibration).check_shares
+    by_shares = shares is not Calibration.check_shares
+    if is_own_file(config.dataset) or ":" in config.model or by_shares:
         return None
     locate(find_source(config.dataset), resolve_data_dir(data_dir))
     return plan(config, problem_of(config, data_dir))

@@ -175,7 +175,7 @@ def _guessed(config: RunConfig, root: Path) -> float:
     visits = config.rounds * config.local_epochs * examples
     shape = config.algorithm(problem).input_shape
     each = multiplications_of(config.model, shape, problem.num_classes)
-    return (config.algorithm(problem).work_before_training() + visits * each) / _PER_SECOND
+    return visits * each / _PER_SECOND
 
 
 def in_hours(seconds: float) -> str:

@@ -213,20 +213,6 @@ class OnBits(Local):
             return None
         return settings.equal_share(algorithm.problem, settings.num_clients)
 
-    def work_before_training(self, algorithm: Algorithm) -> int:
-        """Return the number of forward multiplications for training the clients' own encoders."""
-        settings, problem = self.settings, algorithm.problem
-        if settings.encoder == "public":
-            return 0
-        trained = num_trained(problem.num_examples, settings.test_share)
-        visits: int = settings.encoder_epochs * trained
-        return visits * self.bits.architecture(problem).multiplications
-
-    @property
-    def data_may_refuse(self) -> bool:
-        """Whether a run may be refused because of its data: the public data set may be missing."""
-        return self.settings.public_dataset is not None
-
 
 SUITABLE = "k_closest, nearest_direction, privunit, privunit_scalar, piecewise or laplace"
 

@@ -125,7 +125,6 @@ class NbaflCalibration(Calibration):
     """
 
     uses_rounds: ClassVar[bool] = True
-    data_may_refuse: ClassVar[bool] = True  # a client may get too few examples
 
     settings: Settings
     epsilon: float
