@@ -342,34 +342,36 @@ class Net(nn.Sequential):
 
 def stop(record):
     raise KeyboardInterrupt
-torch.manual_seed(0)
-whole, settings = Net(), {"rounds": 2, "local_epochs": 1, "num_clients": 5}
-fedldp.run("fedavg-quickstart", model=whole, out="whole", **settings)
+settings = {"rounds": 2, "local_epochs": 1, "num_clients": 5}
+fedldp.run("fedavg-quickstart", model=Net(), out="object", **settings)
 fedldp.run("fedavg-quickstart", model=Net, out="class", **settings)
 try:
-    fedldp.run("fedavg-quickstart", model=whole, out="cut", after_round=stop, **settings)
+    fedldp.run("fedavg-quickstart", model=Net, out="cut", after_round=stop, **settings)
 except KeyboardInterrupt:
     pass
 """
 
 
 @pytest.mark.slow
-def test_a_model_that_another_process_gave_is_given_again(tmp_path: Path) -> None:
+def test_a_model_that_another_process_gave_is_found_once_it_is_defined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from torch import nn
 
     subprocess.run([sys.executable, "-c", GIVEN_ELSEWHERE], check=True, capture_output=True)
-    for name in ("whole", "class"):
-        with pytest.raises(FedldpError, match=r"pass it again: fedldp.load\(DIR, model="):
+    for name in ("object", "class"):
+        with pytest.raises(FedldpError, match="define the script's class or function here"):
             fedldp.load(tmp_path / name).model()
-        found = fedldp.load(tmp_path / name, model=nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
-        weights = dict(found.trained().model.named_parameters())
-        np.testing.assert_array_equal(weights["1.bias"].detach(), found.weights["1.bias"])
-    whole = fedldp.load(tmp_path / "whole")  # it is known by now
-    resumed = fedldp.resume(
-        tmp_path / "cut", model=nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-    )  # with other initial weights: those of the checkpoint count
-    for label, each in whole.weights.items():
+
+    class Net(nn.Sequential):
+        def __init__(self) -> None:
+            super().__init__(nn.Flatten(), nn.Linear(64, 10))
+
+    monkeypatch.setattr(sys.modules["__main__"], "Net", Net, raising=False)
+    found = fedldp.load(tmp_path / "class")
+    weights = dict(found.trained().model.named_parameters())
+    np.testing.assert_array_equal(weights["1.bias"].detach(), found.weights["1.bias"])
+    resumed = fedldp.resume(tmp_path / "cut")
+    for label, each in found.weights.items():
         # The other process may have had more threads.
         np.testing.assert_allclose(resumed.weights[label], each, atol=1e-6)
-    with pytest.raises(FedldpError, match="leave model out"):
-        fedldp.load(tmp_path / "whole", model=nn.Linear(64, 10))

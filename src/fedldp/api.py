@@ -12,7 +12,6 @@ from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
 from fedldp.data import Dataset, as_dataset
-from fedldp.models import give_again
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting.progress import in_words
 from fedldp.reporting.record import RunFolder
@@ -127,7 +126,6 @@ def resume(
     *,
     dataset: Any = None,
     test: Any = None,
-    model: Any = None,
     data_dir: str | Path | None = None,
     device: str = "cpu",
     workers: int | None = 1,
@@ -140,8 +138,7 @@ def resume(
     """Continue an interrupted run from its last complete round.
 
     The final weights equal those of a run that was never interrupted. Arguments are as for ``run``;
-    ``say`` and ``after_round`` are also called for the rounds before the interruption. ``model`` is
-    needed only if the run's model was given as an object in another process: give the same model.
+    ``say`` and ``after_round`` are also called for the rounds before the interruption.
 
     Raises:
         FedldpError: ``run_dir`` is not a run folder, or there is an error as in ``run``.
@@ -150,7 +147,6 @@ def resume(
 
     folder = _folder(run_dir)
     document = folder.read_config()
-    _give_model(document["config"], model)
     config = from_mapping(document["config"])
     return simulate(
         config,
@@ -168,7 +164,7 @@ def resume(
     )
 
 
-def load(run_dir: str | Path, *, model: Any = None) -> Result:
+def load(run_dir: str | Path) -> Result:
     """Return the result of a run from its folder: model, rounds, statement, configuration.
 
     The result of an unfinished run is that of its complete rounds; ``Result.finished`` is then
@@ -176,17 +172,13 @@ def load(run_dir: str | Path, *, model: Any = None) -> Result:
 
     Args:
         run_dir: the run's folder.
-        model: the run's model, if it was given as an object in another process; it gets the weights
-            from the folder.
 
     Raises:
         RunError: ``run_dir`` is not a run folder, no round of the run is complete, or a file is
             missing or damaged.
-        ConfigError: a model is given, although fedldp can find the run's own model without it.
     """
     folder = _folder(run_dir)
     config = folder.read_config()["config"]
-    _give_model(config, model)
     return read_result(folder, from_mapping(config))
 
 
@@ -273,12 +265,6 @@ def _configured(
     """Return the configuration and the data; the data are None if a setting says what to load."""
     found, data = given_data(dataset, test)
     return recipe(named, **{**found, **settings}), data
-
-
-def _give_model(config: dict[str, Any], model: Any) -> None:
-    """Register a model that existed only in another process, so that the run can find it."""
-    if model is not None:
-        give_again(str(config.get("model")), model)
 
 
 def _folder(run_dir: str | Path) -> RunFolder:

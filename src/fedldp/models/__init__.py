@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from fedldp.core.errors import ConfigError, FedldpError, first_line
 from fedldp.core.randomness import Stream, torch_seeded
 from fedldp.core.registry import is_address, load
-from fedldp.models._given import builder_of, check_travels, give_again, given, name_of
+from fedldp.models._given import builder_of, check_travels, given, name_of
 from fedldp.models._layers import (
     ALL,
     HEAD,
@@ -66,7 +66,6 @@ __all__ = [
     "find_model",
     "frozen_digest",
     "frozen_of",
-    "give_again",
     "is_linear",
     "is_statistic",
     "layers_of",

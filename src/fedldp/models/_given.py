@@ -28,7 +28,10 @@ def name_of(model: object) -> str:
     Raises:
         ConfigError: ``model`` cannot build a model.
     """
-    _check_makes(model, "a name, ")
+    if not callable(model):
+        raise ConfigError(
+            f"model = {model!r}: give a name, a torch module, or a class or function that makes one"
+        )
     address = address_of(model)
     if address is not None:
         return address
@@ -44,45 +47,15 @@ def given(name: str) -> object | None:
     Raises:
         ConfigError: the object was given in another process.
     """
-    if name not in _GIVEN and _is_elsewhere(name):
+    place, _, label = name.partition(":")
+    of_script = place == _SCRIPT and not hasattr(sys.modules.get(_SCRIPT), label)
+    if name not in _GIVEN and (place == _PLACE or of_script):
         raise ConfigError(
-            f"model = {name}: it was passed as a Python object in another process; in Python, "
-            "pass it again: fedldp.load(DIR, model=...) or fedldp.resume(DIR, model=...); for "
-            "the command line, put its class into a file and name it module:Class in a new run"
+            f"model = {name}: it was passed as a Python object, or defined by the script, in "
+            "another process; define the script's class or function here as well, or put it into "
+            "a file and name it module:Class in a new run"
         )
     return _GIVEN.get(name)
-
-
-def give_again(name: str, model: object) -> None:
-    """Keep a model, or a class or function that makes one, under its name in another process.
-
-    Args:
-        name: the name that the other process recorded.
-        model: the same model: a torch module, or a class or function that makes one.
-
-    Raises:
-        ConfigError: ``model`` is neither of these, or ``name`` finds a model in this process.
-    """
-    _check_makes(model)
-    if not _is_elsewhere(name) or name in _GIVEN:
-        raise ConfigError(
-            f"model: the run's model is {name}, which is found by name; leave model out"
-        )
-    _GIVEN[name] = deepcopy(model) if _is_module(model) else model
-
-
-def _check_makes(model: object, also: str = "") -> None:
-    """Refuse what is neither a torch module nor makes one; ``also`` is what else may be given."""
-    if not callable(model):
-        raise ConfigError(
-            f"model = {model!r}: give {also}a torch module, or a class or function that makes one"
-        )
-
-
-def _is_elsewhere(name: str) -> bool:
-    """Return whether a name belongs to a model that only another process has."""
-    place, _, label = name.partition(":")
-    return place == _PLACE or (place == _SCRIPT and not hasattr(sys.modules.get(_SCRIPT), label))
 
 
 def check_travels(settings: Mapping[str, Any], where: str) -> None:
