@@ -91,7 +91,7 @@ def find_model(name: str) -> ModelBuilder:
 
     The user's name refers to a callable that takes (input_shape, num_classes) and returns a list of
     ``Layer``, or a torch module that maps float32 examples, shape (batch, *input_shape), to logits,
-    shape (batch, num_classes). The name may also refer to a class that takes no argument, or to a
+    shape (batch, num_classes). The callable may also take no argument, and the name may refer to a
     torch module.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 from uuid import uuid4
@@ -87,7 +87,7 @@ def builder_of(found: object, name: str) -> Any:
         return lambda shape, classes: deepcopy(found)
     if not callable(found):
         raise ConfigError(f"model = {name}: it is not callable; name a function or a class")
-    if isinstance(found, type) and not _takes_two(found):
+    if not _takes_two(found):
         return lambda shape, classes: found()
     return found
 
@@ -97,13 +97,11 @@ def _is_module(found: object) -> bool:
     return torch is not None and isinstance(found, torch.nn.Module)
 
 
-def _takes_two(found: type) -> bool:
+def _takes_two(found: Callable[..., Any]) -> bool:
     try:
-        signature = inspect.signature(found)
-    except (TypeError, ValueError):
-        return True
-    try:
-        signature.bind((1,), 2)
+        inspect.signature(found).bind((1,), 2)
     except TypeError:
         return False
+    except ValueError:  # it has no signature
+        return True
     return True
