@@ -28,6 +28,7 @@ from fedldp.deployment.certificates import (
     server_certificate,
 )
 from fedldp.deployment.demo import _write_examples, own_budgets_of
+from fedldp.deployment.https.pipe import SiteSession
 from fedldp.deployment.identity import make_identity, read_public
 from fedldp.deployment.initial import beside
 from fedldp.deployment.messages import (
@@ -40,7 +41,6 @@ from fedldp.deployment.messages import (
 from fedldp.deployment.policy import SitePolicy, read_policy
 from fedldp.deployment.server import Server
 from fedldp.deployment.site import Agent
-from fedldp.deployment.watch import Presence
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.server_loop import Round
 from fedldp.protocol.wire import (
@@ -97,7 +97,6 @@ class FakePipe:
     Attributes:
         agents: by site, looked up at each call; None for an absent one.
         tamper: gets a site, a request and an answer, and returns what arrives.
-        connected: whether the pipe is connected.
         seen: every (site, asked, answered).
         versions: the version of each site.
         ended: after how many rounds the run ended.
@@ -105,36 +104,35 @@ class FakePipe:
 
     agents: dict[int, Callable[[bytes], bytes] | None]
     tamper: Callable[[int, bytes, Body], list[Body]] = lambda site, asked, answer: [answer]
-    connected: bool = True
-    absent: str = "nobody is there"
     seen: list[tuple[int, bytes, Body]] = field(default_factory=list)
     versions: tuple[str, ...] = ()
     ended: int | None = None
     _number: int = 0
     _pending: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     _ready: deque[tuple[int, bytes]] = field(default_factory=deque)
-    _sessions: dict[int, tuple[object, int]] = field(default_factory=dict)
+    _sessions: dict[int, tuple[object, SiteSession]] = field(default_factory=dict)
 
-    def present(self) -> list[Presence]:
-        return [self._presence(site) for site in range(max(self.agents, default=-1) + 1)]
+    @property
+    def sites(self) -> list[SiteSession]:
+        return [self._session(site) for site in range(max(self.agents, default=-1) + 1)]
 
-    def _presence(self, site: int) -> Presence:
+    def _session(self, site: int) -> SiteSession:
         answers = self.agents.get(site)
         agent = getattr(answers, "__self__", None)
         served = list(agent.served()) if isinstance(agent, Agent) else []
         there = bool(served) if isinstance(agent, Agent) else answers is not None
-        before, number = self._sessions.get(site, (None, 0))
-        if (there and before is not agent) or not number:
-            number += there
-        self._sessions[site] = agent if there else None, number
-        return Presence(
-            there=there,
-            near=isinstance(agent, Agent),
-            silent=0.0 if there else None,
-            session=number,
-            version=self.versions[site] if self.versions else "0.1.0",
-            receipt=agent.receipt(served[0]) if served else NO_RECEIPT,
-        )
+        before, found = self._sessions.get(site, (None, SiteSession("", "")))
+        if there and (before is not agent or not found.number):
+            receipt = agent.receipt(served[0]) if served else NO_RECEIPT
+            found.begin(b"", self._version(site), receipt)
+        found.token, found.version = b"" if there else None, self._version(site)
+        found.heard = time.monotonic() if there else found.heard
+        found.met = time.monotonic() if isinstance(agent, Agent) else found.met
+        self._sessions[site] = agent if there else None, found
+        return found
+
+    def _version(self, site: int) -> str:
+        return self.versions[site] if self.versions else "0.1.0"
 
     def ask(self, site: int, body: bytes) -> int:
         self._number += 1

@@ -50,9 +50,9 @@ def pipe(ends: Ends) -> Iterator[RunPipe]:
 
 
 def test_requests_go_out_and_answers_come_back(ends: Ends, pipe: RunPipe) -> None:
-    assert not pipe.connected
+    assert not any(each.there for each in pipe.sites)
     with ends.link(0), ends.link(1):
-        eventually(lambda: all(each.there for each in pipe.present()))
+        eventually(lambda: all(each.there for each in pipe.sites))
         near, far = (pipe.ask(node, b"to %d" % node) for node in (0, 1))
         assert all_taken(pipe, near, far) == {near: b"0 ot", far: b"1 ot"}
         large = bytes(range(256)) * 1000
@@ -117,9 +117,9 @@ def test_a_site_that_comes_late_is_told_that_its_run_is_over(
     near, far, later, never = (list[bytes]() for _ in range(4))
     with ends.pipe() as pipe:
         with ends.link(1):
-            eventually(lambda: pipe.present()[1].there)
+            eventually(lambda: pipe.sites[1].there)
         with ends.link(0, answers=partial(said, near)):
-            eventually(lambda: pipe.present()[0].there)
+            eventually(lambda: pipe.sites[0].there)
             pipe.end(3)
             known = ends.listening._known[DIGEST]
             telling = threading.Thread(target=ends.listening.tell, args=(pipe,))
@@ -176,10 +176,10 @@ def test_a_site_accepts_no_other_server(
     with ends.link(0, ca=tmp_path / "other" / "ca.pem"):
         eventually(lambda: "CERTIFICATE_VERIFY_FAILED" in caplog.text)
         time.sleep(0.5)
-        assert not pipe.connected
+        assert not any(each.there for each in pipe.sites)
     with ends.link(0, url=f"https://localhost:{ends.port}"):  # its certificate is for 127.0.0.1
         eventually(lambda: "Hostname mismatch" in caplog.text)
-        assert not pipe.connected
+        assert not any(each.there for each in pipe.sites)
 
 
 @slow
@@ -297,14 +297,13 @@ def test_a_session_is_of_a_run_and_other_runs_are_not_named(ends: Ends, pipe: Ru
         assert said("/v1/agreement", far, b"x" * 32)[0] == 404
         assert said("/v1/hello", far, other)[0] == 404
         assert said("/v1/hello", near, b"x" * 32)[0] == 404
-        assert [(each.there, each.near) for each in pipe.present()] == [(False, True)] * 2
-        assert pipe.absent.startswith("no site that has accepted the agreement is connected; ")
+        assert [(each.there, each.near) for each in pipe.sites] == [(False, True)] * 2
         with ends.client() as client:
             hello = ends.hello(client, near, agreement=other.hex())
             token = client.post("/v1/hello", content=hello.to_bytes()).content.hex()
             shown = {"authorization": f"Bearer {token}"}
-            assert [each.there for each in second.present()] == [True]
-            assert not pipe.present()[0].there
+            assert [each.there for each in second.sites] == [True]
+            assert not pipe.sites[0].there
             tag = pipe.ask(0, b"of one run")
             second.ask(0, b"of another")
             assert client.post("/v1/question", headers=shown).content == b"of another"
@@ -452,7 +451,7 @@ def test_a_site_is_asked_once_whatever_happens_to_its_connection(
         return b"yes"
 
     with ends.link(0, answers=answer):
-        eventually(lambda: pipe.connected)
+        eventually(lambda: any(each.there for each in pipe.sites))
         token = pipe.sites[0].token
         assert taken(pipe, pipe.ask(0, b"asked")) == b"yes"
         assert (asked, pipe.sites[0].token) == ([b"asked"], token)

@@ -401,7 +401,7 @@ def test_only_sites_of_the_roster_fetch_the_agreement_and_only_the_one_they_expe
         outcome = accept("north", " ".join(told).upper())
         assert outcome.status == 0, outcome.err
         assert accept("south", agreement.digest.hex()).status == 0
-        assert not pipe.connected  # it was not an agent's session
+        assert not any(each.there for each in pipe.sites)  # it was not an agent's session
     (accepted,) = Acceptances(read_policy(Path("north/site.toml"))).current()
     assert accepted.digest == agreement.digest
     assert "refused" in accept("north", *told).assert_refused()  # nothing listens any more

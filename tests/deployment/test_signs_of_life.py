@@ -101,7 +101,7 @@ def test_a_site_at_work_is_there_as_long_as_its_signs_come(
         working.wait(20)
         there = list[bool]()
         for _ in range(30):
-            there.append(pipe.present()[0].there)
+            there.append(pipe.sites[0].there)
             time.sleep(0.1)
         assert all(there) == (beat < 1)
         done.set()
@@ -115,7 +115,7 @@ def test_a_sign_of_life_is_no_answer_and_needs_a_session(ends: Ends) -> None:
         pipe.ask(0, b"to 0")
         assert client.post("/v1/alive", headers=shown).status_code == 204
         assert pipe.take(0.05) == []
-        assert pipe.present()[0].there
+        assert pipe.sites[0].there
         assert client.post("/v1/alive", headers=shown, content=b"x").status_code == 413
         assert client.post("/v1/alive").status_code == 401
         assert client.post("/v1/alive", headers={"authorization": "Bearer 00"}).status_code == 401

@@ -239,7 +239,7 @@ def test_a_check_reaches_the_server_like_the_agent_and_while_it_runs(tmp_path: P
         return ok, what
 
     with ends.pipe() as pipe, ends.link(0), alone(policy.state / "lock", "agent"):
-        eventually(lambda: pipe.present()[0].there)
+        eventually(lambda: pipe.sites[0].there)
         token = pipe.sites[0].token
         ok, what = server_line("tls")
         assert ok, what
@@ -258,13 +258,12 @@ def test_a_hello_has_the_version_of_a_site(
     write_tls(tmp_path)
     ends = Ends(tmp_path, [Ed25519PrivateKey.generate() for _ in range(2)])
     with ends.pipe() as pipe, pytest.MonkeyPatch.context() as patch:
-        assert [each.silent for each in pipe.present()] == [None, None]
         patch.setattr("fedldp.deployment.https.site.version", lambda name: "0.1.99")
         with ends.link(0):
-            eventually(lambda: pipe.present()[0].there)
+            eventually(lambda: pipe.sites[0].there)
         assert "install" not in caplog.text
         patch.setattr("fedldp.deployment.https.site.version", lambda name: "7.2.0")
         with ends.link(1):
-            eventually(lambda: pipe.present()[1].there)
-        assert [each.version for each in pipe.present()] == ["0.1.99", "7.2.0"]
+            eventually(lambda: pipe.sites[1].there)
+        assert [each.version for each in pipe.sites] == ["0.1.99", "7.2.0"]
         assert "site far has fedldp 7.2.0" in caplog.text

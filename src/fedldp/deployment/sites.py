@@ -39,7 +39,7 @@ from fedldp.deployment.messages import (
     pack,
     read_message,
 )
-from fedldp.deployment.watch import TAKES_PART, Presence, ServerWatch
+from fedldp.deployment.watch import TAKES_PART, ServerWatch
 from fedldp.protocol.server_loop import Content, Delivery
 from fedldp.protocol.wire import (
     Reason,
@@ -53,7 +53,7 @@ from fedldp.protocol.wire import (
 from fedldp.reporting import words
 
 if TYPE_CHECKING:
-    from fedldp.deployment.https.pipe import RunPipe
+    from fedldp.deployment.https.pipe import RunPipe, SiteSession
 
 log = logging.getLogger("fedldp.server")
 
@@ -262,15 +262,12 @@ class Sites:
             self.waited += self._gathers * (now - last)
             if looks := now >= self._see_again:
                 self._look_at_sites(now)
-            if self._pipe.connected:
-                if not (self._gathers and self._patient):
-                    left -= now - last  # time without a connection does not count against the sites
-                self._gathers &= not self._has_quorum(waiting)
-                if not self._gathers:
-                    self._watch.works()
-                    self._ask(waiting, now)
-            else:
-                self._rate_limited(self._pipe.absent)
+            if not (self._gathers and self._patient):
+                left -= now - last
+            self._gathers &= not self._has_quorum(waiting)
+            if not self._gathers:
+                self._watch.works()
+                self._ask(waiting, now)
             last = now
             if looks:
                 self._watch.goes_on(self._waits_for(waiting))
@@ -302,15 +299,15 @@ class Sites:
 
     def _look_at_sites(self, now: float) -> None:
         """Note which sites are present, and their versions."""
-        for client, found in enumerate(self._pipe.present()):
-            if found.session or found.near:
+        for client, found in enumerate(self._pipe.sites):
+            if found.number or found.near:
                 self._look_at(client, found)
         self._see_again = now + max(_SEE, _SEE_SHARE * (time.monotonic() - now))
 
-    def _look_at(self, client: int, found: Presence) -> None:
+    def _look_at(self, client: int, found: SiteSession) -> None:
         """Note whether a site that is or was connected may be asked."""
-        if found.silent is not None:
-            self._watch.heard(client, found.silent)
+        if found.number:
+            self._watch.heard(client, time.monotonic() - found.heard)
         if not found.there:
             if found.near:
                 self._left.add(client)
@@ -324,12 +321,12 @@ class Sites:
             detail = f"{found.version}; the agreement requires {agreed}"
             self._watch.is_now(client, "other-version", detail)
             return
-        if found.session != self._sessions.get(client):
+        if found.number != self._sessions.get(client):
             if client not in self._sessions and self._receipts.last(client) == NO_RECEIPT:
                 # Keep the receipt only at the first session, because a request is repeated
                 # unchanged.
                 self._receipts.keep(client, found.receipt)
-            self._sessions[client] = found.session
+            self._sessions[client] = found.number
             self._heard_of(client)
         if client not in self._left:
             self._new_ones |= client not in self._there

@@ -17,7 +17,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -50,27 +49,6 @@ SILENT_SECONDS = 45.0
 """A process that has not updated its file for so long is silent: a frozen one within a minute."""
 _SLOW_TIMES, _SLOW_SECONDS = 3.0, 10.0
 """The log names a round that takes so many times as long as the last one, and so many seconds."""
-
-
-@dataclass(frozen=True)
-class Presence:
-    """What a link knows about a site.
-
-    Attributes:
-        there: whether the site is connected for the run, so it has accepted the agreement.
-        near: whether it is connected to the server, but maybe not for this run.
-        silent: seconds since it was last heard from in the run. None: it never was.
-        session: the number of its latest session in the run; 0 before the first.
-        version: the version of fedldp that it states; "" if it has not stated one yet.
-        receipt: the receipt with which it began the session.
-    """
-
-    there: bool
-    near: bool
-    silent: float | None
-    session: int
-    version: str
-    receipt: bytes
 
 
 class Watch:

@@ -16,13 +16,14 @@ from dataclasses import dataclass, field
 
 from fedldp.deployment.https.hello import BEAT_SECONDS
 from fedldp.deployment.messages import NO_RECEIPT
-from fedldp.deployment.watch import Presence
 
 POLL_SECONDS = 20.0
 """How long a site's poll for a round request waits, in seconds."""
 _ALIVE_SECONDS = 2.5 * BEAT_SECONDS
 """A site counts as absent if it has been silent for more than this many seconds: no request and no
 sign of life came from it. So a frozen site is noticed within a minute."""
+NEAR_SECONDS = 60.0
+"""How long a site that was heard from counts as near, in seconds."""
 _PIECE = 1 << 16
 """The size in bytes of the pieces in which round requests are kept. The requests of a round to its
 sites differ at the beginning and share their end, which has the weights."""
@@ -43,6 +44,8 @@ class SiteSession:
         number: how many sessions it had.
         version: the version of fedldp in the latest hello.
         receipt: the receipt in the latest hello.
+        heard: when the site was last heard from in a session of the run.
+        met: when the site was last heard from in any run, or refused a session.
         pending: the request that the site has yet to answer.
         unanswered: the numbers of this request and of earlier ones, whose answers may come late.
     """
@@ -54,6 +57,7 @@ class SiteSession:
     version: str = ""
     receipt: bytes = NO_RECEIPT
     heard: float = -_ALIVE_SECONDS
+    met: float = -NEAR_SECONDS
     polls: int = 0
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     pending: PendingRequest | None = None
@@ -66,9 +70,15 @@ class SiteSession:
         self.heard = time.monotonic()
         self.wake.set()  # ends a poll of the previous session that still waits
 
-    def is_there(self, now: float) -> bool:
-        """Return whether the site has a session and was heard from recently."""
-        return self.token is not None and now - self.heard < _ALIVE_SECONDS
+    @property
+    def there(self) -> bool:
+        """Whether the site is connected for the run, so it has accepted the agreement."""
+        return self.token is not None and time.monotonic() - self.heard < _ALIVE_SECONDS
+
+    @property
+    def near(self) -> bool:
+        """Whether the site is connected to the server, but maybe not for the run."""
+        return time.monotonic() - self.met < NEAR_SECONDS
 
 
 class RunPipe:
@@ -98,9 +108,7 @@ class RunPipe:
         self.largest, self.version = largest, version
         self.sites = [SiteSession(name, key) for name, key in sites]
         self.index = {key: index for index, (_name, key) in enumerate(sites)}
-        # Set by the listener, which knows more than this run's sessions:
-        self.set_soon: Callable[[asyncio.Event], None] = lambda event: None
-        self.near: Callable[[str], bool] = lambda key: False
+        self.set_soon: Callable[[asyncio.Event], None] = lambda event: None  # the listener's
         self.rounds: int | None = None
         self._changed = threading.Condition()
         self._taken: list[tuple[int, bytes]] = []
@@ -110,36 +118,6 @@ class RunPipe:
         self._over = False
 
     # For the round loop
-
-    @property
-    def absent(self) -> str:
-        """The message to log while no site is connected."""
-        near = any(self.near(site.key) for site in self.sites)
-        who = "no site that has accepted the agreement" if near else "no site"
-        return f"{who} is connected; the round waits"
-
-    @property
-    def connected(self) -> bool:
-        """Whether any site is connected."""
-        now = time.monotonic()
-        with self._changed:
-            return any(site.is_there(now) for site in self.sites)
-
-    def present(self) -> list[Presence]:
-        """Return what is known about each site, by its number."""
-        now = time.monotonic()
-        with self._changed:
-            return [
-                Presence(
-                    there=site.is_there(now),
-                    near=self.near(site.key),
-                    silent=now - site.heard if site.token else None,
-                    session=site.number,
-                    version=site.version,
-                    receipt=site.receipt,
-                )
-                for site in self.sites
-            ]
 
     def ask(self, site: int, body: bytes) -> int:
         """Send a site a round request, in place of one that still waits; return its number.

@@ -55,8 +55,6 @@ _TLS_BUFFER = 1 << 14
 _HELLO_SECONDS = 10.0
 _IDLE_SECONDS = 75
 _SECONDS_OF_A_DAY = 86_400.0
-NEAR_SECONDS = 60.0
-"""How long a site that was refused a session counts as near, in seconds."""
 _TELL_SECONDS = 30.0
 """How long to wait for the sites of a run that is over to hear it, in seconds: agents that cannot
 connect try again more often than that."""
@@ -117,8 +115,6 @@ class Listener:
         the serving thread may be reading it."""
         self._changing = threading.Lock()
         self._tokens: dict[bytes, tuple[RunPipe, int]] = {}
-        self._met: dict[str, float] = {}
-        """When the site with a key was last refused a session, for want of its agreement."""
         self._nonces = Nonces()
         self._rate_limited = RateLimitedLog(log)
         self._connections = Connections(self._crowded)
@@ -156,7 +152,7 @@ class Listener:
     @contextmanager
     def serving(self, run: RunPipe) -> Iterator[RunPipe]:
         """Serve a run's sessions while the context lasts; then tell its sites if it is over."""
-        run.set_soon, run.near = self._set_soon, self._is_near
+        run.set_soon = self._set_soon
         known = self.remember(run.digest, {site.key: site.name for site in run.sites}, None, run)
         try:
             yield run
@@ -211,14 +207,11 @@ class Listener:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(event.set)
 
-    def _is_near(self, key: str) -> bool:
-        """Return whether a site is connected for another run, or was just refused a session."""
-        now = time.monotonic()
-        if now - self._met.get(key, -NEAR_SECONDS) < NEAR_SECONDS:
-            return True
-        return any(
-            run.sites[run.index[key]].is_there(now) for run in self._served() if key in run.index
-        )
+    def _met(self, key: str) -> None:
+        """Let all runs know that the site with a key is connected to the server."""
+        for run in self._served():
+            if key in run.index:
+                run.sites[run.index[key]].met = time.monotonic()
 
     # For the sites: the HTTP server, in a separate thread
 
@@ -282,7 +275,7 @@ class Listener:
             if run is not None:
                 request.state.connection.is_of((run.digest, run.index[key]))
                 return _bytes(self._session(run, run.index[key], found))
-        self._met[key] = time.monotonic()
+        self._met(key)
         raise _refused(404)
 
     def _end(self, digest: bytes, rounds: int, key: str) -> Response:
@@ -356,6 +349,7 @@ class Listener:
             if found is not None:
                 run, index = found
                 run.sites[index].heard = time.monotonic()
+                self._met(run.sites[index].key)
                 request.state.connection.is_of((run.digest, index))
                 return run, run.sites[index]
         raise _refused(401)
