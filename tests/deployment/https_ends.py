@@ -85,7 +85,7 @@ class Ends:
         publics = [key.public_key().public_bytes_raw().hex() for key in self.keys]
         sites = list(zip(("near", "far"), publics, strict=True))
         self.listener = Listener(listen(f"127.0.0.1:{self.port}"), tls)
-        run = RunPipe(DIGEST, b"agreed", sites, LARGEST, "0.1.0")
+        run = RunPipe(DIGEST, b"agreed", sites, LARGEST)
         with self.listener.opened(), self.listener.serving(run) as pipe:
             self.port = self.listener.address[1]
             yield pipe

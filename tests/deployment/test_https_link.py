@@ -75,7 +75,7 @@ def test_the_common_end_of_a_secure_sums_requests_is_held_once() -> None:
     """Before the common weights, each request has what other sites sealed for its site only."""
     boxes, weights = [bytes([n]) * 5000 for n in range(6)], bytes(range(256)) * 400
     bodies = [box + weights for box in boxes]
-    pipe = RunPipe(DIGEST, b"agreed", [(str(n), f"{n:064x}") for n in range(6)], LARGEST, "0.1.0")
+    pipe = RunPipe(DIGEST, b"agreed", [(str(n), f"{n:064x}") for n in range(6)], LARGEST)
     for site, body in enumerate(bodies):
         pipe.ask(site, body)
     asked = [site.pending[1] for site in pipe.sites if site.pending]
@@ -281,7 +281,7 @@ def test_a_session_is_of_a_run_and_other_runs_are_not_named(ends: Ends, pipe: Ru
     (near, far), other = ends.keys, b"another".ljust(32)
     public = near.public_key().public_bytes_raw().hex()
     assert ends.listener is not None
-    second = RunPipe(other, b"agreed otherwise", [("near", public)], LARGEST, "0.1.0")
+    second = RunPipe(other, b"agreed otherwise", [("near", public)], LARGEST)
 
     def said(place: str, key: Ed25519PrivateKey, digest: bytes) -> tuple[int, bytes]:
         with ends.client() as client:

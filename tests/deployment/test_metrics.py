@@ -64,7 +64,6 @@ def test_a_servers_metrics_are_complete(served: tuple[Environment, Server]) -> N
     run = env.agreement.run[:8]
     server.watch.is_now(1, "refused", "over-budget")
     found = samples(text_of(of_server([server])))
-    assert found[f'fedldp_site_rounds{{run="{run}",site="site-1"}}'] == 2.0
     assert found[f'fedldp_rounds{{run="{run}"}}'] == 2.0
     assert found[f'fedldp_round_at_work_seconds{{run="{run}"}}'] == 0.0
     assert 59 < found[f'fedldp_certificate_days{{run="{run}"}}'] <= 60

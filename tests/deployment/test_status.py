@@ -77,7 +77,7 @@ def test_a_server_reports_every_round_during_the_run_and_after_it(tmp_path: Path
     assert CANNOT_BE_READ.among(told(seen[0]))[0].values["what"] == "lock"
     last = seen[-1]
     assert last["warnings"] == []
-    assert {(site["state"], site["rounds"]) for site in last["sites"]} == {("answered", 2)}
+    assert {site["state"] for site in last["sites"]} == {"answered"}
     assert all(site["last_seen"] for site in last["sites"])
 
 
@@ -261,9 +261,7 @@ def test_a_hello_has_the_version_of_a_site(
         patch.setattr("fedldp.deployment.https.site.version", lambda name: "0.1.99")
         with ends.link(0):
             eventually(lambda: pipe.sites[0].there)
-        assert "install" not in caplog.text
         patch.setattr("fedldp.deployment.https.site.version", lambda name: "7.2.0")
         with ends.link(1):
             eventually(lambda: pipe.sites[1].there)
         assert [each.version for each in pipe.sites] == ["0.1.99", "7.2.0"]
-        assert "site far has fedldp 7.2.0" in caplog.text

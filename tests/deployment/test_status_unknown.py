@@ -284,7 +284,7 @@ def test_an_authority_that_expired_is_named(site: Site) -> None:
 
 # The server
 
-OF_STATUS = {f"sites.{i}.{name}" for i in range(3) for name in ("state", "last_seen", "rounds")}
+OF_STATUS = {f"sites.{i}.{name}" for i in range(3) for name in ("state", "last_seen")}
 
 
 @pytest.mark.parametrize(
@@ -312,14 +312,8 @@ def test_what_a_server_cannot_read_is_unknown_everywhere(
     assert after.measures("certificate_days{") == (unread != "certificate")
 
 
-def test_a_new_server_counts_the_rounds_of_its_sites_whatever_an_earlier_one_wrote(
-    serving: Serving,
-) -> None:
-    """An earlier one that was killed may have written less than its checkpoint has."""
-    (serving.folder / "status.json").unlink()
+def test_a_new_server_knows_no_states_of_an_earlier_one(serving: Serving) -> None:
     server = serving.env.server()
-    server.watch.complete(2, sites=[0])
-    assert [site["rounds"] for site in server.watch.document()["sites"]] == [2, 1, 1]
     text = text_of(of_server([server]))
     assert "fedldp_site_takes_part{" not in text
     assert {site["state"] for site in status_of_server(serving.folder)["sites"]} == {None}

@@ -17,16 +17,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
+
 from fedldp.core.errors import RunError, os_errors
-from fedldp.deployment.messages import RECEIPT_BYTES
 from fedldp.reporting.record import append_file, replace_file
 
 _MAGIC = b"fedldp journal 1\n"
 _FRAME = struct.Struct("<IQ")
-"""A checksum of what follows, and its length in bytes."""
-_HEAD = struct.Struct("<QI32sII")
-_ANSWER = struct.Struct("<IQ")
-_RECEIPT = struct.Struct(f"<I{RECEIPT_BYTES}s")
+"""A checksum of what follows, the arrays of safetensors, and its length in bytes."""
 
 
 @dataclass(frozen=True)
@@ -48,24 +48,25 @@ class _Record:
     receipts: Mapping[int, bytes]
 
     def pack(self) -> bytes:
-        counts = len(self.answers), len(self.receipts)
-        parts = [_HEAD.pack(self.round, self.phase, self.digest, *counts)]
-        for client, answer in self.answers.items():
-            parts += [_ANSWER.pack(client, len(answer)), answer]
-        parts += [_RECEIPT.pack(site, each) for site, each in self.receipts.items()]
-        body = b"".join(parts)
+        arrays = {"place": np.array([self.round, self.phase]), "digest": _array(self.digest)}
+        arrays |= {f"answer {client}": _array(each) for client, each in self.answers.items()}
+        arrays |= {f"receipt {site}": _array(each) for site, each in self.receipts.items()}
+        body = save(arrays)
         return _FRAME.pack(zlib.crc32(body), len(body)) + body
 
     @classmethod
     def read(cls, body: bytes) -> _Record:
-        round, phase, digest, count, sealed = _HEAD.unpack_from(body)
-        at, answers = _HEAD.size, dict[int, bytes]()
-        for _ in range(count):
-            client, length = _ANSWER.unpack_from(body, at)
-            at += _ANSWER.size + length
-            answers[client] = body[at - length : at]
-        end = at + sealed * _RECEIPT.size
-        return cls(round, phase, digest, answers, dict(_RECEIPT.iter_unpack(body[at:end])))
+        found = load(body)
+        round, phase = map(int, found.pop("place"))
+        kept = dict[str, dict[int, bytes]](answer={}, receipt={}, digest={})
+        for name, array in found.items():
+            kind, _, number = name.partition(" ")
+            kept[kind][int(number or 0)] = array.tobytes()
+        return cls(round, phase, kept["digest"][0], kept["answer"], kept["receipt"])
+
+
+def _array(content: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(content, np.uint8)
 
 
 class Journal:

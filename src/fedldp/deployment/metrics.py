@@ -62,7 +62,6 @@ _OF_SERVER = {
     "epsilon": "What the rounds so far may cost, under the conditions, named by their kinds.",
     "site_takes_part": "1: the site is connected and has accepted the agreement.",
     "site_last_seen_seconds": "When the site was last heard from, in seconds since 1970.",
-    "site_rounds": "Rounds that the site answered.",
     "site_refusals_total": "Requests that the site refused, by reason.",
 }
 _OF_AGENT = {
@@ -185,7 +184,6 @@ def of_server(servers: Iterable[Server]) -> list[Metric]:
                 site,
                 site_takes_part=None if state is None else state in TAKES_PART,
                 site_last_seen_seconds=_seconds(each["last_seen"]),
-                site_rounds=each["rounds"],
             )
             for reason, count in each["refusals"].items():
                 found.add({**site, "reason": reason}, site_refusals_total=count)

@@ -9,10 +9,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
@@ -42,8 +41,6 @@ log = logging.getLogger("fedldp.server")
 
 _LOOK_SECONDS = 2.0
 """Seconds between two looks of an agent at what was accepted."""
-_WAITING, _TURN_SECONDS = 8, 60.0
-"""For how many runs that no server serves yet an agent asks at once, and for how many seconds."""
 _AGAIN_SECONDS = 60.0
 """Seconds after which a run that failed is tried again, if its server has others."""
 _STOP_SECONDS = 10.0
@@ -105,7 +102,7 @@ def _serve(agent: Agent, metrics: str | None, look: Callable[[], None]) -> None:
 def serve_links(
     agent: Agent, stop: threading.Event, look: Callable[[], None] = lambda: None
 ) -> None:
-    """Keep links for the agreements that an agent serves, until ``stop`` is set: ``_in_turn``.
+    """Keep a link for each agreement that an agent serves, until ``stop`` is set.
 
     Each time it looks at these agreements, it calls ``look``.
     """
@@ -115,11 +112,11 @@ def serve_links(
     links = dict[tuple[bytes, ServerTable], HttpsLink]()
     while not stop.is_set():
         look()
-        served = _in_turn(agent.served(), {each for each, link in links.items() if link.in_session})
+        served = set(agent.served().items())
         asked = {server.url for _, server in served}
         # The other servers see that the site is there.
-        served += [(NO_DIGEST, each) for each in agent.policy.server if each.url not in asked]
-        for other in links.keys() - set(served):
+        served |= {(NO_DIGEST, each) for each in agent.policy.server if each.url not in asked}
+        for other in links.keys() - served:
             links.pop(other).end()
         for digest, server in served:
             if (digest, server) not in links:
@@ -128,22 +125,6 @@ def serve_links(
         stop.wait(_LOOK_SECONDS)
     for link in links.values():
         link.end()
-
-
-def _in_turn(
-    served: Mapping[bytes, ServerTable], begun: Container[tuple[bytes, ServerTable]]
-) -> list[tuple[bytes, ServerTable]]:
-    """Return the runs for which an agent has links: those with a session, and some that wait.
-
-    Runs that no server serves yet take turns, so that many of them burden no server and none waits
-    for ever. Turns follow the clock and the digests: all sites ask for the same runs at a time.
-    """
-    every = sorted(served.items(), key=lambda each: each[0])
-    found = [each for each in every if each in begun]
-    waiting = [each for each in every if each not in begun]
-    first = int(time.time() // _TURN_SECONDS) * _WAITING
-    turns = range(first, first + min(_WAITING, len(waiting)))
-    return found + [waiting[turn % len(waiting)] for turn in turns]
 
 
 class OverHttps(NamedTuple):
@@ -167,8 +148,7 @@ def pipe_of(agreement: Agreement) -> RunPipe:
     from fedldp.deployment.https.pipe import RunPipe
 
     sites = [(site.name, site.key) for site in agreement.sites]
-    most, own = largest_message(agreement), version("fedldp")
-    return RunPipe(agreement.digest, agreement.to_bytes(), sites, most, own)
+    return RunPipe(agreement.digest, agreement.to_bytes(), sites, largest_message(agreement))
 
 
 def _allow_files() -> None:

@@ -139,8 +139,7 @@ class Server:
         self._state, self.rounds, self._ledger = saved
         names, rounds = [site.name for site in self.agreement.sites], self.agreement.config.rounds
         done = len(self.rounds) if begun else None
-        answered = [sum(self._ledger.history(run, site).values()) for site in range(len(names))]
-        self.watch = ServerWatch(folder, run, names, rounds, done, answered)
+        self.watch = ServerWatch(folder, run, names, rounds, done)
         self._released: Callable[[], Statement] | None = None
         self._figures: dict[tuple[str, str], Figure] = {}
         for record in self.rounds:
@@ -312,7 +311,7 @@ class Server:
             self._released = cache(partial(self._stated, self._ledger, self._in_sum))
             self._note(record)
             self._journal.forget()
-            self.watch.complete(len(self.rounds), record.seconds, reported)
+            self.watch.complete(len(self.rounds), record.seconds)
             after_round(record)
             interrupt(True)
 

@@ -16,7 +16,6 @@ late. A site that withdrew its acceptance is neither asked nor waited for until 
 from __future__ import annotations
 
 import hashlib
-import heapq
 import logging
 import math
 import time
@@ -60,9 +59,7 @@ log = logging.getLogger("fedldp.server")
 _PAUSE = 2.0
 """Seconds before a site whose answer cannot be used is asked again."""
 _SEE = 1.0
-"""Seconds between checks of which sites are present, and of what the operator asks. With very many
-sites a check takes long, so ``_SEE_SHARE`` makes the pause a multiple of the check's duration."""
-_SEE_SHARE = 20
+"""Seconds between checks of which sites are present, and of what the operator asks."""
 _NAMED = 20
 """The largest number of sites that one log line names."""
 _TIMES, _LEAST = 10.0, 60.0
@@ -133,13 +130,10 @@ class _Waiting:
     answers: dict[int, bytes] = field(default_factory=dict)
     reported: set[int] = field(default_factory=set)
     refused: dict[int, Refusal] = field(default_factory=dict)
-    unused: set[int] = field(default_factory=set)
     numbers: dict[int, int] = field(default_factory=dict)
     """Which site each message was sent to, by the message's number."""
     due: dict[int, float] = field(default_factory=dict)
     """When to ask a site again whose answer could not be used; infinity: not again."""
-    next_due: float = -math.inf
-    """When to ask the next site that is present."""
     deadline: float = math.inf
     """How long to wait for answers, in seconds."""
     asked: dict[int, float] = field(default_factory=dict)
@@ -182,8 +176,6 @@ class Sites:
         """The sites that may be asked."""
         self._sessions: dict[int, int] = {}
         """The number of the last known session of each site."""
-        self._new_ones = False
-        """Whether any site became present since sites were last asked."""
         self._see_again = -math.inf
         self._answers: tuple[tuple[int, int], Mapping[int, bytes]] = ((0, 0), {})
         """The round and the phase that was closed last, and its answers."""
@@ -200,8 +192,8 @@ class Sites:
         """Sites that withdrew their acceptance of the agreement, until they begin a session."""
         self._unanswered: defaultdict[int, Counter[int]] = defaultdict(Counter)
         """How many rounds in a row a site left a phase unanswered, by site and phase."""
-        self._took: dict[tuple[int, int, int], float] = {}
-        """The seconds that a site's latest answer took, by site, phase and stage."""
+        self._took: dict[tuple[int, int], float] = {}
+        """The seconds that a site's latest answer took, by site and phase."""
 
     def released(self, phase: int) -> list[int]:
         """Return the sites that may have answered in a phase of the last round, in ascending order.
@@ -283,26 +275,22 @@ class Sites:
     def _deadline(self, waiting: _Waiting) -> float:
         """Return how long to wait, which follows what the same sites took in the rounds before.
 
-        It is as agreed for a site that has not answered in this stage, and after a try that too few
-        sites answered.
+        It is as agreed for a site that has not answered, and after a try that too few sites
+        answered.
         """
         agreed = self._agreement.deadline_seconds
-        took = [self._took.get(self._place(waiting, client), math.inf) for client in waiting.open]
+        phase = waiting.request.phase
+        took = [self._took.get((client, phase), math.inf) for client in waiting.open]
         if self._gathers:
             return agreed
         return min(agreed, max(_LEAST, _TIMES * max(took, default=0.0)))
-
-    def _place(self, waiting: _Waiting, client: int) -> tuple[int, int, int]:
-        round, stages = waiting.request.broadcast.round, self._agreement.stages
-        stage = next(at for at, rounds in enumerate(stages) if round in rounds)
-        return client, waiting.request.phase, stage
 
     def _look_at_sites(self, now: float) -> None:
         """Note which sites are present, and their versions."""
         for client, found in enumerate(self._pipe.sites):
             if found.number or found.near:
                 self._look_at(client, found)
-        self._see_again = now + max(_SEE, _SEE_SHARE * (time.monotonic() - now))
+        self._see_again = now + _SEE
 
     def _look_at(self, client: int, found: SiteSession) -> None:
         """Note whether a site that is or was connected may be asked."""
@@ -329,7 +317,6 @@ class Sites:
             self._sessions[client] = found.number
             self._heard_of(client)
         if client not in self._left:
-            self._new_ones |= client not in self._there
             self._there.add(client)
             if self._watch.state_of(client) not in TAKES_PART:
                 self._watch.is_now(client, "ready")
@@ -351,7 +338,7 @@ class Sites:
 
     def _named(self, clients: set[int]) -> str:
         """Return the names of sites, or of the first ones if there are very many."""
-        names = [self._agreement.sites[c].name for c in heapq.nsmallest(_NAMED, clients)]
+        names = [self._agreement.sites[c].name for c in sorted(clients)[:_NAMED]]
         return ", ".join(names) + _and_more(len(clients))
 
     def _waits_in_vain(self, waiting: _Waiting) -> bool:
@@ -370,9 +357,6 @@ class Sites:
 
     def _ask(self, waiting: _Waiting, now: float) -> None:
         """Send the request to the sites that are due."""
-        if now < waiting.next_due and not self._new_ones:
-            return
-        self._new_ones = False
         for client in sorted(waiting.open & self._there):
             if now < waiting.due.get(client, -math.inf):
                 continue
@@ -384,7 +368,6 @@ class Sites:
             self._watch.is_now(client, "asked")
             waiting.asked.setdefault(client, now)
             waiting.due[client] = math.inf
-        waiting.next_due = min(waiting.due.values(), default=math.inf)
 
     def _read(self, waiting: _Waiting, client: int, body: bytes) -> Content:
         """Return the content of a site's answer; None if there is no answer that can be used."""
@@ -394,7 +377,6 @@ class Sites:
             self._compare(waiting, client, body)
             return None
         waiting.due[client] = time.monotonic() + _PAUSE
-        waiting.next_due = min(waiting.next_due, waiting.due[client])
         try:
             message = read_message(body)
             if isinstance(message, Answered):
@@ -402,12 +384,11 @@ class Sites:
                 self._receipts.keep(client, message.receipt)
                 if not waiting.again:  # else it may have computed the answer earlier
                     took = time.monotonic() - waiting.asked[client]
-                    self._took[self._place(waiting, client)] = took
+                    self._took[client, waiting.request.phase] = took
                 return content
             if not isinstance(message, Stranger):
                 raise WireError("it is no answer")
         except WireError as error:
-            waiting.unused.add(client)
             self._rate_limited(f"site {name}: its answer was not used: {error}", f"unused {name}")
             return None
         self._left.add(client)
@@ -464,8 +445,6 @@ class Sites:
             what = "did not answer"
             if client in self._left:
                 what = "no longer accepts the agreement"
-            elif client in waiting.unused:
-                what = "gave no usable answer"
             elif self._gathers and client in self._there:
                 what = "was not asked, because too few sites were present"
             why.append(f"{names[client]} {what}")

@@ -83,7 +83,7 @@ def status_of_server(folder: Path) -> dict[str, Any]:
     }
 
 
-_OF_A_SITE = ("last_seen", "state", "detail", "rounds")
+_OF_A_SITE = ("last_seen", "state", "detail")
 
 
 @dataclass(frozen=True)

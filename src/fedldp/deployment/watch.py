@@ -1,8 +1,8 @@
 """What a server or a site's agent knows about the current state, for its operator only.
 
 Nothing here makes decisions or asks the other side for anything. A server records what it sees
-anyway: who was connected when, who has accepted, who was asked and answered, and how many bytes
-passed. An agent records when it reached its server. Times are those of the local clock.
+anyway: who was connected when, who has accepted, and who was asked and
+answered. An agent records when it reached its server. Times are those of the local clock.
 """
 
 from __future__ import annotations
@@ -98,7 +98,6 @@ class ServerWatch(Watch):
         sites: the sites' names, in the order of the roster.
         rounds: the number of rounds in the run.
         done: how many of them are complete; None if this is a new run.
-        answered: how many rounds each site answered; empty: none did.
     """
 
     def __init__(
@@ -108,7 +107,6 @@ class ServerWatch(Watch):
         sites: Sequence[str],
         rounds: int,
         done: int | None = None,
-        answered: Sequence[int] = (),
     ) -> None:
         self._began: float | None = None
         self._told_slow = False
@@ -119,10 +117,9 @@ class ServerWatch(Watch):
                 "state": "unseen" if done is None else None,
                 "detail": None,
                 "last_seen": None,
-                "rounds": count,
                 "refusals": {},  # how often it refused, by reason, since this server began
             }
-            for name, count in zip(sites, answered or [0] * len(sites), strict=True)
+            for name in sites
         ]
         super().__init__(
             folder,
@@ -184,14 +181,12 @@ class ServerWatch(Watch):
             if self._began is None:
                 self._began = time.monotonic()
 
-    def complete(self, done: int, seconds: float | None = None, sites: Sequence[int] = ()) -> None:
-        """Note how many rounds are complete, and who took part in the last."""
+    def complete(self, done: int, seconds: float | None = None) -> None:
+        """Note how many rounds are complete, and how long the last one took."""
         with self._lock:
             rounds = {**self._known["rounds"], "done": done}
             self._note(rounds=rounds, missed=0, seconds=seconds)
             self._began = None
-            for site in sites:
-                self._sites[site]["rounds"] += 1
         self.write()
 
     def missed(self) -> None:

@@ -89,7 +89,6 @@ class RunPipe:
         agreement: the content of the agreement's file, which its sites may fetch.
         sites: the name and the public key (hexadecimal) of each site, by its number.
         largest: the size of the largest permitted answer, in bytes.
-        version: the version of this fedldp; the log names sites with another version.
 
     Attributes:
         sites: what is known about each site, by its number.
@@ -102,10 +101,9 @@ class RunPipe:
         agreement: bytes,
         sites: Sequence[tuple[str, str]],
         largest: int,
-        version: str,
     ) -> None:
         self.digest, self.agreement = digest, agreement
-        self.largest, self.version = largest, version
+        self.largest = largest
         self.sites = [SiteSession(name, key) for name, key in sites]
         self.index = {key: index for index, (_name, key) in enumerate(sites)}
         self.set_soon: Callable[[asyncio.Event], None] = lambda event: None  # the listener's

@@ -38,7 +38,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from fedldp.core.errors import ConfigError, RunError, os_errors
-from fedldp.deployment.agreement import fits_version
 from fedldp.deployment.certificates import ServerTls, fingerprint
 from fedldp.deployment.https.hello import LONGEST, NO_DIGEST, TAG, TOKEN_BYTES, Hello, Nonces
 from fedldp.deployment.https.pipe import RunPipe, SiteSession
@@ -333,11 +332,6 @@ class Listener:
         self._tokens[hashed] = run, index
         site.begin(hashed, hello.version, bytes.fromhex(hello.receipt))
         self._rate_limited(f"site {site.name} is connected", level=logging.INFO)
-        if not fits_version(run.version, hello.version):
-            self._rate_limited(
-                f"site {site.name} has fedldp {hello.version}, but this is {run.version}: install "
-                "the same version"
-            )
         return token
 
     def _session_of(self, request: Request) -> tuple[RunPipe, SiteSession]:
