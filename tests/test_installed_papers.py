@@ -19,7 +19,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.registry import installed_papers, paper_modules
 from fedldp.mechanisms import mechanisms
 from fedldp.reporting.runs import command
-from fedldp.simulation.recorded import read_run
+from fedldp.simulation.result import read_run
 
 TOY = guides.paper_files()
 """The files of the guide's package."""

@@ -15,7 +15,7 @@ from documents import SHORT
 import fedldp
 from fedldp.cli import run as cli_run
 from fedldp.reporting.html import page
-from fedldp.simulation.recorded import read_run
+from fedldp.simulation.result import read_run
 
 MECHANISM = """
 from dataclasses import dataclass

@@ -18,9 +18,8 @@ from fedldp.core.kinds import BEGINS_PUBLIC
 from fedldp.core.randomness import Stream
 from fedldp.models import build_model, frozen_digest
 from fedldp.protocol.wire import Broadcast
-from fedldp.simulation.evaluating import evaluate
+from fedldp.simulation.evaluating import evaluate, load_trained
 from fedldp.simulation.plan import problem_of
-from fedldp.simulation.recorded import load_trained
 from fedldp.testing.clients import clients_of
 from fedldp.testing.data import images
 

@@ -18,7 +18,7 @@ from fedldp.reporting.record import RunFolder
 from fedldp.reporting.text import Displayed
 from fedldp.simulation.given import Data, given_data, path_of
 from fedldp.simulation.plan import cores, plan, problem_of, problem_with
-from fedldp.simulation.recorded import read_result
+from fedldp.simulation.result import read_result
 from fedldp.simulation.settings import from_mapping, named
 
 if TYPE_CHECKING:

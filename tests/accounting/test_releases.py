@@ -37,7 +37,7 @@ from fedldp.core.facts import Method
 from fedldp.core.kinds import ONE_COORDINATE, SHUFFLED_MESSAGES
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.simulation.engine import simulate
-from fedldp.simulation.recorded import read_run
+from fedldp.simulation.result import read_run
 
 TWO = PureReport(epsilon=2.0)
 KEYS = NoRelease(what="public keys")

@@ -35,7 +35,7 @@ from fedldp.reporting.html import page
 from fedldp.reporting.scores import Band, answers_of, calibrations_of
 from fedldp.reporting.text import Terminal
 from fedldp.simulation.plan import plan
-from fedldp.simulation.recorded import read_run
+from fedldp.simulation.result import read_run
 from fedldp.simulation.settings import from_mapping
 
 

@@ -19,9 +19,8 @@ from fedldp.data.image_features import MapOnce
 from fedldp.protocol.client_store import MemoryStore
 from fedldp.protocol.roles import Batch, Client
 from fedldp.protocol.wire import Broadcast, Sensitive
-from fedldp.simulation.evaluating import evaluate
+from fedldp.simulation.evaluating import evaluate, load_trained
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.simulation.recorded import load_trained
 
 WITH_THEIR_OWN = ("ldpfl", "ldpfl_sound")
 SYSTEMS = {

@@ -41,7 +41,8 @@ from fedldp.deployment.status import status_of_server, status_of_site
 from fedldp.ledgers.budget import Budget
 from fedldp.reporting.record import RunFolder
 from fedldp.reporting.runs import read_statement
-from fedldp.simulation.recorded import is_finished, load_trained, read_run, weights_of
+from fedldp.simulation.evaluating import load_trained
+from fedldp.simulation.result import is_finished, read_run, weights_of
 
 ROUNDS = 5
 

@@ -37,7 +37,7 @@ from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.wire import Report, read_reply, read_request
 from fedldp.reporting.card import schema, write_card
 from fedldp.simulation.engine import simulate
-from fedldp.simulation.recorded import read_run
+from fedldp.simulation.result import read_run
 
 SOUND = ("mechanism=nearest_direction", "num_examples=90")
 

@@ -32,7 +32,7 @@ from fedldp.deployment.demo import free_ports
 from fedldp.deployment.runs import Queue
 from fedldp.deployment.status import status_of_server
 from fedldp.simulation.engine import simulate
-from fedldp.simulation.recorded import read_run
+from fedldp.simulation.result import read_run
 
 
 def queued(home: Path, agreement: Agreement, name: str = "run.agreement") -> str:

@@ -21,7 +21,7 @@ from fedldp.protocol.roles import Batch
 from fedldp.protocol.wire import Broadcast
 from fedldp.simulation.engine import simulate as run
 from fedldp.simulation.plan import problem_with
-from fedldp.simulation.recorded import RunFolder
+from fedldp.simulation.result import RunFolder
 from fedldp.testing.clients import Roles, client_of
 from fedldp.training.kept import keep, kept_before
 

@@ -45,8 +45,8 @@ from fedldp.reporting.card import (
 from fedldp.reporting.html import page
 from fedldp.reporting.lines import headline_first
 from fedldp.simulation.engine import simulate
-from fedldp.simulation.evaluating import predict
-from fedldp.simulation.recorded import load_trained, read_run
+from fedldp.simulation.evaluating import load_trained, predict
+from fedldp.simulation.result import read_run
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,7 +16,7 @@ from fedldp.data import Dataset
 from fedldp.reporting.html import page
 from fedldp.reporting.text import Terminal
 from fedldp.simulation.engine import Result
-from fedldp.simulation.recorded import read_run
+from fedldp.simulation.result import read_run
 
 
 def run_on(place: Path, share: float) -> Result:

@@ -20,7 +20,7 @@ from fedldp.reporting import charts, words
 from fedldp.reporting.card import alone
 from fedldp.reporting.html import page
 from fedldp.reporting.runs import FinishedRun, command, twin_of
-from fedldp.simulation.recorded import read_run
+from fedldp.simulation.result import read_run
 from fedldp.simulation.settings import resolve
 
 SAFE_HREF = re.compile(r"#[\w-]+|data:,")

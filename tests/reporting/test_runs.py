@@ -17,7 +17,7 @@ from fedldp.core.errors import RunError
 from fedldp.data import standardised
 from fedldp.data.datasets import load_dataset
 from fedldp.simulation.engine import simulate
-from fedldp.simulation.recorded import read_run
+from fedldp.simulation.result import read_run
 
 
 def edited(name: str, change: Callable[[Any], object]) -> Callable[[Path], object]:

@@ -13,7 +13,7 @@ from fedldp.core.kinds import PURE_SUM
 from fedldp.reporting.html import page
 from fedldp.reporting.lines import asked_first
 from fedldp.reporting.words import explain
-from fedldp.simulation.recorded import read_run
+from fedldp.simulation.result import read_run
 from fedldp.simulation.settings import resolve
 
 

@@ -33,7 +33,7 @@ from fedldp.reporting.scores import answers_of
 from fedldp.simulation.asking import config_to_ask, lines_of, problem_to_ask, settings_from
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.simulation.recorded import read_run
+from fedldp.simulation.result import read_run
 from fedldp.training import questions
 from fedldp.training.questions import Question, Rows
 

@@ -23,7 +23,7 @@ from fedldp.reporting.card import write_card
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.evaluating import evaluate, predict
 from fedldp.simulation.inputs import Inputs
-from fedldp.simulation.recorded import read_run
+from fedldp.simulation.result import read_run
 
 TRAIN, TEST = 75, 15
 """Numbers that appear nowhere else in a run's files."""

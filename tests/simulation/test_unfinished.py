@@ -43,11 +43,11 @@ from fedldp.reporting import words
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation import participation
 from fedldp.simulation.engine import Result, simulate
-from fedldp.simulation.evaluating import evaluate
+from fedldp.simulation.evaluating import evaluate, load_trained
 from fedldp.simulation.executors import Executor, InProcess
 from fedldp.simulation.plan import Plan, plan, state
 from fedldp.simulation.population import Population
-from fedldp.simulation.recorded import load_trained, read_run, weights_of
+from fedldp.simulation.result import read_run, weights_of
 from fedldp.simulation.settings import resolve
 from fedldp.testing.clients import Roles
 from fedldp.training.batched_sgd import GROUP

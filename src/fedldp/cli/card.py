@@ -10,7 +10,7 @@ from fedldp.cli.options import Answer, Json
 from fedldp.core.errors import ConfigError
 from fedldp.reporting import card as cards
 from fedldp.reporting.record import MODEL
-from fedldp.simulation.recorded import read_run, weights_of
+from fedldp.simulation.result import read_run, weights_of
 
 
 def card(

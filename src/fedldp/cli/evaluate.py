@@ -16,7 +16,7 @@ from fedldp.core.formatting import with_class_name
 from fedldp.reporting import words
 from fedldp.reporting.text import Terminal, score_lines
 from fedldp.reporting.words import answer, area, examples
-from fedldp.simulation.recorded import load_trained
+from fedldp.simulation.evaluating import load_trained
 
 Threshold = Annotated[
     float | None,

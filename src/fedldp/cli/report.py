@@ -9,7 +9,7 @@ import typer
 from fedldp.reporting.export import to_tensorboard
 from fedldp.reporting.html import BEGINS, page
 from fedldp.reporting.record import check_replaceable, replace_file
-from fedldp.simulation.recorded import read_run
+from fedldp.simulation.result import read_run
 
 
 def report(

@@ -26,7 +26,7 @@ from fedldp.deployment.status import Process, cannot_pay
 from fedldp.ledgers.sqlite import in_list, renewals
 from fedldp.protocol.keys import SecretKeys
 from fedldp.reporting import words
-from fedldp.simulation.recorded import is_finished
+from fedldp.simulation.result import is_finished
 
 
 @dataclass(frozen=True)

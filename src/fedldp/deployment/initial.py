@@ -20,7 +20,7 @@ from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.identity import new_file
 from fedldp.protocol.client_runtime import digest_of_weights
 from fedldp.protocol.wire import Layout, Vector
-from fedldp.simulation.recorded import weights_of
+from fedldp.simulation.result import weights_of
 
 
 def beside(document: Path) -> Path:

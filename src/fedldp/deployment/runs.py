@@ -25,7 +25,7 @@ from fedldp.deployment.identity import new_file
 from fedldp.deployment.initial import beside
 from fedldp.deployment.watch import read_status
 from fedldp.reporting.record import read_as, replace_file
-from fedldp.simulation.recorded import FINISH, is_finished
+from fedldp.simulation.result import FINISH, is_finished
 
 
 def ask_to_finish(folder: Path, *, now: bool) -> None:

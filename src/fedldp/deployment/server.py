@@ -78,8 +78,13 @@ from fedldp.reporting.scores import (
 from fedldp.secure_sum.client_role import Phase
 from fedldp.secure_sum.server_role import SumOfRound
 from fedldp.simulation.participation import participants
-from fedldp.simulation.recorded import TESTED_BY_SERVER, is_finished, write_report
-from fedldp.simulation.result import config_document, result_document
+from fedldp.simulation.result import (
+    TESTED_BY_SERVER,
+    config_document,
+    is_finished,
+    result_document,
+    write_report,
+)
 from fedldp.training.local_sgd import PIECE, evaluate
 from fedldp.training.tensors import load_weights, one_thread
 

@@ -39,7 +39,7 @@ from fedldp.deployment.watch import FILE, read_status, silent_since, written_bef
 from fedldp.ledgers.budget import total_of
 from fedldp.ledgers.sqlite import Account, Release, SqliteLedger, renewals
 from fedldp.reporting import words
-from fedldp.simulation.recorded import is_finished
+from fedldp.simulation.result import is_finished
 
 
 def status_of_server(folder: Path) -> dict[str, Any]:

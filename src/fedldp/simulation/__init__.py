@@ -4,9 +4,9 @@
 what a run will do and cost, with the ``participation`` of its clients. ``engine`` carries the run
 out: on ``inputs``, with a ``population`` of clients that ``executors`` ask in this process, in
 ``workers`` or on the nodes of a Ray ``cluster``, through a ``shuffler`` if there is one. ``result``
-is what a run returns, and ``recorded`` a run from its folder; ``identity`` says which runs are the
-same. ``signal`` measures what reports would say without noise. ``evaluating`` tests a model on
-other rows, and ``asking`` asks the people of a table without training one.
+is what a run returns, also from its folder, and ``trained`` its model; ``identity`` says which runs
+are the same. ``signal`` measures what reports would say without noise. ``evaluating`` tests a model
+on other rows, and ``asking`` asks the people of a table without training one.
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, training, algorithms,
 reporting.
@@ -24,7 +24,6 @@ __all__ = [
     "participation",
     "plan",
     "population",
-    "recorded",
     "result",
     "settings",
     "shuffler",

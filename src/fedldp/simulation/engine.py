@@ -37,8 +37,7 @@ from fedldp.simulation.inputs import Inputs, choose_device
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import Plan, Spending, check_workers, plan, stated_so_far
 from fedldp.simulation.population import Population
-from fedldp.simulation.recorded import Saved, write_report
-from fedldp.simulation.result import Result, config_document, run_name
+from fedldp.simulation.result import Result, Saved, config_document, run_name, write_report
 from fedldp.simulation.shuffler import Counting, ReportShuffler, world_of_seed
 from fedldp.simulation.signal import Signal
 from fedldp.simulation.trained import check_public

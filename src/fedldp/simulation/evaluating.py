@@ -13,15 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from fedldp.core.errors import ConfigError, DataMissing
+from fedldp.algorithms.systems import noted_features
+from fedldp.core.errors import ConfigError, DataMissing, RunError
 from fedldp.core.kinds import HELD_OUT, TRAINED_ON
 from fedldp.data import Dataset, Examples, load_examples
 from fedldp.data.custom import load_unlabelled
 from fedldp.data.examples import Rows, checked_rows
 from fedldp.data.label_range import centred
 from fedldp.data.sources import SOURCES
+from fedldp.models import frozen_digest
 from fedldp.reporting import words
-from fedldp.reporting.record import RunFolder, check_replaceable, replace_file
+from fedldp.reporting.record import RunFolder, check_replaceable, read_schema, replace_file
 from fedldp.reporting.runs import read_answers
 from fedldp.reporting.scores import (
     TestSet,
@@ -35,9 +37,10 @@ from fedldp.reporting.scores import (
     told_matrix,
 )
 from fedldp.simulation.inputs import load
-from fedldp.simulation.recorded import load_trained
-from fedldp.simulation.result import Result
-from fedldp.simulation.trained import Trained
+from fedldp.simulation.result import Result, read_weights
+from fedldp.simulation.settings import from_mapping
+from fedldp.simulation.trained import Trained, check_public, check_usable
+from fedldp.simulation.trained import trained as filled
 
 _BEGINS = b"row,class,probability of ", b"row,number,problem"
 
@@ -112,6 +115,25 @@ def evaluate(
         "figures": list(map(words.figure, figures(shown, on, doubtful))),
         **asked,
     }
+
+
+def load_trained(folder: Path) -> Trained:
+    """Return the model of a run folder; of an unfinished run, the model after its last round.
+
+    Raises:
+        FedldpError: it is not a run folder, no round of its run is complete, or its model cannot be
+            used without its clients.
+    """
+    if not folder.is_dir():
+        raise RunError(f"{folder}: there is no such folder; give the folder of a run")
+    config = from_mapping(RunFolder(folder).read_config()["config"])
+    schema = read_schema(folder)
+    check_usable(config, schema, folder)
+    weights, so_far = read_weights(RunFolder(folder), config, schema)
+    found = filled(config, schema, weights, folder, so_far)
+    frozen = None if config.trainable == "all" else frozen_digest(found.model)
+    check_public(RunFolder(folder), noted_features(config, schema.problem), frozen)
+    return found
 
 
 def _asked(run: Result | Path | None, trained: Trained) -> dict[str, Any]:
