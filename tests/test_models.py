@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from fedldp.models import (
     models,
 )
 from fedldp.protocol.wire import Layout
+from fedldp.simulation.plan import problem_of
 
 # With torch's seed 7 and 10 classes: the first and the last initial weight, and the generator's
 # next draw, recorded when each model was still a hand-written torch module.
@@ -70,9 +72,31 @@ def outcome(find: Callable[[], Layout]) -> Layout | str:
         return str(error)
 
 
+def test_a_setting_draws_weights_anew_by_torchs_rule_or_by_hes_and_leaves_frozen_ones() -> None:
+    def initial(**given: Any) -> list[torch.Tensor]:
+        config = fedldp.recipe("fedavg-digits", model="vgg", **given)
+        algorithm = config.algorithm(problem_of(config, None))
+        made = algorithm.module(Stream(bytes(32), simulated=True))
+        return [each.detach() for each in made.state_dict().values()]
+
+    own, torchs, hes = initial(), initial(start="torch"), initial(start="he")
+    for before, uniform, normal in zip(own, torchs, hes, strict=True):
+        if before.ndim == 1:
+            assert uniform.any()
+            assert not normal.any()
+            continue
+        bound = (before[0].numel()) ** -0.5
+        assert uniform.abs().max() <= bound
+        assert uniform.std().item() == pytest.approx(bound / 3**0.5, rel=0.2)
+        assert normal.std().item() == pytest.approx(bound * 2**0.5, rel=0.2)
+    frozen, again = initial(trainable="head"), initial(trainable="head", start="torch")
+    same = [torch.equal(*pair) for pair in zip(frozen, again, strict=True)]
+    assert sum(same) == len(same) - 2
+
+
 @pytest.mark.parametrize("name", [n for n in models() if n.startswith(("mlp", "cnn", "linear"))])
 def test_what_a_model_begins_with_does_not_depend_on_what_was_built_before(name: str) -> None:
-    config = fedldp.recipe("fedavg-mnist", model=name)
+    config = fedldp.recipe("fedavg-mnist", model=name, start="he")
     algorithm = config.algorithm(Problem((1, 28, 28), 3, 99))
     found = [algorithm.module(Stream(bytes(32), simulated=True)) for _ in range(2)]
     first, second = (list(each.state_dict().values()) for each in found)

@@ -38,6 +38,7 @@ from fedldp.data.folder import read_public
 from fedldp.data.image_features import Augmentation, MapOnce, check_images
 from fedldp.mechanisms.summing import Summing
 from fedldp.models import (
+    begin_again,
     build_model,
     copy_frozen,
     fill_model,
@@ -316,6 +317,8 @@ class Algorithm:
         config, classes = self.config, self.problem.num_classes
         with torch_seeded(stream):
             model = build_model(config.model, self.input_shape, classes, config.trainable)
+            if config.start is not None:
+                begin_again(model, config.start)
         self.parts.features.prepare(model)
         return model
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -240,6 +240,9 @@ class RunConfig(FrozenConfig):
     """a public .safetensors file with the model's initial weights, by name; it must contain all
     frozen parameters, and parameters that it lacks are drawn at random; if not set, all are drawn
     at random"""
+    start: Literal["torch", "he"] | None = None
+    """how the initial weights of dense layers and convolutions are drawn: torch (uniform, torch's
+    own rule) or he (normal, for ReLU; biases are 0); if not set, as the model says"""
     spread_columns: dict[str, Range] = Field({})
     """public [typical value, spread] of each column, instead of a range: the typical value becomes
     0, the spread above it 1, and values beyond 3 spreads are clipped; it must not be measured on
@@ -551,7 +554,7 @@ class RunConfig(FrozenConfig):
             unused["class_weights"] = "these clients do not compute a loss per example"
         if not parts.local.trains_part:
             reason = "these clients need the whole model, with its random initial weights"
-            unused |= dict.fromkeys(("trainable", "initial"), reason)
+            unused |= dict.fromkeys(("trainable", "initial", "start"), reason)
         if not parts.local.plain_sgd:
             reason = "it changes the steps of plain SGD, but these clients compute something else"
             unused |= dict.fromkeys(SGD_SETTINGS, reason)

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -34,10 +33,6 @@ from fedldp.protocol.keys import SimulationKeys, draws_of_seed
 from fedldp.protocol.roles import Batch, Client, LocalUpdate
 from fedldp.protocol.wire import Broadcast
 from fedldp.training.person_gradients import ModelGradients
-
-if TYPE_CHECKING:
-    pass
-
 
 _ROWS = 4
 """The number of rows of a client in a trial."""

@@ -30,6 +30,7 @@ from fedldp.models._layers import (
     MaxPool,
     Relu,
     Start,
+    begin,
     is_statistic,
     layout,
     module,
@@ -59,6 +60,7 @@ __all__ = [
     "ModelBuilder",
     "Relu",
     "Start",
+    "begin_again",
     "build_model",
     "check_travels",
     "copy_frozen",
@@ -241,6 +243,20 @@ def build_model(
                 f"model = {name}: its layers describe {described}, but their module has {found}"
             )
     return check_module(made, name, input_shape, num_classes, trainable)
+
+
+def begin_again(model: nn.Module, start: Start) -> None:
+    """Draw the trained weights of a built model's dense layers and convolutions anew.
+
+    Args:
+        model: changed in place; its other layers stay as they are.
+        start: "torch", torch's own rule; "he", He normal with biases of 0; or "zeros".
+    """
+    from torch import nn
+
+    for part in model.modules():
+        if isinstance(part, nn.Linear | nn.Conv1d | nn.Conv2d) and "weight" in part._parameters:
+            begin(part, start)
 
 
 def frozen_of(model: nn.Module) -> dict[str, NDArray[Any]]:
