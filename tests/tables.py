@@ -7,7 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedldp.accounting.events import Event
+from fedldp.accounting.guarantees import Adversary, Guarantee
 from fedldp.accounting.releases import Cohort, ReleaseHistory, rounds_of
+from fedldp.accounting.statement import Claim, SumInPath, statement
 
 Table = Mapping[int, Mapping[int, Event]]
 
@@ -46,3 +48,26 @@ def table_of(releases: ReleaseHistory) -> dict[int, dict[int, Event]]:
         for round in rounds_of(bits):
             found.setdefault(round, {})[DOWNLINK] = event
     return {round: dict(sorted(found[round].items())) for round in sorted(found)}
+
+
+def lines_against(
+    adversary: Adversary,
+    event: Event,
+    clients: int,
+    rounds: int,
+    *,
+    persons_at_sites: int = 1,
+    claim: Claim | None = None,
+) -> list[Guarantee]:
+    """Return the lines against an adversary, at delta 1e-5, if all clients, or the server alone,
+    release the same in each round."""
+    who = [DOWNLINK] if adversary == "downlink" else range(clients)
+    found = statement(
+        released({round: dict.fromkeys(who, event) for round in range(1, rounds + 1)}),
+        claim=claim,
+        shuffler=None,
+        summed=SumInPath(untrusted_clients=1) if adversary == "summing-server" else None,
+        delta=1e-5,
+        persons_at_sites=persons_at_sites,
+    )
+    return [line for line in found.guarantees if line.adversary == adversary]

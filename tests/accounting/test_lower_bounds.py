@@ -5,14 +5,14 @@ The oracles are slow and exact, and share no code with the functions under test.
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import mpmath
 import numpy as np
 import pytest
+from accounting_oracles import shuffled_pair
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import BinaryRandomizedResponse
@@ -22,18 +22,7 @@ from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.mechanisms.two_point_l1 import TwoPointL1
 
 
-def exact_binomial(count: int, p: Any) -> list[Any]:
-    return [mpmath.binomial(count, j) * p**j * (1 - p) ** (count - j) for j in range(count + 1)]
-
-
-def convolved(first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
-    found = [mpmath.mpf(0)] * (len(first) + len(second) - 1)
-    for (i, a), (j, b) in itertools.product(enumerate(first), enumerate(second)):
-        found[i + j] += a * b
-    return found
-
-
-def exact_epsilon(p_law: Sequence[Any], q_law: Sequence[Any], delta: float) -> Any:
+def exact_epsilon(p_law: Iterable[Any], q_law: Iterable[Any], delta: float) -> Any:
     """Return the largest ln((P(S) - delta)/Q(S)) over sets S of outcomes likeliest under P."""
     best = p_set = q_set = mpmath.mpf(0)
     for p, q in sorted(zip(p_law, q_law, strict=True), key=lambda pair: -pair[0] / pair[1]):
@@ -47,10 +36,8 @@ def exact_shuffled(epsilon: float, num_reports: int, delta: float) -> Any:
     p = 1 / (1 + mpmath.exp(-mpmath.mpf(epsilon)))
     found = mpmath.mpf(0)
     for high in range(num_reports):
-        low = num_reports - 1 - high
-        others = convolved(exact_binomial(high, p), exact_binomial(low, 1 - p))
-        laws = convolved(others, [1 - p, p]), convolved(others, [p, 1 - p])
-        found = max(found, exact_epsilon(*laws, delta))
+        laws = shuffled_pair(p, high, num_reports - 1 - high)
+        found = max(found, exact_epsilon(*(law.values() for law in laws), delta))
     return found
 
 

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
 from numpy.typing import NDArray
-from tables import DOWNLINK, released
+from tables import lines_against
 
 from fedldp.accounting.accountants import PARTS
 from fedldp.accounting.events import GaussianShare, InClear, PerPerson
 from fedldp.accounting.guarantees import Adversary, local_guarantees
 from fedldp.accounting.numerics.gaussian import zcdp_epsilon
 from fedldp.accounting.prices import price
-from fedldp.accounting.statement import SumInPath, statement
 
 Law = NDArray[np.float64]
 Vectors = NDArray[np.int64]
@@ -106,16 +105,8 @@ def printed(adversary: Adversary, sites: int) -> float:
     event = PerPerson(
         person=GaussianShare(squared_distance=DISTANCE**2, variance=VARIANCE), client=CLEAR
     )
-    who = [DOWNLINK] if adversary == "downlink" else range(SITES)
-    found = statement(
-        released({step: dict.fromkeys(who, event) for step in range(1, STEPS + 1)}),
-        claim=None,
-        shuffler=None,
-        summed=SumInPath(untrusted_clients=1) if adversary == "summing-server" else None,
-        delta=DELTA,
-        persons_at_sites=sites,
-    )
-    (line,) = [g for g in found.guarantees if (g.unit, g.adversary) == ("person", adversary)]
+    lines = lines_against(adversary, event, SITES, STEPS, persons_at_sites=sites)
+    (line,) = [line for line in lines if line.unit == "person"]
     assert line.epsilon is not None
     return line.epsilon
 

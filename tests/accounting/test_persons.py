@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tables import DOWNLINK, released
+from tables import DOWNLINK, lines_against, released
 
 from fedldp.accounting.events import (
     BinaryRandomizedResponse,
@@ -29,7 +29,7 @@ from fedldp.accounting.guarantees import (
     summing_guarantees,
 )
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
-from fedldp.accounting.statement import Claim, SumInPath, statement
+from fedldp.accounting.statement import Claim, statement
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import AT_SITES, PART_OF_CLIENT, SECRET_SAMPLE, TAKES_PART
 
@@ -45,16 +45,8 @@ def of_people(event: Event) -> PerPerson:
 def lines_of(
     event: Event, adversary: Adversary, sites: int, unit: str = "person", **also: Any
 ) -> list[Guarantee]:
-    who = [DOWNLINK] if adversary == "downlink" else range(SITES)
-    found = statement(
-        released({r: dict.fromkeys(who, event) for r in range(1, ROUNDS + 1)}),
-        claim=also.get("claim"),
-        shuffler=None,
-        summed=SumInPath(untrusted_clients=1) if adversary == "summing-server" else None,
-        delta=DELTA,
-        persons_at_sites=sites,
-    )
-    return [g for g in found.guarantees if (g.unit, g.adversary) == (unit, adversary)]
+    lines = lines_against(adversary, event, SITES, ROUNDS, persons_at_sites=sites, **also)
+    return [line for line in lines if line.unit == unit]
 
 
 SHARE = GaussianShare(squared_distance=90_000, variance=2**14)

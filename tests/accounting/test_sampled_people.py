@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
 from numpy.typing import NDArray
-from tables import DOWNLINK, released
+from tables import lines_against
 
 from fedldp.accounting.events import InClear, PerPerson, PerRecord, SampledShare
 from fedldp.accounting.guarantees import Adversary, Guarantee, sampled_guarantee
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.accounting.numerics.subsampled import poisson_noise, poisson_sample, sampled_epsilon
-from fedldp.accounting.statement import SumInPath, statement
 from fedldp.core.kinds import IDEALISED, SAMPLED, SAMPLED_SHARES, SECRET_SAMPLE
 
 Law = NDArray[np.float64]
@@ -31,18 +30,8 @@ SHARE = SampledShare(squared_distance=900, variance=2**10, sampling_rate=0.2, st
 
 def lines_of(adversary: Adversary, sites: int = 1, event: Any = None) -> list[Guarantee]:
     event = event or PerPerson(person=SHARE, client=CLEAR)
-    who = [DOWNLINK] if adversary == "downlink" else range(SITES)
-    found = statement(
-        released({r: dict.fromkeys(who, event) for r in range(1, ROUNDS + 1)}),
-        claim=None,
-        shuffler=None,
-        summed=SumInPath(untrusted_clients=1) if adversary == "summing-server" else None,
-        delta=DELTA,
-        persons_at_sites=sites,
-    )
-    return [
-        g for g in found.guarantees if g.adversary == adversary and g.unit in ("person", "record")
-    ]
+    lines = lines_against(adversary, event, SITES, ROUNDS, persons_at_sites=sites)
+    return [line for line in lines if line.unit in ("person", "record")]
 
 
 def by_dp_accounting(noise: float, rate: float, steps: int) -> float:
