@@ -11,23 +11,9 @@ import pytest
 from unlabelled import load_features
 
 from benchmarks.table_rule import measure
-from benchmarks.table_rule.made import HELD, TABLES, Facts, Made, Rows
+from benchmarks.table_rule.made import TABLES, Facts, Rows
 from benchmarks.table_rule.stay import Sample
 from fedldp.data import Columns
-
-INVENTED = [table for table in TABLES if table.held is None]
-
-
-@pytest.mark.parametrize("table", INVENTED, ids=[table.name for table in INVENTED])
-def test_a_table_is_the_same_in_every_run_and_its_truth_that_of_every_sample(table: Made) -> None:
-    one, again, other = table.sample(1, 900), table.sample(1, 900), table.sample(HELD, 900)
-    assert np.array_equal(one.numbers, again.numbers)
-    assert np.array_equal(one.labels, again.labels)
-    assert not np.array_equal(one.numbers[:100], other.numbers[:100])
-    for rows in (one, other):
-        assert rows.labels.mean() == pytest.approx(table.share, abs=0.03)
-        assert len(rows.numbers) == len(rows.codes) == len(rows.labels)
-    assert one.people is None or len(np.unique(one.people)) == 900
 
 
 def test_rows_are_those_that_the_declared_settings_make(tmp_path: Path) -> None:

@@ -41,11 +41,6 @@ def test_one_bad_value_anywhere_is_refused(size: int, place: st.DataObject, bad:
         check_releasable(values)
 
 
-def test_a_masked_array_cannot_hide_a_bad_value() -> None:
-    with pytest.raises(PrivacyError):
-        check_releasable(np.ma.array([np.nan, 0.5], mask=[True, False]))
-
-
 # Refusals of ranges
 
 

@@ -24,11 +24,7 @@ from torch import nn
 from fedldp.accounting.statement import Statement
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import (
-    CODE_OF_THE_NODE,
-    EARLIER_RUNS,
     FROZEN_WEIGHTS_PUBLIC,
-    SIMULATED,
-    SPENT,
 )
 from fedldp.integrations.loop import composition, planned
 from fedldp.models import layout_of_trained
@@ -287,16 +283,6 @@ def test_training_that_fails_is_sent_as_no_change(
     assert "Smith" not in line.getMessage()
 
 
-def test_a_spent_budget_is_refused_before_training(tmp_path: Path) -> None:
-    app = App(mod(tmp_path, limit=16), changed)
-    assert not app(asked(1)).has_error()
-    assert not app(asked(2)).has_error()
-    assert "budget" in app(asked(3)).error.reason
-    assert "budget" in app(asked(1, run=8)).error.reason  # and for another run
-    assert app.calls == 2
-    assert not app(asked(1), partition=1).has_error()  # another node has its own
-
-
 def test_a_nodes_identity_does_not_depend_on_the_server(tmp_path: Path) -> None:
     private = mod(tmp_path)
     app = App(private, changed)
@@ -309,22 +295,6 @@ def test_a_nodes_identity_does_not_depend_on_the_server(tmp_path: Path) -> None:
     assert "must give an integer" in app.app(
         asked(), Context(7, 3, {"partition-id": "../x"}, RecordDict(), {})
     ).error.reason  # fmt: skip
-
-
-def test_the_reason_of_a_ledgers_failure_stays_at_the_node(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The message would name paths of the node, and its owner's budget."""
-    assert not App(mod(tmp_path, limit=77.0), changed)(asked(), None).has_error()
-    another = App(mod(tmp_path, limit=88.0), changed)
-    said = another(asked(2), None).error.reason
-    assert said == "fedldp: round 2: the ledger cannot be used; nothing was released"
-    assert "it was begun with a pure budget of epsilon 77.0" in caplog.text
-    (tmp_path / "node" / "ledger.sqlite").unlink()
-    again = App(mod(tmp_path, limit=77.0), changed)
-    assert again(asked(2), None).error.reason == said
-    assert "this file existed but is gone" in caplog.text
-    assert another.calls == again.calls == 0
 
 
 def test_the_mod_can_be_sent_to_other_processes(tmp_path: Path) -> None:
@@ -429,36 +399,6 @@ def test_replies_are_delayed_if_so_configured(tmp_path: Path) -> None:
 def guarantees(of: Statement) -> list[tuple[Any, ...]]:
     numbers = attrgetter("unit", "adversary", "epsilon", "delta", "neighbours", "kind")
     return list(map(numbers, of.guarantees))
-
-
-def test_a_nodes_statement_after_a_run_is_the_one_before_it(tmp_path: Path) -> None:
-    private = mod(tmp_path)
-    before = private.statement()
-    app = App(private, changed)
-    for round in range(1, 5):
-        assert not app(asked(round)).has_error()
-    after = private.statement("partition-0")
-    assert guarantees(after) == guarantees(before)
-    assert after.warnings[-1] == before.warnings[-1] == CODE_OF_THE_NODE
-    assert SIMULATED not in before.warnings
-
-
-def test_the_mods_statement_includes_earlier_runs(tmp_path: Path) -> None:
-    """A server names the runs, so the total is that of the ledger since its beginning."""
-    private = mod(tmp_path, limit=24.0)
-    app = App(private, changed)
-    for round in (1, 2):
-        assert not app(asked(round)).has_error()
-    before = private.statement("partition-0")
-    assert not EARLIER_RUNS.is_in(before.warnings)
-    private.ledgers()["partition-0"].renew()
-    assert private.statement("partition-0").warnings == before.warnings
-    for round in (1, 2):
-        assert not app(asked(round, run=8)).has_error()
-    after = private.statement("partition-0")
-    assert guarantees(after) == guarantees(before)
-    (told,) = EARLIER_RUNS.among(after.warnings)
-    assert told == EARLIER_RUNS(costs=(SPENT(unit="client", kind="pure", spent=32.0),))
 
 
 @pytest.mark.slow

@@ -39,7 +39,6 @@ from fedldp.core.kinds import (
     OWN_NOTE,
     SIMULATED,
     SPENT,
-    STAGE,
     TAKES_PART,
     WEIGHTS,
 )
@@ -325,21 +324,6 @@ def test_runs_that_protect_nothing_are_counted_once_for_all_units() -> None:
     nothing = [Together(proven=each, runs=0, unprotected=2) for each in bare]
     (line,) = words.together_lines(nothing, 0)
     assert line.startswith("2 runs on the same rows protect nothing")
-
-
-def test_one_round_is_not_several() -> None:
-    assert words.short(TAKES_PART(rounds=1)) == "takes part in at most 1 round"
-    assert words.line(TAKES_PART(rounds=2)) == "the client takes part in at most 2 rounds"
-
-
-@pytest.mark.parametrize(
-    ("share", "told"), [("1", "the whole budget"), ("3/10", "3/10 of the budget (counted in mu^2)")]
-)
-def test_a_stage_is_told_with_its_part_of_the_budget(share: str, told: str) -> None:
-    for sums in ("measure", "train", "intercept", "ask", "look", "question"):
-        note = STAGE(sums=sums, first=1, last=1, share=share)
-        assert f", with {told}; the lines cover" in words.line(note)
-        assert words.short(note) == f"a stage with {told}"
 
 
 def test_rows_are_named_once_with_their_epsilons_ascending() -> None:

@@ -11,7 +11,7 @@ from fedldp.core.kinds import OWN_CODE, RESTS_ON
 from fedldp.mechanisms import find_mechanism, mechanisms
 from fedldp.simulation.engine import simulate
 from fedldp.testing.data import SMALL
-from fedldp.testing.toys import TOY, TOY_BITS, ToyBits
+from fedldp.testing.toys import TOY, TOY_BITS
 
 
 def test_no_list_has_a_toy() -> None:
@@ -29,11 +29,3 @@ def test_a_statement_says_that_a_toy_states_it() -> None:
         stated = simulate(config).privacy
         assert {line.stated_by for line in stated.guarantees} == {name}
         assert RESTS_ON(assumption=OWN_CODE(of=(name,)), of="code") in stated.warnings
-
-
-def test_the_bytes_give_no_more_than_the_epsilon() -> None:
-    for epsilon in (0.02, 1.0, 5.5):
-        stated = ToyBits(epsilon).event(7)
-        assert 0 < stated.epsilon <= epsilon
-    with pytest.raises(ConfigError, match="give a number from"):
-        ToyBits(0.01)

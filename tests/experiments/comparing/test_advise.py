@@ -413,15 +413,6 @@ def made_once() -> Advice:
         return advice(Path(folder), {FREE: 0.9})
 
 
-def test_a_verdict_says_what_epsilon_means_and_who_chooses(tmp_path: Path) -> None:
-    found = advice(tmp_path, {FREE: 0.9, ANY: 0.88})
-    told = found.told("verdict", found.verdict("none"))
-    assert f"{found.right(0.5):.2f} of 100 cases" in told
-    assert "data-protection officer to decide" in told
-    lost = advice(tmp_path, {FREE: 0.9, ANY: 0.6})
-    assert "with the settings tried" in lost.told("verdict", lost.verdict("none"))
-
-
 def test_the_mean_over_sites_says_how_many_it_is_over(tmp_path: Path) -> None:
     name = "site 2 alone, no protection"
     found = advice(tmp_path, {FREE: 0.9, name: measured(name, None, [], refused="it diverged")})

@@ -19,13 +19,13 @@ from fedldp.data import load_dataset
 from fedldp.experiments.comparing.design import design_of
 from fedldp.experiments.comparing.tries import default_tries
 from fedldp.experiments.held_out import held_out, with_clients
-from fedldp.experiments.making import Maker
 from fedldp.experiments.proving import ComparisonError
 from fedldp.experiments.store import RunStore
 from fedldp.reporting import words
 from fedldp.reporting.scores import TestSet
 from fedldp.simulation.plan import problem_of
 from fedldp.simulation.settings import from_mapping, resolve
+from fedldp.testing.toys import TOY_BITS
 
 BOTH = ("privunit-fl-digits", "nbafl-digits")
 SMALL: dict[str, Any] = {
@@ -33,14 +33,6 @@ SMALL: dict[str, Any] = {
     "num_clients": 12, "rounds": 1, "local_epochs": 1,
 }  # fmt: skip
 ON_DIGITS = TestSet(examples=360, classes=10, most_frequent=37 / 360)
-OWN = """
-from dataclasses import dataclass
-from fedldp.mechanisms.privunit import PrivUnit
-
-@dataclass(frozen=True)
-class Mine(PrivUnit):
-    pass
-"""
 
 
 def compared(out: Path | None = None, contestants: Any = BOTH, **others: Any) -> Any:
@@ -275,67 +267,19 @@ def test_a_line_that_proves_more_is_an_error(tmp_path: Path, made: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_users_code_is_never_called_proven_and_runs_again_when_edited(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    file = write(OWN, "own_compared.py")
+def test_a_users_code_is_never_called_proven() -> None:
     own = resolve(
-        "composed-digits",
-        ["channel=named", "mechanism=own_compared:Mine", "bound=norm", "untrusted_clients=0"],
+        "composed-digits", ["channel=named", f"mechanism={TOY_BITS}", "untrusted_clients=0"]
     )
     given = {"mine": own, "nbafl": resolve("nbafl-digits")}
-    options = {"epsilon": 16, "seeds": [0], "standardise": False}
-    found = compared(tmp_path / "out", given, **options)
+    found = compared(None, given, epsilon=16, seeds=[0], standardise=False)
     mine, other = found.rows
-    assert mine["proven"] is None
-    assert mine["stated_by"] == "own_compared:Mine"
+    assert (mine["proven"], mine["stated_by"]) == (None, TOY_BITS)
     assert other["proven"] is not None
-    assert (
-        "what own_compared:Mine states is an assumption that nothing here proves" in found.notes()
-    )
-    count = len((tmp_path / "out" / "results.jsonl").read_text().splitlines())
-    Path(file).write_text(OWN + "\n# another version\n")
-    compared(tmp_path / "out", given, **options)
-    again = (tmp_path / "out" / "results.jsonl").read_text().splitlines()[count:]
-    assert {json.loads(line)["cell"]["contestant"] for line in again} == {"mine"}
-    assert len(again) == 3
+    assert f"what {TOY_BITS} states is an assumption that nothing here proves" in found.notes()
 
 
-# Resumed comparisons
-
-
-@pytest.mark.slow
-def test_a_resumed_comparison_gives_the_same_table_and_runs_nothing_twice(
-    tmp_path: Path, made: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "out"
-    empty = compared(out, budget=1e-9)
-    assert [row["mean"] for row in empty.rows] == [None] * 4
-    assert not empty.summary()["complete"]
-    assert len(empty.missing) == 4
-    real, count = Maker.make, 0
-
-    def counted(self: Maker, *run: Any) -> Any:
-        nonlocal count
-        count += 1
-        if count == 5:
-            raise KeyboardInterrupt
-        return real(self, *run)
-
-    monkeypatch.setattr(Maker, "make", counted)
-    with pytest.raises(KeyboardInterrupt):
-        compared(out)
-    assert len((out / "results.jsonl").read_text().splitlines()) == 4
-    whole = compared(out)
-    assert whole.summary() == made.summary()
-    runs = 2 * 2 * (2 + 2)
-    assert count == runs + 1
-    assert compared(out).summary() == made.summary()
-    wider = compared(out, seeds=[0, 1, 2])
-    assert count == runs + 1 + 4
-    assert all(row["seeds"] == 3 for row in wider.rows)
+# Folders
 
 
 @pytest.mark.parametrize(
@@ -349,25 +293,6 @@ def test_a_resumed_comparison_gives_the_same_table_and_runs_nothing_twice(
 def test_a_folder_with_other_settings_is_refused(made: Any, change: Any, line: str) -> None:
     with pytest.raises(fedldp.FedldpError, match=line):
         compared(made.out, **change)
-
-
-@pytest.mark.slow
-def test_a_contestant_that_fails_has_a_row_that_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = Maker.make
-
-    def failing(self: Maker, run: Any, place: Any) -> Any:
-        if run.labels["cell"]["contestant"] == BOTH[0]:
-            raise TypeError("a bug of its own")
-        return real(self, run, place)
-
-    monkeypatch.setattr(Maker, "make", failing)
-    first, second = compared(tmp_path / "out", epsilon=16, seeds=[0]).rows
-    assert first["refused"].startswith("failed: TypeError: a bug of its own")
-    assert second["mean"] is not None
-    monkeypatch.undo()
-    assert compared(tmp_path / "out", epsilon=16, seeds=[0]).rows[0]["refused"] is None
 
 
 # Charts and warnings

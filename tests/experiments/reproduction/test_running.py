@@ -15,7 +15,6 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import Expected, Recipe, Source, find_recipe
 from fedldp.cli import reproduce as command
 from fedldp.core.errors import RunError
-from fedldp.core.locks import owned
 from fedldp.experiments.kept import Means
 from fedldp.experiments.reproduction import __main__ as publishing
 from fedldp.experiments.reproduction import comparison, results, targets
@@ -262,15 +261,6 @@ def test_a_continued_run_that_fails_keeps_its_rounds(
     kept = rounds_kept(monkeypatch)
     assert len(made_of(todo, own)) == 1
     assert kept == [2]
-
-
-def test_two_processes_do_not_measure_on_one_device(own: Measurements) -> None:
-    todo = missing((LONG,), range(1), own)
-    with (
-        owned(own.folder, "out", "reproduction"),
-        pytest.raises(RunError, match="another process is working on this reproduction"),
-    ):
-        todo.make(Means(workers=1))
 
 
 @pytest.mark.slow
