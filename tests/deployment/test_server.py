@@ -298,7 +298,7 @@ def test_a_false_statement_is_refused_by_every_party(tmp_path: Path) -> None:
             refuses()
     assert not folder.exists()
     assert env.agent(0).served() == {}
-    assert any("its statement differs" in f.what for f in check_server(folder, file, None, None))
+    assert any("its statement differs" in f.what for f in check_server(folder, file, file, file))
 
 
 @pytest.mark.slow

@@ -245,7 +245,7 @@ def test_a_run_that_the_budgets_stop_is_ended_by_its_operator_also_for_a_site_th
         assert all(each.is_open for each in accepted)  # the cause may be mended
         agents[2].kill()
         said = fedldp_command("deploy", "finish", home / run).out
-        assert said == f"the run in {home / run} ends; its sites are told\n"
+        assert said == f"the run in {home / run} ends while its server runs; its sites are told\n"
         eventually(lambda: states(home) == ["ended"])
         assert Queue(home).run(run).why == "finished by its operator"
         server.kill()

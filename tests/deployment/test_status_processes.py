@@ -37,7 +37,9 @@ def test_a_waiting_server_says_for_whom_it_waits_and_ends_at_ctrl_c(tmp_path: Pa
         found = status_of_server(folder)
         assert [site["state"] for site in found["sites"]] == ["unseen", "ready", "unseen"]
         eventually(lambda: "1 have, but not site-0, site-2" in status_of_server(folder)["next"])
-        (first, *_) = check_server(folder, tmp_path / "run.agreement", None, None)
+        (first, *_) = check_server(
+            folder, *(tmp_path / n for n in ("run.agreement", "server.pem", "server.key"))
+        )
         assert "it runs: round 1: waits until 3 sites" in first.what
         assert stage.server.process is not None
         os.kill(stage.server.process.pid or 0, signal.SIGINT)

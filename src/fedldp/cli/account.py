@@ -8,9 +8,7 @@ from typing import Annotated
 import typer
 
 from fedldp.cli.options import Answer, DataDir, Settings, recipe_names
-from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import SIMULATED
-from fedldp.core.numbers import SMALLEST_DELTA
 from fedldp.integrations.loop import composition, planned
 from fedldp.protocol.wire import Layout
 from fedldp.reporting import lines, words
@@ -22,7 +20,7 @@ def account(
     recipe: Annotated[str, typer.Argument(autocompletion=recipe_names)] = "quickstart",
     *,
     set_: Settings = None,
-    delta: float | None = None,
+    delta: Annotated[float | None, typer.Option(min=0)] = None,
     size: Annotated[int | None, typer.Option(min=1)] = None,
     data_dir: DataDir = None,
 ) -> Answer:
@@ -34,11 +32,6 @@ def account(
         size: state what a node of your own loop (Flower) releases that sends this many weights; the
             file has the settings of PrivateMod, without data and model
     """
-    if delta is not None and delta != 0 and not SMALLEST_DELTA <= delta < 1:
-        raise ConfigError(
-            f"delta = {delta}: give 0, or a number that is at least {SMALLEST_DELTA:g} and less "
-            "than 1"
-        )
     if size is None:
         resolved = resolve(recipe, set_ or [])
         found = plan(resolved, problem_of(resolved, data_dir), delta=delta)

@@ -9,12 +9,16 @@ from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from fedldp.accounting.guarantees import HOUSE
 from fedldp.audit.efforts import BRIEF, FULL, QUICK, Effort
+from fedldp.audit.foreign import planned_foreign_games
+from fedldp.audit.game import Planned
+from fedldp.audit.mechanisms import planned_games
+from fedldp.audit.playing import check_arguments, cover, play
 from fedldp.audit.results import AttackResult, Audit, GameResult, unplayed
 from fedldp.cli._common import at_most_cores
 from fedldp.cli.options import Answer, recipe_names
@@ -27,9 +31,6 @@ from fedldp.reporting.html import BEGINS
 from fedldp.reporting.record import check_replaceable, replace_file
 from fedldp.reporting.text import Terminal
 from fedldp.simulation.plan import cores, problem_of
-
-if TYPE_CHECKING:
-    from fedldp.audit.game import Planned
 
 _QUICK_SECONDS = 120.0
 """After so many CPU seconds, the quick mode starts no more games of a subject."""
@@ -55,8 +56,6 @@ class _Client:
 
     def planned(self, effort: Effort) -> list[Planned] | None:
         """Return the client's games; None without a client."""
-        from fedldp.audit.foreign import SHAPES, planned_foreign_games
-
         if self.client is None:
             return None
         if self.epsilon is None or self.unit is None:
@@ -70,7 +69,6 @@ class _Client:
                 unit=self.unit,
                 epsilon=self.epsilon,
                 delta=self.delta,
-                shapes=SHAPES,
                 effort=effort,
             )
         )
@@ -107,7 +105,6 @@ def audit(
     from fedldp.audit.page import extra_attacks
     from fedldp.audit.page import page as page_of
     from fedldp.audit.plans import configs_of
-    from fedldp.audit.playing import check_arguments, cover, play
 
     check_arguments(confidence, trials)
     quick |= brief
@@ -144,7 +141,6 @@ def audit(
 
 def _planned(recipe: str | None, mechanism: str | None, effort: Effort) -> list[Planned]:
     from fedldp.audit import plans
-    from fedldp.audit.mechanisms import planned_games
 
     found: list[Planned] = []
     if recipe is None:
@@ -159,7 +155,6 @@ def _planned(recipe: str | None, mechanism: str | None, effort: Effort) -> list[
 
 
 def _show(found: Audit[GameResult], console: Terminal) -> None:
-
     for title, rows in groupby(found.rows, key=attrgetter("title")):
         _show_rows(console, title, list(rows))
     own = dict.fromkeys(row.stated_by for row in found.rows if row.stated_by != HOUSE)
@@ -181,7 +176,6 @@ def _show(found: Audit[GameResult], console: Terminal) -> None:
 
 
 def _show_rows(console: Terminal, title: str, rows: list[GameResult]) -> None:
-
     of_system = rows[0].of_system
     how = "proven" if all(row.stated_by == HOUSE for row in rows) else "stated"
     named = not of_system and any(row.setting for row in rows)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import typer
 
-from fedldp.cli.options import Answer, Json
+from fedldp.cli.options import Answer
 from fedldp.core.errors import ConfigError
 from fedldp.reporting import card as cards
 from fedldp.reporting.record import MODEL
+from fedldp.reporting.text import Terminal
 from fedldp.simulation.result import read_run, weights_of
 
 
@@ -19,8 +20,7 @@ def card(
     out: Path | None = None,
     scores: bool = False,
     schema: bool = False,
-    as_json: Json = False,
-) -> Answer | None:
+) -> Answer:
     """Write the two documents to publish with a model: a privacy document and a model card.
 
     privacy.json says what the run protects. It has the fields of the registry of deployments, and
@@ -37,12 +37,9 @@ def card(
         return Answer(cards.schema())
     if run_dir is None:
         raise ConfigError("card: give the folder of a run, for example: fedldp card runs/mine")
-
     run = read_run(run_dir)
     weights = None if run.finished else weights_of(run_dir)
     place, document = cards.write_card(run, out, scores=scores, weights=weights)
-    for name in (*cards.FILES, *(() if run.finished else (MODEL,))):
-        typer.echo(f"card       {place / name}", err=as_json)
     missing = len(document["to_be_filled"]["fields"])
     typer.echo(
         f"to fill    {missing} fields that the publisher must fill in; README.md lists them",
@@ -50,4 +47,9 @@ def card(
     )
     if cards.hides_scores(document):
         typer.echo(f"note       {cards.CONFIDENTIAL}; --scores includes them", err=True)
-    return Answer(document) if as_json else None
+
+    def show(console: Terminal) -> None:
+        for name in (*cards.FILES, *(() if run.finished else (MODEL,))):
+            console.say("card", str(place / name))
+
+    return Answer(document, show)

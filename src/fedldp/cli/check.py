@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
 
@@ -14,10 +15,6 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.registry import is_address, load
 from fedldp.mechanisms import Mechanism, find_mechanism, mechanisms
 from fedldp.testing.checks import Outcome
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _DATA = "digits"
 
@@ -58,7 +55,7 @@ def check(
 def _outcomes(subject: str, *, quick: bool) -> Iterator[tuple[str, Outcome]]:
     """Yield each outcome with the system that it is about; empty for what is checked alone."""
     own = is_address(subject) and not subject.endswith(".toml")
-    found = load(subject, "check") if own else None
+    found: Any = load(subject, "check") if own else None
     kind = found if isinstance(found, type) else type(None)
     if subject in mechanisms() or issubclass(kind, Mechanism):
         from fedldp.testing.mechanisms import check_mechanism
@@ -69,25 +66,19 @@ def _outcomes(subject: str, *, quick: bool) -> Iterator[tuple[str, Outcome]]:
 
         alone = check_event(kind, thorough=not quick)
     elif own and not isinstance(found, type):
-        from fedldp.testing.attacks import check_attack
+        from fedldp.testing.attacks import check_attack, is_attack
 
-        alone = check_attack(_attack(found, subject))
+        if not is_attack(found):
+            raise ConfigError(
+                f"check {subject}: give a class (a mechanism, a part, an event), a preset, or an "
+                "attack, which is a function of scenario and effort"
+            )
+        alone = check_attack(found)
     else:
         yield from _of_systems(subject, kind if own else None, quick=quick)
         return
     for each in alone:
         yield "", each
-
-
-def _attack(found: Any, subject: str) -> Any:
-    from fedldp.testing.attacks import is_attack
-
-    if is_attack(found):
-        return found
-    raise ConfigError(
-        f"check {subject}: give a class (a mechanism, a part, an event), a preset, or an attack, "
-        "which is a function of scenario and effort"
-    )
 
 
 def _of_systems(subject: str, kind: type | None, *, quick: bool) -> Iterator[tuple[str, Outcome]]:

@@ -6,7 +6,6 @@ import typer
 
 from fedldp.cli.options import Answer, DataDir, Group, Json
 from fedldp.core.errors import RunError
-from fedldp.data import resolve_data_dir
 from fedldp.data import verify as compare
 
 app = Group(help=__doc__)
@@ -36,17 +35,11 @@ def verify(name: str | None = None, *, data_dir: DataDir = None, as_json: Json =
     document = [{"file": str(file), "status": status} for file, status in statuses.items()]
     lines = "".join(f"{status:8} {file}\n" for file, status in statuses.items())
     Answer(document, lambda _: typer.echo(lines, nl=False)).tell(as_json)
-    if "damaged" in statuses.values():
-        raise RunError("a file is damaged: fetch it again with `fedldp data fetch NAME`")
-    missing = [file for file, status in statuses.items() if status == "missing"]
-    if statuses and len(missing) == len(statuses):
-        raise RunError(
-            f"no file of {name or 'any data set'} is in {resolve_data_dir(data_dir)}: run `fedldp "
-            f"data fetch {name or 'NAME'}`, or give the right folder with --data-dir"
-        )
     begun = {file.parent for file, status in statuses.items() if status != "missing"}
-    if lacking := [file for file in missing if name is not None or file.parent in begun]:
-        raise RunError(
-            f"{lacking[0].name} is missing from {lacking[0].parent}: fetch it with `fedldp data "
-            f"fetch {name or 'NAME'}`"
-        )
+    for file, status in statuses.items():
+        is_wanted = name is not None or file.parent in begun or not begun
+        if status == "damaged" or (status == "missing" and is_wanted):
+            raise RunError(
+                f"{file} is {status}: fetch it with `fedldp data fetch {name or 'NAME'}`, or give "
+                "the right folder with --data-dir"
+            )

@@ -20,7 +20,7 @@ from fedldp.cli.options import Answer, DataDir, Group, Json, Positive, Settings,
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.core.kinds import PUBLIC_BEGINNING
-from fedldp.core.locks import alone, is_held
+from fedldp.core.locks import alone
 from fedldp.data import is_own_file
 from fedldp.deployment import acceptance, certificates
 from fedldp.deployment.acceptance import Acceptances, Payable, payable
@@ -35,7 +35,7 @@ from fedldp.deployment.restored import charge_lost, moved_to
 from fedldp.deployment.runs import Queue, ask_to_finish
 from fedldp.deployment.site_ledger import SiteLedger
 from fedldp.deployment.source import digest_of_data
-from fedldp.deployment.status import Process, status_of_server, status_of_site
+from fedldp.deployment.status import status_of_server, status_of_site
 from fedldp.deployment.words import WORDS, unknown_words, words_of
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.database import Database
@@ -193,12 +193,13 @@ def _public_facts(
             "of the two out"
         )
     counted = (config.person_column or config.rows_per_person) is not None
-    lacks = ["people"] if people is None and counted else []
-    lacks += ["examples"] if examples is None and own else []
-    lacks += (
-        ["classes"] if classes is None and own and config.classes is None and not numbers else []
-    )
-    if lacks:
+    unnamed = classes is None and config.classes is None and not numbers
+    lacking = {
+        "people": people is None and counted,
+        "examples": examples is None and own,
+        "classes": unnamed and own,
+    }
+    if lacks := [name for name, is_lacking in lacking.items() if is_lacking]:
         raise ConfigError(
             f"{', '.join(lacks)}: an agreement goes to all parties, and what only the rows reveal "
             f"is private; give {' and '.join(f'--{each} NUMBER' for each in lacks)}: public "
@@ -305,8 +306,9 @@ def admit(
     for each in joinings:
         known = words_of(each.digest) if network is None else f"key {each.key[:16]}, signed"
         typer.echo(f"{each.name:<10} {known}")
-    heard = yes or network is not None
-    confirmed(heard, "Did each site's operator read these words to you by telephone?")
+    confirmed(
+        yes or network is not None, "Did each site's operator read these words to you by telephone?"
+    )
     own = [each.own for each in joinings if each.own is not None]
     agreement = invited.agreement({each.name: each.key for each in joinings}, own)
     if agreement.initial is not None:
@@ -502,9 +504,7 @@ def finish(folder: Path, *, now: bool = False) -> None:
         now: wait for nothing, and leave out what would be asked after training
     """
     ask_to_finish(folder, now=now)
-    runs = Process.of_server(folder).runs or is_held(folder.absolute().with_name("lock"))
-    when = "" if runs else " as soon as its server is started again"
-    typer.echo(f"the run in {folder} ends{when}; its sites are told")
+    typer.echo(f"the run in {folder} ends while its server runs; its sites are told")
 
 
 @app.command()
@@ -567,18 +567,16 @@ def retire(digest: str, *, policy: Path = Path("site.toml")) -> None:
     """Stop loading an agreement whose run is over; to undo this, accept the agreement again.
 
     Help:
-        digest: the digest of an accepted agreement or its run, or the first digits
+        digest: the digest of an accepted agreement, or its first digits
         policy: this site's policy
     """
     accepted = Acceptances(read_policy(policy))
-    found = {each.digest.hex(): each.run for each in accepted.all()}
-    given = digest.lower()
-    meant = [each for each, run in found.items() if each.startswith(given) or run.startswith(given)]
+    known = [each.digest.hex() for each in accepted.all()]
+    meant = [each for each in known if each.startswith(digest.lower())]
     if len(meant) != 1 or len(digest) < 8:
-        known = [f"{each[:16]} (run {run[:8]})" for each, run in found.items()]
         raise ConfigError(
-            f"digest {digest}: give at least 8 digits of the digest, or of the run, of an "
-            f"agreement that has been accepted here: {', '.join(known) or 'there is none'}"
+            f"digest {digest}: give at least 8 digits of the digest of an agreement that has been "
+            f"accepted here: {', '.join(known) or 'there is none'}"
         )
     accepted.retire(bytes.fromhex(meant[0]))
     typer.echo(f"retired: {meant[0]}")
@@ -639,10 +637,7 @@ def server(
     if check:
         from fedldp.deployment.checks import check_server
 
-        beside = _tls_files(agreement, certificate, key)
-        if beside[0].exists() and beside[1].exists():
-            certificate, key = beside
-        _report(check_server(folder, agreement, certificate, key))
+        _report(check_server(folder, agreement, *_tls_files(agreement, certificate, key)))
         return None
     from fedldp.deployment.running import OverHttps, run_server
 
@@ -700,9 +695,6 @@ def demo(
             typer.echo(f"{name}: {entries} releases, {number(spent)} ({of})")
         for label, text in score_lines(found.final, "the test set", f"after {found.rounds} rounds"):
             console.say(label, text)
-        if found.answers:
-            same = "identical, bit for bit, to" if found.equal_to_simulation else "not all equal to"
-            console.say("asked", f"{len(found.answers)} figures, {same} the simulation's")
         same = f"at most {apart:.2g} away from" if apart else "identical, bit for bit, to"
         console.say("weights", f"{same} the simulation's weights with this seed")
 

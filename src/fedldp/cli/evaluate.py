@@ -50,7 +50,6 @@ def evaluate(
 
 
 def _show(found: dict[str, Any], console: Terminal) -> None:
-
     console.say("tested on", f"{found['data']}, {examples(found)}")
     if found.get("threshold") is not None:
         least = f"its probability is at least {found['threshold']}"

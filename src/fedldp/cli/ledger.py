@@ -161,7 +161,6 @@ def _check_has(path: Path, entries: list[Release], hash: str) -> None:
 
 
 def _summary(path: Path, ledger: SqliteLedger, entries: list[Release]) -> dict[str, Any]:
-
     budgets = [
         {
             "unit": budget.unit,
@@ -187,7 +186,6 @@ def _summary(path: Path, ledger: SqliteLedger, entries: list[Release]) -> dict[s
 
 
 def _row(entry: Release) -> dict[str, Any]:
-
     costs = [_finite(cost) for cost in entry.costs]
     return {
         "number": entry.number,

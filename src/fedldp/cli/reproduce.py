@@ -7,10 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from fedldp.algorithms.recipes import Recipe
 from fedldp.cli._common import shown_progress
 from fedldp.cli.options import Answer, DataDir
-from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import SHOWN_WITHOUT_SHUFFLER
 from fedldp.data import resolve_data_dir
 from fedldp.experiments.reproduction.comparison import Row, compare
@@ -18,12 +16,9 @@ from fedldp.experiments.reproduction.pages import table, totals
 from fedldp.experiments.reproduction.results import Measurements, default_cache
 from fedldp.experiments.reproduction.runner import missing
 from fedldp.experiments.reproduction.targets import PaperTarget, find_target, targets
-from fedldp.experiments.scheduling import end_of, read_time
+from fedldp.experiments.scheduling import end_of
 from fedldp.reporting import words
 from fedldp.reporting.text import Terminal
-
-_DAYS = 2 * 86400
-"""Seconds of work above which a reproduction does not start without an explicit limit."""
 
 
 def reproduce(
@@ -53,38 +48,19 @@ def reproduce(
     measurements = Measurements(default_cache(), resolve_data_dir(data_dir), device)
     if run:
         cells = [recipe for each in chosen for recipe in each.cells]
-        _run(cells, seeds or 3, budget, measurements, workers)
+        todo, end = missing(cells, range(seeds or 3), measurements), end_of(budget)
+        typer.echo(
+            f"{len(todo.runs)} runs are missing, which take about {todo.seconds / 60:.0f} minutes",
+            err=True,
+        )
+        with shown_progress(workers, end=end) as means:
+            todo.make(means)
     made = [(each, compare(each, measurements, prove=target is not None)) for each in chosen]
     wrong = [row for _, rows in made for row in rows if row.verdict == "differs" and not row.why]
     for row in wrong if check else ():
         typer.echo(f"differs: {row.row}, {row.column} ({row.recipe})", err=True)
     answer = _of_all(made, measurements) if target is None else _of_target(*made[0])
     return replace(answer, status=int(check and bool(wrong)))
-
-
-def _run(
-    cells: list[Recipe],
-    seeds: int,
-    budget: str | None,
-    measurements: Measurements,
-    workers: int | None,
-) -> None:
-
-    limit = None if budget is None else read_time(budget)
-    todo = missing(cells, range(seeds), measurements)
-    typer.echo(
-        f"{len(todo.runs)} runs are missing, which take about {todo.seconds / 60:.0f} minutes",
-        err=True,
-    )
-    if todo.runs and limit is not None and min(seconds for _, seconds in todo.runs) > limit:
-        typer.echo(f"budget = {budget}: no run fits into this time, so nothing is run", err=True)
-    if limit is None and todo.seconds > _DAYS:
-        raise ConfigError(
-            f"--run: this would take about {todo.seconds / 86400:.0f} days; give a TARGET, a "
-            "recipe, or --budget TIME, after which the command stops and can be continued"
-        )
-    with shown_progress(workers, end=end_of(limit)) as means:
-        todo.make(means)
 
 
 def _of_all(made: list[tuple[PaperTarget, list[Row]]], measurements: Measurements) -> Answer:

@@ -36,7 +36,6 @@ def _found(name: str) -> dict[str, Any]:
 
 
 def _of_system(system: type[RunConfig], name: str) -> dict[str, Any]:
-
     return {
         "kind": "system",
         "name": name,
@@ -46,7 +45,6 @@ def _of_system(system: type[RunConfig], name: str) -> dict[str, Any]:
 
 
 def _of_recipe(name: str) -> dict[str, Any]:
-
     config = resolve(name)
     values = config.model_dump()
     document = _of_system(type(config), config.system)
@@ -81,7 +79,6 @@ def _parts(config: RunConfig) -> dict[str, str]:
 
 
 def _show(found: dict[str, Any], console: Terminal) -> None:
-
     def line(label: str, text: object) -> None:
         if text is not None:
             console.put(f"{label:13} {text}")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from fedldp.cli import options
 from fedldp.cli._common import carry_out, draw_charts, on_stderr, print_rows
-from fedldp.core.errors import ConfigError
 from fedldp.experiments.kept import Means
 from fedldp.experiments.seeds import read_seeds
 from fedldp.experiments.sweeping.grid import read_grid
@@ -50,17 +49,11 @@ def sweep(
     Help:
         recipes ([RECIPE]...): names of recipes or .toml files [default: quickstart]
         grid (KEY=V1,V2,...): values of a setting, in the syntax of --set; repeat for other
-            settings. recipe=A,B is the same as giving recipes as arguments. A recipe that lacks KEY
-            runs once, without it
+            settings. A recipe that lacks KEY runs once, without it
         seeds (SEEDS): seeds, such as 0-4 or 0,2,5 [default: the recipe's own]
         device: cpu, cuda or auto
     """
-    varied = read_grid(grid or [])
-    if recipes and "recipe" in varied:
-        raise ConfigError(
-            "grid recipe: recipes are also given as arguments; use only one of the two ways"
-        )
-    names = recipes or [str(name) for name in varied.pop("recipe", ["quickstart"])]
+    names, varied = recipes or ["quickstart"], read_grid(grid or [])
     shown, stderr = View.of(view.guarantee, view.metric), on_stderr()
 
     def made(means: Means) -> SweepExperiment:

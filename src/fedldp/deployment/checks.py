@@ -79,9 +79,7 @@ def check_site(policy: SitePolicy) -> list[Found]:
     return [_tried(*each) for each in checks]
 
 
-def check_server(
-    folder: Path, agreement: Path, certificate: Path | None, key: Path | None
-) -> list[Found]:
+def check_server(folder: Path, agreement: Path, certificate: Path, key: Path) -> list[Found]:
     """Check a server's agreement, folder, certificate and key."""
     checks: list[Check] = [
         ("server", lambda: _server(folder), ""),
@@ -89,11 +87,9 @@ def check_server(
         ("folder", lambda: _run_folder(folder, agreement), "name its agreement, or another folder"),
         ("initial", lambda: _initial(agreement), ""),
         *_private_ones(folder=folder),
+        ("certificate", lambda: _in_time(certificate), _DATES),
+        ("key", lambda: _belongs(certificate, key), ""),
     ]
-    if certificate is not None:
-        checks.append(("certificate", lambda: _in_time(certificate), _DATES))
-        if key is not None:
-            checks.append(("key", lambda: _belongs(certificate, key), ""))
     return [_tried(*each) for each in checks]
 
 

@@ -69,7 +69,7 @@ def test_the_json_of_a_sweep_keeps_to_the_contract(fedldp_command: Any, tmp_path
 def test_a_sweep_prints_a_table_and_exits_with_status_2_if_one_run_is_refused(
     fedldp_command: Any,
 ) -> None:
-    given = ("--grid", "recipe=quickstart", "--grid", "clients_per_round=2,99", *SHORT)
+    given = ("quickstart", "--grid", "clients_per_round=2,99", *SHORT)
     outcome = fedldp_command("sweep", *given, "--out", "here")
     assert outcome.status == 2
     assert "clients_per_round = 99: there are only num_clients = 5; give at most that" in (
