@@ -58,8 +58,9 @@ from fedldp.protocol.roles import LocalUpdate, Sender, Update
 from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import Broadcast, Sensitive
 from fedldp.training.column_sums import LONGEST, SCALE, SHIFT
+from fedldp.training.exact_sums import NORM
 from fedldp.training.person_gradients import SUMS, PersonGradients
-from fedldp.training.questions import ASKED, EDGES
+from fedldp.training.questions import EDGES
 from fedldp.training.tensors import one_thread
 
 Sums = NDArray[np.float64]
@@ -242,7 +243,7 @@ class PeopleCheck(Planned):
             return LONGEST**2
         for rounds, _ in self._update.questions:
             if told.round in rounds:
-                return ASKED**2
+                return 2 * NORM**2
         return self._distance**2 / 4
 
     def _sum(self, told: Broadcast, examples: Examples) -> Sums:
