@@ -27,7 +27,6 @@ from fedldp.algorithms.evaluation import (
 from fedldp.algorithms.people import SCORE
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.stages import ClassShares, shares_of, stages_of
-from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import CLASS_COUNT_NOISE, HELD_OUT, TRAINED_ON
 from fedldp.core.randomness import Stream
 from fedldp.protocol.keys import draws_of_seed
@@ -332,23 +331,6 @@ def test_a_model_that_is_sure_of_everybody_has_figures_too(cell: int) -> None:
 def test_more_people_and_less_noise_have_more_bands() -> None:
     assert bands_for(100, 0.1, 50.0) == 8
     assert bands_for(12_000, 0.13, 10.0) < bands_for(100_000, 0.13, 10.0) <= MOST_BANDS
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"rounds": 2}, "2 evaluate .* give at least 3"),
-        ({"evaluation_share": 0.9, "measure_share": 0.2}, "nothing of the budget would be left"),
-        ({"held_out_people": 0.1}, "evaluation_share = 0.1 and held_out_people = 0.1"),
-        ({"sample_rate": 0.5}, "sample_rate = 0.5"),
-        ({"clients_per_round": 3}, "clients_per_round = 3"),
-    ],
-)
-def test_an_evaluation_refuses_what_does_not_go_together(
-    settings: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(ConfigError, match=said):
-        plan(config_of(**{"evaluation_share": 0.1, **settings}), PROBLEM)
 
 
 def test_shares_and_columns_are_those_of_people_who_answer_at_several_sites() -> None:

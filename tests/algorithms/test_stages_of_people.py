@@ -588,11 +588,7 @@ def auc(result: Any, rows: Any, labels: Any) -> float:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"measure_share": 0.6, "intercept_share": 0.4}, "nothing of the budget would be left"),
-        ({"rounds": 4}, "give at least 5"),
         ({"class_weights": [1.0, 2.0]}, "measure_share = 0.1 and class_weights"),
-        ({"held_out_people": 0.1}, "held_out_people = 0.1"),
-        ({"sample_rate": 0.5}, "sample_rate = 0.5"),
         ({"clients_per_round": 3}, "clients_per_round = 3"),
         ({"model": "logistic"}, "model = logistic and features = "),
         ({"features": "none"}, "model = linear and features = none"),

@@ -24,7 +24,6 @@ COMPOSED: tuple[dict[str, Any], ...] = (
     {"bound": "norm", "mechanism": "gaussian"},
     {"bound": "direction", "mechanism": "k_closest", "epsilon": 8.0, "channel": "shuffle"},
     {"mechanism": "gaussian_share", "channel": "sum", "bound": "layers"},
-    {"mechanism": "codes", "channel": "sum"},
     {"mechanism": "none", "server_optimizer": "adam", "server_rate": 0.05},
     {"server_optimizer": "momentum"},
     {"mechanism": TOY_BITS},
@@ -53,7 +52,7 @@ def candidates() -> dict[str, RunConfig]:
     composed = {"dataset": "digits", "model": "logistic", "num_clients": 6, "learning_rate": 0.1}
     for changes in COMPOSED:
         unit = changes.get("mechanism", "two_point")
-        epsilon = {} if unit in ("none", "codes") else {"epsilon": 4.0}
+        epsilon = {} if unit == "none" else {"epsilon": 4.0}
         with suppress(ConfigError):
             found[f"composed, {_named(changes)}"] = find_system("composed").model_validate(
                 {**composed, "rounds": ROUNDS, **epsilon, **changes}

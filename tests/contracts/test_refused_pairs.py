@@ -24,14 +24,13 @@ SMALL: dict[str, Any] = {
     "num_examples": 120,
 }  # fmt: skip
 OF_COMPOSED: dict[str, tuple[Any, ...]] = {
-    "mechanism": (*mechanisms(), "none", "codes"),
+    "mechanism": (*mechanisms(), "none"),
     "bound": ("range", "norm"),
     "send": ("weights", "update"),
     "channel": ("named", "shuffle", "sum", "central"),
     "participation": ("all", "drawn", "balanced", "once", "auto"),
     "server_optimizer": ("none", "momentum", "adam"),
 }
-BARE = ("none", "codes")
 
 
 def made(choice: Choice) -> RunConfig:
@@ -43,7 +42,7 @@ def made(choice: Choice) -> RunConfig:
     settings = {**SMALL, "system": "composed"}
     settings |= {name: value for name, value in choice.items() if value is not None}
     mechanism = choice.get("mechanism")
-    if mechanism in BARE:
+    if mechanism == "none":
         settings.pop("bound", None)
     elif mechanism == "gaussian_share":
         settings.setdefault("epsilon", 4.0)

@@ -192,10 +192,9 @@ def check_budget(settings: Any, *, own: bool = False, of_run: bool = False) -> N
     """
     name = settings.mechanism
     if settings.epsilon is None:
-        bare = "codes" if name == SharedGaussian.name else "none"
         raise ConfigError(
             f"epsilon is not set: mechanism = {name} needs a budget; give one, or set mechanism = "
-            f"{bare}"
+            "none"
         )
     if not own and is_own(settings.epsilon):
         raise ConfigError(

@@ -122,8 +122,8 @@ def check_pairs(parts: Composition, settings: Any) -> None:
     if channel == "sum" and not issubclass(kind, SUMMABLE):
         raise ConfigError(
             f"channel = sum and {named}: {_no_sum(kind)}; set channel = named, or use system = "
-            "composed with mechanism = two_point (bound = range), gaussian_share (bound = norm) or "
-            "codes"
+            "composed with mechanism = two_point (bound = range), or mechanism = gaussian_share "
+            "(bound = norm)"
         )
     labelled = parts.calibration.label(0) is not None
     if channel == "sum" and labelled:

@@ -43,7 +43,6 @@ class ClippedCodes(Mechanism):
     Attributes:
         clip: the bound on the magnitude of a value, from 1e-9 to 1e9.
         bits: the number of bits of one code, from 2 to 52.
-        what: a description of the values for readers of the event.
 
     Raises:
         ConfigError: an argument is out of range.
@@ -55,7 +54,6 @@ class ClippedCodes(Mechanism):
 
     clip: float
     bits: int = 24
-    what: str = "weights"
 
     def __post_init__(self) -> None:
         if not SMALLEST_CLIP <= self.clip <= LARGEST_CLIP:
@@ -91,7 +89,7 @@ class ClippedCodes(Mechanism):
 
     def event(self, size: int) -> InClear:
         """Return what the codes release: their sum is exact and unprotected."""
-        return InClear(what=(EXACT_SUM(of=self.what),))
+        return InClear(what=(EXACT_SUM(of="weights"),))
 
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
         """Return 64 bits for each value; see ``Mechanism.encode``. Nothing is drawn."""

@@ -36,7 +36,6 @@ from pydantic import Field
 from fedldp.algorithms.bounds import (
     Bound,
     Chart,
-    InBox,
     InContrasts,
     InLabels,
     InNorm,
@@ -79,7 +78,6 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Caveat
 from fedldp.core.registry import paper_modules, scan
 from fedldp.mechanisms import find_mechanism
-from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian_share import SharedGaussian
 from fedldp.mechanisms.none import Plain
 from fedldp.models import is_linear
@@ -112,8 +110,7 @@ class Composed(Offers):
     scaled down to clip/sqrt(L) by itself) or direction (only the direction, with norm clip)"""
     mechanism: str = "two_point"
     """the mechanism that randomises reports: a name from `fedldp list mechanisms`, or
-    "module:Class" for your own; gaussian_share (a share of the noise in a sum); none; or codes
-    (fixed-point numbers for a sum, which hide nothing by themselves)"""
+    "module:Class" for your own; gaussian_share (a share of the noise in a sum); or none"""
     epsilon: Annotated[Positive | list[Positive] | ClientValue | None, Mark.PER_CLIENT] = None
     """privacy budget; what it covers depends on the mechanism: one weight (two_point, k_rr, and
     others that randomise each weight by itself); everything that a client sends in a run, against a
@@ -121,7 +118,7 @@ class Composed(Offers):
     mechanisms); a list gives each client its own budget"""
     clip: Positive = 1.0
     """for mechanisms that randomise whole vectors, the largest norm of a vector, in the coordinates
-    of bound; with codes, the largest magnitude of one weight"""
+    of bound"""
     send: Literal["weights", "update"] = "update"
     """what clients send: weights, or update (their change from the broadcast)"""
     average: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -153,10 +150,10 @@ def composed(settings: Settings) -> Composition:
     calibration: Calibration
     shaped = None
     stages: tuple[range, ...] = ()
-    if settings.mechanism in _BARE:
+    bare = settings.mechanism == "none"
+    if bare:
         what = "statistics" if local.sends == STATISTICS else "weights"
-        codes = ClippedCodes(clip=settings.clip, what=what)
-        calibration = Fixed(every=Plain(what) if settings.mechanism == "none" else codes)
+        calibration = Fixed(every=Plain(what))
     elif settings.mechanism == _SHARE:
         # With a budget for a run, a client that may be drawn in every round would have to pay for
         # all rounds.
@@ -180,13 +177,10 @@ def composed(settings: Settings) -> Composition:
         stages=stages,
         notes=local.notes,
         participation=participation,
-        averaged=0.0 if settings.mechanism in _BARE else 0.5,
+        averaged=0.0 if bare else 0.5,
         unused=unused(settings, local, bound),
     )
 
-
-_BARE = ("none", "codes")
-"""What may replace the mechanism without randomising anything."""
 
 _OF_ONE_LABEL = {"local_update": "solution", "bound": "direction", "mechanism": "k_closest"}
 """What a report with a label and a direction needs."""
@@ -265,8 +259,6 @@ def bound_of(settings: Settings, local: Choice) -> Bound:
         )
     if mechanism == "none":
         return Unbounded(send=send, chart=chart)
-    if mechanism == "codes":
-        return InBox(most=settings.clip, send=send, chart=chart)
     shared = mechanism == _SHARE
     within_one = not shared and issubclass(find_mechanism(mechanism), WITHIN_ONE)
     if bound == "range" and (local.sent or shared):
@@ -304,13 +296,12 @@ def bound_of(settings: Settings, local: Choice) -> Bound:
 def unused(settings: Settings, local: Choice, bound: Bound) -> dict[str, str]:
     """Return the settings that these parts do not use, with reasons."""
     mechanism, of_ranges = settings.mechanism, isinstance(bound, InRange)
-    draws_nothing = ("epsilon", "bound", "epsilon_growth")
+    draws_nothing = ("epsilon", "bound", "clip", "epsilon_growth")
     closed = isinstance(local, InClosedForm)
     rules: tuple[tuple[bool, tuple[str, ...], str], ...] = (
         (not closed, ("ridge",), f"local_update = {local.name} solves no regression"),
-        (mechanism in _BARE, draws_nothing, f"mechanism = {mechanism} draws nothing"),
+        (mechanism == "none", draws_nothing, "mechanism = none draws nothing"),
         (mechanism == _SHARE, ("epsilon_growth",), "the budget is for the whole run"),
-        (mechanism == "none", ("clip",), "mechanism = none bounds nothing"),
         (not of_ranges, _OF_RANGES, "nothing is sent in ranges"),
     )
     found = {name: why for applies, names, why in rules if applies for name in names}
