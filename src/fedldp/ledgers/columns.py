@@ -9,14 +9,12 @@ the releases of many clients.
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 import itertools
-import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +50,9 @@ from fedldp.ledgers.protocol import (
 Places = NDArray[np.int64]
 """Indices of clients, or the rows that hold them."""
 
+Kinds: TypeAlias = "tuple[tuple[Event, int], ...]"
+"""Pairs (event, phase), in the order of their first release."""
+
 LARGEST_ROUND = 10**6
 """The largest round of a simulation; it is limited because rounds are stored as bits."""
 
@@ -84,6 +85,8 @@ class MemoryLedger:
         self.budgets = each_of(budget)
         self._sent: dict[tuple[str, int], dict[Place, bytes]] | None = {} if keeps_answers else None
         self._runs: dict[str, RunHistory] = {}
+        # What was counted since ``extract`` returned this ledger.
+        self._counted: list[tuple[Place, Event, Places, NDArray[np.uint64]]] | None = None
 
     def count_downlink(self, run: str, round: int, event: Event) -> None:
         """Count ``event`` for the broadcast of ``round``; a repeated call changes nothing."""
@@ -184,48 +187,41 @@ class MemoryLedger:
                 released.
         """
         places = _checked(place, clients)
-        first, groups = self._alike(place, event, places, max_rounds, always)
-        released = [  # whether a group's clients released this before
-            self._admit(place, event, client, max_rounds, always, anew=event)
-            for client in places[first].tolist()
-        ]
+        known = self._released(place, event, places, max_rounds)
         made = make()
         _check_rows(made, places.size)
         flat = np.ascontiguousarray(made) if isinstance(made, np.ndarray) else made
         digests = [_digest(row if isinstance(row, bytes) else row.data) for row in flat]
-        if not digests:
-            return made
-        kept = self._run(place.run)
-        if not any(released):
-            kept.count(places, place, event, digests)
-            self._keep(place, places, made)
-            return made
-        known = np.array(released)[groups]
-        fresh = np.array(digests, np.uint64)[~known].tolist()
-        kept.count(places[~known], place, event, fresh)
+        same = self._count(place, event, places, known, np.array(digests, np.uint64))
         new = np.flatnonzero(~known)
         self._keep(place, places[new], (made[at] for at in new.tolist()))
-        sent = kept.answers[place.phase][kept.rows(places)].tolist()
+        if same.all():
+            return made
         return [
-            bytes(row) if one == other else self._again(place, client)
-            for client, row, one, other in zip(places.tolist(), flat, digests, sent, strict=True)
+            bytes(row) if equal else self._again(place, client)
+            for client, row, equal in zip(places.tolist(), flat, same.tolist(), strict=True)
         ]
 
     def extract(self, clients: Iterable[int]) -> MemoryLedger:
         """Return a ledger with only these clients, for another process to continue with."""
         small, chosen = MemoryLedger(self.budgets), indices_of(list(dict.fromkeys(clients)))
         small._runs = {name: run.extract(chosen) for name, run in self._runs.items()}
+        small._counted = []
         return small
 
     def absorb(self, other: MemoryLedger) -> None:
-        """Take over what another process has counted in a ledger that ``extract`` has returned.
+        """Count what another process has released in a ledger that ``extract`` has returned.
+
+        What is counted already is counted once.
 
         Raises:
-            AskedOtherwise: the other ledger lacks a release of one of its clients. This ledger then
-                holds at least what it held before.
+            PrivacyError: a client may not release that, or has released something else here. This
+                ledger then holds at least what it held before.
         """
-        for name, run in other._runs.items():
-            self._run(name).absorb(run)
+        for place, event, clients, digests in other._counted or ():
+            known = self._released(place, event, clients, None)
+            if not self._count(place, event, clients, known, digests).all():
+                raise AskedOtherwise("a client's releases were counted differently in two places")
 
     def to_record(self) -> dict[str, Any]:
         """Return all releases, but not the budget, as a JSON-ready record."""
@@ -245,6 +241,44 @@ class MemoryLedger:
         ledger, events = cls(budget), [from_record(event) for event in record["events"]]
         ledger._runs = {each["run"]: run_from_record(each, events) for each in record["runs"]}
         return ledger
+
+    def _released(
+        self, place: Place, event: Event, clients: Places, max_rounds: int | None
+    ) -> NDArray[np.bool_]:
+        """Return which clients released this before; raise an error if one may not release it."""
+        first, groups = self._alike(place, event, clients, max_rounds, always)
+        released = [
+            self._admit(place, event, client, max_rounds, always, anew=event)
+            for client in clients[first].tolist()
+        ]
+        return np.array(released, np.bool_)[groups]
+
+    def _count(
+        self,
+        place: Place,
+        event: Event,
+        clients: Places,
+        known: NDArray[np.bool_],
+        digests: NDArray[np.uint64],
+    ) -> NDArray[np.bool_]:
+        """Count the answers that are not known; return which answers are those that were counted.
+
+        Args:
+            place: identifies the answer.
+            event: what it releases.
+            clients: the clients.
+            known: which of them released this before.
+            digests: see ``RunHistory.count``.
+        """
+        if not clients.size:
+            return known
+        kept, new = self._run(place.run), clients[~known]
+        if new.size:
+            kept.count(new, place, event, digests[~known])
+            if self._counted is not None:
+                self._counted.append((place, event, new, digests[~known]))
+        same: NDArray[np.bool_] = kept.answers[place.phase][kept.rows(clients)] == digests
+        return same
 
     def _alike(
         self,
@@ -313,9 +347,9 @@ class MemoryLedger:
             return True
         kept = self._runs.get(run) or RunHistory()
         row = kept.row(client)
-        done = functools.reduce(operator.or_, kept.rounds(row), 0) & ((1 << round) - 1)
+        done = int(kept.rounds_before(np.array([row]), round)[0])
         if known != event:
-            check_turn(done.bit_count(), max_rounds)
+            check_turn(done, max_rounds)
         if done and drawn_once(event) and not holds(client):
             raise lost_draws(run)
         if known != event:
@@ -426,7 +460,7 @@ class ClientHistory(NamedTuple):
 
     round: int
     answered: tuple[tuple[int, bytes, Event], ...]
-    kinds: tuple[tuple[Event, int], ...]
+    kinds: Kinds
 
     def awaits(self, round: int, phase: int) -> bool:
         """Return whether an answer in this phase would be new and not before the latest round."""
@@ -449,29 +483,9 @@ class ClientHistory(NamedTuple):
             kinds = (*kinds, kind)
         return ClientHistory(place.round, tuple(answered), kinds), kinds.index(kind)
 
-    def continues(self, other: ClientHistory) -> bool:
-        """Return whether a client with the history ``other`` may have this one later."""
-        if self.kinds[: len(other.kinds)] != other.kinds or self.round < other.round:
-            return False
-        return self.round > other.round or set(self.answered) >= set(other.answered)
-
 
 NOTHING = ClientHistory(-1, (), ())
 """The history of a client that has released nothing."""
-
-
-class KindGroup(NamedTuple):
-    """Clients that released the same kinds, possibly in different rounds.
-
-    Attributes:
-        kinds: pairs (event, phase).
-        clients: their indices, ascending.
-        words: for each kind, the rounds in which these clients released it.
-    """
-
-    kinds: tuple[tuple[Event, int], ...]
-    clients: Places
-    words: list[RoundWords]
 
 
 class RunHistory:
@@ -584,7 +598,9 @@ class RunHistory:
         )
         return [kinds[place], *counts]
 
-    def count(self, clients: Places, place: Place, event: Event, digests: Sequence[int]) -> None:
+    def count(
+        self, clients: Places, place: Place, event: Event, digests: NDArray[np.uint64]
+    ) -> None:
         """Count an answer from each of these clients; the answer must be new for all of them.
 
         Args:
@@ -596,12 +612,11 @@ class RunHistory:
         if clients.size == 1:
             self.count_group(self.row(int(clients[0])), place, event, digests[0])
             return
-        rows, all_digests = self.rows(clients), np.array(digests, np.uint64)
+        rows = self.rows(clients)
         before = self.history_of[rows]
-        numbers = set(before.tolist())
-        for number in numbers:
+        for number in set(before.tolist()):
             there = before == number
-            self.count_group(rows[there], place, event, all_digests[there])
+            self.count_group(rows[there], place, event, digests[there])
 
     def count_group(self, rows: Places | int, place: Place, event: Event, digests: Any) -> None:
         """Count an answer from one client, or from clients that share a history: see ``count``."""
@@ -618,17 +633,21 @@ class RunHistory:
         self.word(kind, place.round // WORD)[rows] |= np.uint32(1 << place.round % WORD)
         self._answers(place.phase)[rows] = digests
 
-    def kind_groups(self) -> Iterator[KindGroup]:
-        """Yield the clients that released something, grouped by the kinds that they released."""
+    def kind_groups(self) -> Iterator[tuple[Kinds, Places, list[RoundWords]]]:
+        """Yield the clients that released the same kinds, possibly in different rounds.
+
+        With the kinds come the clients' indices, ascending, and for each kind the rounds in which
+        they released it.
+        """
         clients, rows = self.known()
-        kinds: dict[tuple[tuple[Event, int], ...], int] = {}
+        kinds: dict[Kinds, int] = {}
         of_history = [kinds.setdefault(history.kinds, len(kinds)) for history in self.histories]
         of_client = np.array(of_history, np.int32)[self.history_of[rows]]
         for each, number in kinds.items():
             there = np.flatnonzero(of_client == number) if len(kinds) > 2 else slice(None)
             if each and of_client[there].size:
                 words = [self.words_of(kind, rows[there]) for kind in range(len(each))]
-                yield KindGroup(each, clients[there], words)
+                yield each, clients[there], words
 
     def extract(self, clients: Places) -> RunHistory:
         """Return what these clients released."""
@@ -645,54 +664,6 @@ class RunHistory:
         answers = {phase: each[rows] for phase, each in self.answers.items()}
         small.answers = {phase: each for phase, each in answers.items() if each.any()}
         return small
-
-    def absorb(self, other: RunHistory) -> None:
-        """Take over what was counted in ``other``, which ``extract`` has returned.
-
-        Raises:
-            AskedOtherwise: ``other`` lacks a release that this run has. This run then holds what it
-                held before.
-        """
-        clients, theirs = other.known()
-        mine = self.rows(clients)
-        if not self._is_part_of(other, mine, theirs):
-            raise AskedOtherwise("a client's releases were counted differently in two places")
-        self._forget_histories()
-        to = dict.fromkeys(other.history_of[theirs].tolist(), 0)
-        for number in to:
-            to[number] = self.number(other.histories[number])
-        self.history_of[mine] = [to[number] for number in other.history_of[theirs].tolist()]
-        for kind in range(len(other.words)):
-            for word, bits in other.words_of(kind, theirs).items():
-                self.word(kind, word)[mine] = bits
-        for phase in self.answers.keys() | other.answers.keys():
-            self._answers(phase)[mine] = other._answers(phase)[theirs]
-        for event, rounds in other.server.items():
-            self.server[event] = self.server.get(event, 0) | rounds
-
-    def _is_part_of(self, other: RunHistory, mine: Places, theirs: Places) -> bool:
-        """Return whether ``other`` has all that clients released here, with the same answers.
-
-        Args:
-            other: the other run.
-            mine: the clients' rows here.
-            theirs: their rows in ``other``.
-        """
-        numbers, later = self.history_of[mine], other.history_of[theirs]
-        pairs = set(zip(numbers.tolist(), later.tolist(), strict=True))
-        if not all(other.histories[b].continues(self.histories[a]) for a, b in pairs):
-            return False
-        for kind in range(len(self.words)):
-            found = other.words_of(kind, theirs)
-            for word, bits in self.words_of(kind, mine).items():
-                if (bits & ~found.get(word, np.uint32(0))).any():
-                    return False
-        same = _rounds(self)[numbers] == _rounds(other)[later]
-        for phase, digests in self.answers.items():
-            kept = digests[mine]
-            if (same & (kept > 0) & (kept != other._answers(phase)[theirs])).any():
-                return False
-        return True
 
     def words_of(self, kind: int, rows: Places) -> RoundWords:
         """Return the rounds in which clients released one kind, given by its index."""
@@ -725,12 +696,9 @@ class RunHistory:
         """Drop histories that no client has, once there are many."""
         if len(self.histories) <= self._many:
             return
-        counts = np.bincount(self.history_of, minlength=1)
-        counts[0] += 1  # keep ``NOTHING`` even if no client has it
-        used = np.flatnonzero(counts)
-        to = np.zeros(len(self.histories), np.int32)
-        to[used] = np.arange(used.size)
-        self.history_of = to[self.history_of]
+        # ``NOTHING`` is kept even if no client has it.
+        used, numbers = np.unique(np.append(0, self.history_of), return_inverse=True)
+        self.history_of = numbers[1:].astype(np.int32)
         self.histories = [self.histories[number] for number in used.tolist()]
         self._numbers = {history: number for number, history in enumerate(self.histories)}
         self._last = (0, None, 0, 0)
@@ -744,10 +712,6 @@ class RunHistory:
         self.history_of = _longer(self.history_of, size)
         self.words = [{w: _longer(each, size) for w, each in words.items()} for words in self.words]
         self.answers = {x: _longer(each, size) for x, each in self.answers.items()}
-
-
-def _rounds(run: RunHistory) -> NDArray[np.int64]:
-    return np.array([history.round for history in run.histories], np.int64)
 
 
 def _longer(column: NDArray[Any], size: int) -> NDArray[Any]:
