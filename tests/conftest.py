@@ -37,6 +37,7 @@ import typer
 
 from fedldp import cli
 from fedldp.deployment import words
+from fedldp.training.tensors import one_thread
 
 pytest.register_assert_rewrite("documents", "folders")
 
@@ -222,6 +223,13 @@ def folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Work in the test's own folder, without the data of the person who runs the tests."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FEDLDP_DATA", raising=False)
+
+
+@pytest.fixture
+def as_in_a_run() -> Iterator[None]:
+    """Train as every process of a run does: torch's sums depend on the number of threads."""
+    with one_thread():
+        yield
 
 
 @pytest.fixture

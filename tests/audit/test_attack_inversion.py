@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scenarios import digits, scenario_of
 
-from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.recipes import find_recipe
 from fedldp.audit.attacks.inversion import (
     FEATURES,
     OF_SUMS,
@@ -19,24 +18,12 @@ from fedldp.audit.attacks.inversion import (
     is_images,
     of_reports,
 )
-from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.audit.efforts import QUICK
 from fedldp.data import Dataset
 
 EFFORT = replace(
     QUICK, image_count=12, image_known=40, image_matched=2, image_steps=60, image_public=300
 )
-
-
-def scenario_of(
-    config: RunConfig, dataset: Dataset | None = None, **more: object
-) -> AttackScenario:
-    given: dict[str, object] = {"seed": 0, "most_examples": 14, "rounds": 1}
-    return AttackScenario.of(config, dataset, **(given | more))  # type: ignore[arg-type]
-
-
-def digits(name: str, **changes: object) -> RunConfig:
-    return find_recipe(name).config.changed(**changes)
 
 
 @pytest.mark.parametrize("model", ["logistic", "mlp_64"])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scenarios import digits, scenario_of
 from scipy.stats import norm
 
-from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.recipes import find_recipe
 from fedldp.audit.attacks.intervals import curve
 from fedldp.audit.attacks.membership import (
     SECRET,
@@ -25,21 +25,13 @@ from fedldp.audit.attacks.membership import (
 from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.audit.efforts import QUICK
 
+trained_longer = partial(scenario_of, visits=1e8)
 EFFORT = replace(QUICK, member_clients=30, member_runs=3, member_rounds=2, member_candidates=200)
-
-
-def scenario_of(config: RunConfig, **more: object) -> AttackScenario:
-    given: dict[str, object] = {"seed": 0, "most_examples": 14, "rounds": 1, "visits": 1e8}
-    return AttackScenario.of(config, None, **(given | more))  # type: ignore[arg-type]
-
-
-def digits(name: str, **changes: object) -> RunConfig:
-    return find_recipe(name).config.changed(**changes)
 
 
 @pytest.fixture(scope="module")
 def overfitted() -> tuple[AttackScenario, Played, Played]:
-    scenario = scenario_of(digits("fedavg-digits", model="mlp_64", local_epochs=10))
+    scenario = trained_longer(digits("fedavg-digits", model="mlp_64", local_epochs=10))
     return scenario, play(scenario, 24), play(scenario, 24, 24)
 
 
@@ -88,7 +80,8 @@ def test_random_membership_is_not_found(
 def test_nothing_is_found_at_a_small_budget() -> None:
     """At 0.001 per weight, one round of 650 weights costs 0.65 (pure), or 0.06 at delta 1e-5."""
     found = [
-        a.measured for a in of_reports(scenario_of(digits("ldp-fl-digits", epsilon=0.001)), EFFORT)
+        a.measured
+        for a in of_reports(trained_longer(digits("ldp-fl-digits", epsilon=0.001)), EFFORT)
     ]
     results = [each for each in found if each is not None]
     assert len(results) == 4
@@ -102,7 +95,8 @@ def test_a_secure_sum_hides_one_client_among_many() -> None:
         {
             a.attack: a.measured
             for a in of_reports(
-                scenario_of(digits("secure-aggregation-digits", num_clients=n, dropout=0.0)), EFFORT
+                trained_longer(digits("secure-aggregation-digits", num_clients=n, dropout=0.0)),
+                EFFORT,
             )
         }
         for n in (2, 60)
@@ -114,7 +108,7 @@ def test_a_secure_sum_hides_one_client_among_many() -> None:
 
 def test_only_the_shadows_centre_attacks_codes() -> None:
     config = digits("ldpfl-digits", encoder_epochs=1, local_epochs=1)
-    scenario = scenario_of(config)
+    scenario = trained_longer(config)
     (attack,) = decide(scenario, play(scenario, 4), play(scenario, 4, 4))
     assert (attack.attack, attack.note) == ("nearest centre", SECRET)
     (blank,) = of_published_model(scenario, EFFORT)
@@ -126,7 +120,7 @@ def test_the_same_seed_repeats_an_attack_and_another_does_not() -> None:
     config = digits("ldp-fl-digits")
     effort = replace(EFFORT, member_clients=6)
     first, again, other = (
-        [a.as_json() for a in of_reports(scenario_of(config, seed=seed), effort)]
+        [a.as_json() for a in of_reports(trained_longer(config, seed=seed), effort)]
         for seed in (1, 1, 2)
     )
     assert first == again

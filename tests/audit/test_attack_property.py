@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
+from scenarios import digits, scenario_of
 
-from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.recipes import find_recipe
 from fedldp.audit.attacks.property import of_reports
-from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.data import Dataset
-
-
-def scenario_of(config: RunConfig, dataset: Dataset | None = None, seed: int = 0) -> AttackScenario:
-    return AttackScenario.of(config, dataset, seed=seed, most_examples=14, rounds=1)
-
-
-def digits(name: str, **changes: Any) -> RunConfig:
-    return find_recipe(name).config.changed(**changes)
 
 
 @pytest.mark.slow

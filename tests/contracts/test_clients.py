@@ -45,18 +45,12 @@ from fedldp.testing.cases import (
     population_of,
     simulation_keys,
 )
-from fedldp.training.tensors import one_thread
+
+pytestmark = pytest.mark.usefixtures("as_in_a_run")
 
 ALL, FEW = subjects(), subjects("local", "channel")
 every_config = pytest.mark.parametrize("config", ALL.values(), ids=ALL)
 few_configs = pytest.mark.parametrize("config", FEW.values(), ids=FEW)
-
-
-@pytest.fixture(autouse=True)
-def as_in_a_run() -> Iterator[None]:
-    """Train as every process of a run does: torch's sums depend on the number of threads."""
-    with one_thread():
-        yield
 
 
 # The same role in another process

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
+from scripted import Words, deployed
 
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import discrete
@@ -26,28 +27,11 @@ FALSE_ALARM = 1e-9
 Sampler = Callable[[int, int, Stream], np.ndarray]
 
 
-def deployed(number: int = 0) -> Stream:
-    """Return a stream as in deployment, but the same in every run of the tests."""
-    return Stream(bytes([number]) * 32, simulated=False)
-
-
 # Uniform integers
 
 
-class Scripted:
-    """A stream that returns given words."""
-
-    def __init__(self, *words: int) -> None:
-        self.words = list(words)
-
-    def integers(self, count: int, dtype: Any) -> np.ndarray:
-        drawn, self.words = self.words[:count], self.words[count:]
-        assert len(drawn) == count, "more words were read than there should be"
-        return np.array(drawn, dtype)
-
-
 def test_uniform_integers_are_truncated_words_drawn_again_if_too_large() -> None:
-    script: Any = Scripted(0, 7, -1, 4 + 8, 5, 1 << 62, *(3, 6, -3), *(2 + 16,))
+    script: Any = Words(0, 7, -1, 4 + 8, 5, 1 << 62, *(3, 6, -3), *(2 + 16,))
     # 7, -1 and 5 are too large; 3, 6 and -3 (5) replace them; of these, 6 and 5 are replaced.
     script.words.append(4)
     assert uniform_below(6, 5, script).tolist() == [0, 3, 2, 4, 4, 0]
@@ -56,7 +40,7 @@ def test_uniform_integers_are_truncated_words_drawn_again_if_too_large() -> None
 
 @pytest.mark.parametrize("bound", [1, 2, 1 << 22, 1 << 62, 1 << 63])
 def test_powers_of_two_need_one_word_each(bound: int) -> None:
-    script: Any = Scripted(-1, 0, bound - 1)
+    script: Any = Words(-1, 0, bound - 1)
     assert uniform_below(3, bound, script).tolist() == [bound - 1, 0, bound - 1]
 
 

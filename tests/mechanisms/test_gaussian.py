@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import optimize, stats
+from scripted import deployed
 
 from fedldp.accounting.events import PureReport
 from fedldp.core.bounding import LARGEST_GRID_RADIUS, GridBall
@@ -25,11 +26,6 @@ from fedldp.mechanisms.laplace import Laplace
 
 BOTH: list[GridNoise] = [*Gaussian.examples(), *Laplace.examples()]
 both = pytest.mark.parametrize("mechanism", BOTH, ids=repr)
-
-
-def deployed(number: int = 0) -> Stream:
-    """Return a stream as in deployment, but the same in every run of the tests."""
-    return Stream(bytes([number]) * 32, simulated=False)
 
 
 # The clip to both norms

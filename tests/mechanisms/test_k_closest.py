@@ -13,6 +13,7 @@ from exact import exp_bounds
 from numpy.typing import NDArray
 from scipy import stats
 from scipy.linalg import hadamard
+from scripted import Words
 
 from fedldp.accounting.events import PureReport
 from fedldp.core.errors import RunError
@@ -61,16 +62,6 @@ def plainly(choice: FrameChoice, along: NDArray[Any], place: int) -> int:
     taken = set(first) | {category ^ 1 for category in first}
     others = [c for c in range(choice.frames.directions) if c not in taken]
     return [*first, *(category ^ 1 for category in first), *others][place]
-
-
-class Words:
-    """A stream that returns given 64-bit words."""
-
-    def __init__(self, *words: int) -> None:
-        self.words = list(words)
-
-    def integers(self, count: int, dtype: Any) -> NDArray[Any]:
-        return np.array([self.words.pop(0) for _ in range(count)], dtype)
 
 
 # The law of a report, exactly

@@ -6,12 +6,12 @@ import decimal
 import math
 from decimal import Context, Decimal
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scripted import Scripted
 
 from fedldp.accounting.events import PureReport
 from fedldp.core.errors import RunError
@@ -23,19 +23,6 @@ EPSILONS = [1e-6, 0.01, 1.0, 2.5, 5.0, 10.0, 22.0, 30.0, 1e6]
 
 def stream(number: int = 0) -> Stream:
     return Stream.simulation(seed=5, round=1, client=number, purpose="piecewise")
-
-
-class Words:
-    """A stream that returns given words, one request after another."""
-
-    def __init__(self, *words: Any) -> None:
-        self.words = [np.array(part, np.uint64) for part in words]
-
-    def integers(self, count: int, dtype: type) -> np.ndarray:
-        part = self.words.pop(0)
-        assert dtype == np.uint64
-        assert part.shape == (count,)
-        return part
 
 
 def is_private(cell: Window, epsilon: float) -> bool:
@@ -77,7 +64,7 @@ def test_the_weights_do_not_depend_on_the_programs_decimal_context() -> None:
 def test_every_word_belongs_to_one_cell_and_each_cell_has_its_weight(start: int) -> None:
     small = Window(width=3, high=5, low=2)
     words = np.arange(small.total)
-    cells = small.draw(np.full(small.total, start, np.uint64), Words(words))  # type: ignore[arg-type]
+    cells = small.draw(np.full(small.total, start, np.uint64), Scripted((np.uint64, words)))  # type: ignore[arg-type]
     expected = np.full(CELLS, small.low)
     expected[start : start + small.width] = small.high
     np.testing.assert_array_equal(np.bincount(cells.astype(int)), expected)
@@ -85,9 +72,11 @@ def test_every_word_belongs_to_one_cell_and_each_cell_has_its_weight(start: int)
 
 def test_words_beyond_the_total_are_drawn_again() -> None:
     cell = window(1.0, 1)
-    words = Words([0, cell.total, 2**64 - 1], [cell.total, 0], [0])
+    words = Scripted(
+        *((np.uint64, drawn) for drawn in ([0, cell.total, 2**64 - 1], [cell.total, 0], [0]))
+    )
     assert cell.draw(np.zeros(3, np.uint64), words).tolist() == [0, 0, 0]  # type: ignore[arg-type]
-    assert not words.words
+    assert not words.requests
 
 
 @settings(max_examples=30)

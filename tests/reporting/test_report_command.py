@@ -10,10 +10,7 @@ from typing import Any
 import pytest
 from pages import Page
 
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("folder_of_its_own")
 
 
 def test_a_page_of_several_runs(fedldp_command: Any, runs: dict[str, Path]) -> None:

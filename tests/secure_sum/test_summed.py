@@ -41,17 +41,11 @@ from fedldp.secure_sum.messages import SecureSum
 from fedldp.secure_sum.server_role import SumOfRound, summed_server
 from fedldp.simulation.inputs import Inputs
 from fedldp.testing.cases import CPU, RUN, runtime_of
-from fedldp.training.tensors import one_thread
+
+pytestmark = pytest.mark.usefixtures("as_in_a_run")
 
 N = 6
 Tamper = Callable[[int, RoundRequest, Report | Refusal], Report | Refusal | None]
-
-
-@pytest.fixture(autouse=True)
-def as_in_a_run() -> Iterator[None]:
-    """Train like every process of a run: torch's sums depend on the number of threads."""
-    with one_thread():
-        yield
 
 
 def config(**settings: Any) -> RunConfig:

@@ -15,18 +15,14 @@ import fedldp
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import cores
 
+pytestmark = pytest.mark.usefixtures("folder_of_its_own")
+
 SHORT = ("--workers", 1, "--set", "rounds=1", "--set", "num_clients=5", "--set", "local_epochs=1")
 RUN_KEYS = ["settings", "seed", "accuracy", "loss", "epsilon", "unit", "adversary",
             "stated_by", "idealised", "conditions", "guarantee", "seconds", "run_dir",
             "metrics"]  # fmt: skip
 METRICS = ["auc", "average_precision", "balanced_accuracy", "brier", "calibration_error",
            "most_frequent", "f1_macro", "client_accuracy", "worst_tenth_accuracy"]  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("FEDLDP_DATA", raising=False)
 
 
 @pytest.mark.slow

@@ -5,26 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from scenarios import digits, scenario_of
 
-from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.recipes import find_recipe
-from fedldp.audit.attacks.scenario import AttackScenario
 from fedldp.audit.efforts import QUICK
-from fedldp.data import Dataset
 from fedldp.papers.ldpfl.attacks import OWN, attacks
 
 FEW = replace(QUICK, image_count=12, image_public=300)
-
-
-def scenario_of(
-    config: RunConfig, dataset: Dataset | None = None, **more: object
-) -> AttackScenario:
-    given: dict[str, object] = {"seed": 0, "most_examples": 14, "rounds": 1}
-    return AttackScenario.of(config, dataset, **(given | more))  # type: ignore[arg-type]
-
-
-def digits(name: str, **changes: object) -> RunConfig:
-    return find_recipe(name).config.changed(**changes)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,8 @@ from fedldp.testing.cases import RUN, Case
 from fedldp.testing.clients import Roles, client_of
 from fedldp.testing.clients import trained as trained_by
 from fedldp.testing.data import SMALL, images
-from fedldp.training.tensors import one_thread
+
+pytestmark = pytest.mark.usefixtures("as_in_a_run")
 
 DIGITS = load_dataset("digits")
 PROBLEM = Problem((1, 8, 8), 10, 1437)
@@ -296,13 +297,6 @@ PURE = Budget("pure", 1e9)
 
 EPSILON = 1.0
 """The epsilon of one example's randomised gradient."""
-
-
-@pytest.fixture(autouse=True)
-def as_in_a_run() -> Iterator[None]:
-    """Train as every process of a run does: torch's sums depend on the number of threads."""
-    with one_thread():
-        yield
 
 
 def start(

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from scripted import deployed
 
 from fedldp.algorithms.bounds import InNorm
 from fedldp.core.errors import ConfigError, PrivacyError
@@ -23,11 +24,6 @@ NOISIER = np.arange(SIZE) % 4 == 1
 
 def simulated(number: int = 0) -> Stream:
     return Stream.simulation(seed=number, round=1, client=0, purpose="mechanism")
-
-
-def deployed(number: int = 0) -> Stream:
-    """Return a stream as in deployment, but the same in every run of the tests."""
-    return Stream(bytes([number]) * 32, simulated=False)
 
 
 def sent(mechanism: Gaussian, values: np.ndarray, stream: Stream) -> np.ndarray:
