@@ -358,13 +358,9 @@ def _begin(what: str) -> None:
     """Prepare this process: its log goes to stderr, and only its user can read what it creates."""
     check_extra("deploy", what)
     os.umask(0o077)
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
-    root = logging.getLogger()
-    # Some libraries configure logging in their own format when they are imported.
-    for other in [each for each in root.handlers if type(each) is logging.StreamHandler]:
-        root.removeHandler(other)
-    logging.basicConfig(handlers=[handler], level=logging.INFO)
+    # By force: some libraries configure logging in their own format when they are imported.
+    form = "%(asctime)s %(name)s %(message)s"
+    logging.basicConfig(format=form, level=logging.INFO, force=True)
     logging.getLogger("fedldp").setLevel(logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs a line for every request
 

@@ -203,8 +203,7 @@ def _next_of_server(
     if process.runs is None:
         return "look whether the server's process exists; if not, start fedldp deploy server again"
     if process.runs:
-        known = process.known
-        return "unknown" if known is None else str(known.get("next", "unknown"))
+        return str((process.known or {}).get("next", "unknown"))
     command = "fedldp deploy server"
     if Queue(folder.parent).is_stopped(folder.name):
         queued = folder.parent / "queue" / f"{folder.name}.agreement"

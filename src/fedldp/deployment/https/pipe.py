@@ -58,7 +58,6 @@ class SiteSession:
     receipt: bytes = NO_RECEIPT
     heard: float = -_ALIVE_SECONDS
     met: float = -NEAR_SECONDS
-    polls: int = 0
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     pending: PendingRequest | None = None
     unanswered: set[int] = field(default_factory=set)
@@ -173,10 +172,8 @@ class RunPipe:
 
     async def next_for(self, site: SiteSession) -> PendingRequest | None:
         """Return the request that a site's poll is answered with; None if there is none in time."""
-        site.polls += 1
-        poll, token, until = site.polls, site.token, time.monotonic() + POLL_SECONDS
-        site.wake.set()  # ends an earlier poll of the site, whose reply nobody awaits any more
-        while not self._over and poll == site.polls and token == site.token:
+        token, until = site.token, time.monotonic() + POLL_SECONDS
+        while not self._over and token == site.token:
             site.wake.clear()
             if site.pending is not None or self.rounds is not None:
                 return site.pending
