@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import string
 import threading
 import time
@@ -374,13 +373,13 @@ def test_a_site_keeps_its_connection_from_request_to_request(
 ) -> None:
     """This holds while nothing is asked, too: a new connection would wait behind all strangers."""
     monkeypatch.setattr(pipe_module, "POLL_SECONDS", 0.05)
-    came, real = list[socket.socket](), listening.Connections.accepted
+    came, real = list[listening.Connection](), listening.Connections.made
 
-    def accepted(all_: listening.Connections, connection: socket.socket) -> None:
+    def made(all_: listening.Connections, connection: listening.Connection) -> None:
         came.append(connection)
         real(all_, connection)
 
-    monkeypatch.setattr(listening.Connections, "accepted", accepted)
+    monkeypatch.setattr(listening.Connections, "made", made)
     with ends.link(0):
         for _ in range(3):
             assert taken(pipe, pipe.ask(0, b"asked")) == b"deksa"

@@ -32,7 +32,7 @@ from fedldp.accounting.statement import spent_by_unit
 from fedldp.core.kinds import REFUSES, UNREACHABLE
 from fedldp.deployment.acceptance import Acceptances
 from fedldp.deployment.certificates import lifetime
-from fedldp.deployment.https.server import QUIET, Connections, listen
+from fedldp.deployment.https.server import QUIET, Connections, PacedSocket, listen
 from fedldp.deployment.policy import rounds_answered
 from fedldp.deployment.status import cannot_pay, next_costs, of_authority, of_watched
 from fedldp.deployment.watch import TAKES_PART
@@ -122,7 +122,7 @@ def serving(
     clients = Connections(lambda: None)  # silent ones must not use up the process's open files
     http: Any = clients.protocol
     server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), **QUIET, http=http))
-    run = {"sockets": [clients.listener(listening)]}
+    run = {"sockets": [PacedSocket(listening)]}
     thread = threading.Thread(target=server.run, kwargs=run, name="metrics", daemon=True)
     thread.start()
     try:

@@ -7,8 +7,8 @@ The server limits the connections, from strangers (for a short time) and from ea
 connection counts as a stranger's until it has carried a hello or a session's token. When the limit
 is reached, the server does not refuse the newcomer but drops the oldest stranger, so that idle
 connections cannot keep a site out, however many there are. If many connections arrive together,
-only a few are served at a time, and the others wait in the operating system's queue: a TLS
-handshake is expensive, and too many would leave no time for rounds.
+they are accepted one by one, and the others wait in the operating system's queue: a TLS handshake
+is expensive, and too many would leave no time for rounds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import socket
 import threading
 import time
 from asyncio.sslproto import SSLProtocol
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -117,7 +117,7 @@ class Listener:
         self._nonces = Nonces()
         self._rate_limited = RateLimitedLog(log)
         self._connections = Connections(self._crowded)
-        self._listener = self._connections.listener(listening)
+        self._listener = PacedSocket(listening)
         config = uvicorn.Config(
             self._app(),
             **QUIET,
@@ -453,9 +453,8 @@ RunSite = tuple[bytes, int]
 MOST_STRANGERS = 256
 MOST_OF_A_SITE = 4
 SECONDS_AS_STRANGER = 20.0
-MOST_AT_ONCE = 8
-SECONDS_AS_NEW = 0.1
-"""Seconds after which a silent stranger no longer delays the next connection."""
+SECONDS_APART = 0.01
+"""Seconds between two connections that are accepted."""
 _PAUSE = 0.001
 """Seconds before checking again whether a connection can be accepted."""
 
@@ -473,53 +472,18 @@ class Connections:
 
     def __init__(self, crowded: Callable[[], None]) -> None:
         self._crowded, self.expected = crowded, 0
-        self._strangers: OrderedDict[socket.socket, Connection | None] = OrderedDict()
-        self._new: dict[socket.socket, float] = {}
-        """The strangers that are being served, and when the server began to serve each."""
-        self._numbered: dict[int, socket.socket] = {}
-        """The strangers, by file descriptor."""
+        self._strangers: dict[Connection, None] = {}
+        """The connections that have not shown whose they are, in the order of their handshakes."""
         self._of_sites: dict[RunSite, deque[Connection]] = {}
 
-    def listener(self, listening: socket.socket) -> socket.socket:
-        """Return the same listening socket, which then counts each connection that it accepts."""
-        counted = _Listener(listening.family, listening.type, fileno=listening.detach())
-        counted.connections = self
-        return counted
-
-    def is_busy(self) -> bool:
-        """Return whether too many strangers are being served to accept another."""
-        if len(self._new) >= MOST_AT_ONCE:
-            old = time.monotonic() - SECONDS_AS_NEW
-            self._new = {s: at for s, at in self._new.items() if at > old and s.fileno() >= 0}
-        return len(self._new) >= MOST_AT_ONCE
-
-    def accepted(self, connection: socket.socket) -> None:
-        """Count a new connection, before its TLS handshake."""
+    def made(self, connection: Connection) -> None:
+        """Count a new connection, after its TLS handshake."""
         self._strangers[connection] = None
-        self._new[connection] = time.monotonic()
-        self._numbered[connection.fileno()] = connection
-        most = MOST_STRANGERS + self.expected
-        # Finding the closed connections among many takes long, so do it only once the limit is
-        # exceeded by a quarter.
-        if len(self._strangers) <= most + most // 4:
-            return
-        for each in [one for one in self._strangers if one.fileno() < 0]:
-            del self._strangers[each]
-        while len(self._strangers) > most:
+        if len(self._strangers) > MOST_STRANGERS + self.expected:
             self._crowded()
-            oldest, protocol = self._strangers.popitem(last=False)
-            if protocol is not None:
-                protocol.abort()
-            else:
-                with suppress(OSError):
-                    oldest.shutdown(socket.SHUT_RDWR)
-
-    def secured(self, connection: Connection, number: int) -> None:
-        """Note that the connection with this file descriptor has completed its TLS handshake."""
-        found = self._numbered.pop(number, None)
-        if found is not None and found in self._strangers:
-            self._strangers[found] = connection
-            connection.stranger = found
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.abort()
 
     def known(self, connection: Connection, site: RunSite) -> None:
         """Note that a connection belongs to a site."""
@@ -531,10 +495,7 @@ class Connections:
 
     def lost(self, connection: Connection) -> None:
         """Forget a connection."""
-        if connection.stranger is not None:
-            self._strangers.pop(connection.stranger, None)
-            self._new.pop(connection.stranger, None)
-            connection.stranger = None
+        self._strangers.pop(connection, None)
         own = None if connection.site is None else self._of_sites.get(connection.site)
         if own is not None and connection in own:
             own.remove(connection)
@@ -546,18 +507,24 @@ class Connections:
         return Connection(self, **given)
 
 
-class _Listener(socket.socket):
-    """A listening socket that reports accepted connections, and accepts only a few at a time."""
+class PacedSocket(socket.socket):
+    """A listening socket that takes the place of another, and accepts connections one by one.
 
-    connections: Connections
+    Strangers' TLS handshakes thus leave time for rounds, and few can be under way: each is given up
+    after a minute.
+    """
+
+    def __init__(self, listening: socket.socket) -> None:
+        super().__init__(listening.family, listening.type, fileno=listening.detach())
+        self._next = 0.0
 
     def accept(self) -> tuple[socket.socket, Any]:
-        if self.connections.is_busy():
+        now = time.monotonic()
+        if now < self._next:
             time.sleep(_PAUSE)  # avoids spinning: the system keeps reporting a waiting connection
             raise BlockingIOError
-        connection, address = super().accept()
-        self.connections.accepted(connection)
-        return connection, address
+        self._next = now + SECONDS_APART
+        return super().accept()
 
 
 class Connection(H11Protocol):
@@ -573,15 +540,13 @@ class Connection(H11Protocol):
     ) -> None:
         super().__init__(config, server_state, {**app_state, "connection": self}, _loop)
         self._all = connections
-        self.stranger: socket.socket | None = None
-        """The connection's socket, until the connection's site is known."""
         self.site: RunSite | None = None
         """The run and the site that the connection belongs to, once known."""
         self._stranger_until: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._all.secured(self, transport.get_extra_info("socket").fileno())
+        self._all.made(self)
         self._stranger_until = self.loop.call_later(SECONDS_AS_STRANGER, self.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
