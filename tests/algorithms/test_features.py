@@ -26,7 +26,9 @@ WITH_THEIR_OWN = ("ldpfl", "ldpfl_sound")
 SYSTEMS = {
     c.system: c
     for c in (r.config for r in recipes().values())
-    if c.dataset == "digits" and c.model_dump()["features"] == "none"
+    if c.dataset == "digits"
+    and c.model_dump()["features"] == "none"
+    and getattr(c, "local_update", "sgd") == "sgd"
 }
 every_system = pytest.mark.parametrize("config", SYSTEMS.values(), ids=SYSTEMS)
 every_kind = pytest.mark.parametrize("kind", KINDS)

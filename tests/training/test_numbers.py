@@ -234,7 +234,7 @@ RUN: dict[str, Any] = {
         ({"partition": "dirichlet:1"}, "is about classes; leave it out"),
         ({"label_typical": 3.0, "model": "mlp_64"}, "label_typical = 3.0, model = mlp_64"),
         ({"system": "fedavg", "epsilon": None, "features": None},
-         "system = fedavg and label_range: this system trains models for classes; numbers are"),
+         r"label_range = [-10.0, 30.0]: this system trains models for classes; numbers are"),
     ],
 )  # fmt: skip
 def test_what_is_not_for_numbers_is_refused(changes: dict[str, Any], says: str) -> None:

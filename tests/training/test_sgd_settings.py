@@ -160,9 +160,8 @@ def test_a_drift_is_added_after_all_else_that_changes_a_gradient() -> None:
     np.testing.assert_array_equal(found, read_weights(step.model))
 
 
-def test_a_loss_may_be_given_as_a_function_and_the_statement_has_its_assumption() -> None:
-    given = fedldp.recipe("fedavg-quickstart", loss=margin)
-    assert given.loss == "own_losses:margin"
+def test_a_statement_has_the_assumption_about_an_own_loss() -> None:
+    given = fedldp.recipe("fedavg-quickstart", loss="own_losses:margin")
     says = RESTS_ON(assumption=KEEPS_NOTHING(setting="loss", of="own_losses:margin"), of="code")
     assert says in fedldp.account(given).warnings
     assert not RESTS_ON.is_in(fedldp.account("fedavg-quickstart").warnings)

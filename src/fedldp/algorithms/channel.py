@@ -52,10 +52,7 @@ class ChannelSettings(Offers):
     """
 
 
-_UNSHUFFLED = dict.fromkeys(("chunk", "prediction_error"), "reports go through no shuffler")
-_WHOLE = dict.fromkeys(
-    _UNSHUFFLED, "whole reports are shuffled once all reports of a round have arrived"
-)
+_UNSHUFFLED = dict.fromkeys(("chunk", "prediction_error"), "no pieces of reports are shuffled")
 _UNMASKED = {"dropout": "the simulation runs no dialogue for a secure sum"}
 
 
@@ -115,9 +112,7 @@ class Channel:
     @property
     def unused(self) -> Mapping[str, str]:
         """Settings of other channels, each with the reason why it is refused with this one."""
-        if self.delays is not None:
-            return _UNMASKED
-        return (_WHOLE if self.shuffles_reports else _UNSHUFFLED) | _UNMASKED
+        return _UNMASKED if self.delays is not None else _UNSHUFFLED | _UNMASKED
 
     def chunk(self, size: int) -> int | None:
         """Return how many of a model's ``size`` coordinates one message carries; None means all.
@@ -197,15 +192,13 @@ class MaskedSum(Channel):
             ConfigError: too few clients can be expected to stay; or see ``setup``.
         """
         setup = self.setup(summing)
-        if self.committees.number > 1 and fewest < setup.threshold:
-            raise ConfigError(
-                f"committee = {self.committees.fewest}: {setup.threshold} clients must stay until "
-                f"the end of a sum, but the smallest committee has {fewest}; give a larger number"
-            )
         if fewest < setup.threshold:
+            name, remedy = "participation = once", "set participation = all"
+            if self.committees.number > 1:
+                name, remedy = f"committee = {self.committees.fewest}", "give a larger number"
             raise ConfigError(
-                f"participation = once: {setup.threshold} clients must stay until the end of a "
-                f"sum, but some rounds have {fewest}; set participation = all"
+                f"{name}: {setup.threshold} clients must stay until the end of a sum, but the "
+                f"smallest has {fewest}; {remedy}"
             )
         staying = fewest * (1 - self.dropout)
         if staying < setup.threshold:

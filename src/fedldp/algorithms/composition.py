@@ -59,7 +59,21 @@ if TYPE_CHECKING:
 
 
 SGD_SETTINGS = ("weight_decay", "proximal", "gradient_clip", "loss")
-"""Settings that change the steps of plain SGD."""
+"""Settings that change the steps of plain SGD: every round consists of SGD on batches alone."""
+
+SUBSET = ("trainable", "initial")
+"""Settings for a local update that can train any subset of the parameters from any weights."""
+
+OF_SOME: Mapping[str, str] = {
+    "class_weights": "these clients do not compute a loss per example",
+    "label_range": "this system trains models for classes; numbers are predicted by system = "
+    "person_dp_sgd",
+    **dict.fromkeys(SUBSET, "these clients need the whole model, with its random initial weights"),
+    **dict.fromkeys(
+        SGD_SETTINGS, "it changes the steps of plain SGD, but these clients compute something else"
+    ),
+}
+"""The settings that only some local updates use, and why the others refuse them."""
 
 
 def _public() -> Stream:
@@ -75,15 +89,10 @@ class Local(ABC):
 
     Attributes:
         tested_on: the data on which a run's accuracy is measured, in words.
-        weighs_classes: whether its loss uses ``class_weights``.
-        predicts_numbers: whether it can train a model for labels that are numbers.
-        plain_sgd: whether every round consists of SGD on batches alone, so that ``SGD_SETTINGS``
-            apply.
+        uses: which of ``OF_SOME``, the settings that not every local update uses, this one does.
         trains_statistics: whether it can train a model with statistics of its examples, such as
             batch norm's running means. What sums over people, rows or gradients must not: an
             example would affect the gradients of others.
-        trains_part: whether it can train any subset of the parameters from any initial weights, as
-            needed for a model that has frozen parameters or starts from a file.
         uses_rounds: whether what a round computes depends on the number of rounds.
         sends: the name of the update's array that is sent instead of the weights; see ``Release``.
         drawn_once: whether the randomised values are drawn once, for all rounds together.
@@ -93,10 +102,7 @@ class Local(ABC):
     """
 
     tested_on: str = "the test set"
-    weighs_classes: ClassVar[bool] = False
-    predicts_numbers: ClassVar[bool] = False
-    plain_sgd: ClassVar[bool] = False
-    trains_part: ClassVar[bool] = False
+    uses: ClassVar[frozenset[str]] = frozenset()
     trains_statistics: ClassVar[bool] = False
     uses_rounds: ClassVar[bool] = False
     drawn_once: ClassVar[bool] = False
@@ -150,9 +156,7 @@ class Sgd(Local):
         augmentation: how the images of each batch are changed at random.
     """
 
-    weighs_classes: ClassVar[bool] = True
-    plain_sgd: ClassVar[bool] = True
-    trains_part: ClassVar[bool] = True
+    uses: ClassVar[frozenset[str]] = frozenset({"class_weights", *SUBSET, *SGD_SETTINGS})
     trains_statistics: ClassVar[bool] = True
 
     momentum: float = 0.0

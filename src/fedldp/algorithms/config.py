@@ -14,7 +14,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
@@ -26,7 +25,7 @@ from fedldp.accounting.guarantees import Guarantee
 from fedldp.accounting.releases import ClientIndices
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.asking import SHARES_OF_CLASSES, asked_columns, reads_labels
-from fedldp.algorithms.composition import SGD_SETTINGS, Algorithm, Composition
+from fedldp.algorithms.composition import OF_SOME, Algorithm, Composition
 from fedldp.algorithms.participation import All, Once, cohort_sizes
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.server_update import Optimizer
@@ -52,7 +51,7 @@ from fedldp.algorithms.validation import describe, shown
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.core.frozen_config import FrozenConfig
-from fedldp.core.registry import address_of, is_address
+from fedldp.core.registry import is_address
 from fedldp.data import Columns, is_own_file, is_table
 from fedldp.data.label_range import LabelRange
 from fedldp.data.partition import parse_scheme
@@ -91,20 +90,6 @@ _TABLES: Mapping[str, type[BaseModel]] = {
     "target": PrivacyTarget, "client_budget": ClientBudget, "person_budget": PersonBudget,
 }  # fmt: skip
 """The settings that are tables."""
-
-
-def _loss_named(loss: Any) -> Any:
-    """Return the address of a function given in Python; return other values unchanged."""
-    if not callable(loss):
-        return loss
-    address = address_of(loss)
-    if address is None:
-        raise ConfigError(
-            f"loss = {getattr(loss, '__qualname__', type(loss).__name__)}: a record has "
-            "no name for this function; define it in a module or in the script, or give "
-            '"module:function"'
-        )
-    return address
 
 
 class RunConfig(FrozenConfig):
@@ -269,7 +254,7 @@ class RunConfig(FrozenConfig):
     """largest L2 norm of a batch's gradient in the clients' training; longer gradients are scaled
     down to this norm, which by itself guarantees no privacy; if not set, gradients are not scaled
     """
-    loss: Annotated[str, BeforeValidator(_loss_named)] = "cross_entropy"
+    loss: str = "cross_entropy"
     """the loss that clients minimise: cross_entropy, or "module:function" for your own function,
     which returns each example's loss from logits and labels"""
 
@@ -506,11 +491,6 @@ class RunConfig(FrozenConfig):
                 f"target: there is no {self.calibrated} to solve for, because "
                 f"{unused[self.calibrated]}; leave target out"
             )
-        if self.label_range is not None and not self.composition.local.predicts_numbers:
-            raise ConfigError(
-                f"system = {self.name()} and label_range: this system trains models for classes; "
-                "numbers are predicted by system = person_dp_sgd"
-            )
         for name, value in self.given(*unused).items():
             undone = _undone(name, type(self).model_fields[name].default)
             raise ConfigError(f"{name} = {shown(value)}: {unused[name]}; {undone}")
@@ -550,14 +530,7 @@ class RunConfig(FrozenConfig):
             unused["untrusted_clients"] = f"no line of {self.name()}'s statement depends on it here"
         if parts.channel.kind != "sum":
             unused["committee"] = "a secure sum carries the reports only with channel = sum"
-        if not parts.local.weighs_classes:
-            unused["class_weights"] = "these clients do not compute a loss per example"
-        if not parts.local.trains_part:
-            reason = "these clients need the whole model, with its random initial weights"
-            unused |= dict.fromkeys(("trainable", "initial", "start"), reason)
-        if not parts.local.plain_sgd:
-            reason = "it changes the steps of plain SGD, but these clients compute something else"
-            unused |= dict.fromkeys(SGD_SETTINGS, reason)
+        unused |= {name: why for name, why in OF_SOME.items() if name not in parts.local.uses}
         unused |= parts.unused
         return {name: reason for name, reason in unused.items() if self.has(name)}
 

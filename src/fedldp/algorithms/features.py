@@ -160,24 +160,23 @@ class ChosenFeatures(Features):
 
     def mapping(self, problem: Problem) -> ExampleMap:
         """Return the function; see ``Features``."""
-        shape, name = problem.input_shape, file_of(self.kind)
-        if name is None:
-            return _mapping(self.kind, self.dataset, shape)
-        file = read_public(name, f"features = {self.kind}", problem.data_dir)
-        return _mapping_of_file(file, self.kind.startswith(_ENCODER), shape)
+        name = file_of(self.kind)
+        file = None
+        if name is not None:
+            file = read_public(name, f"features = {self.kind}", problem.data_dir)
+        return _mapping(self.kind, self.dataset, problem.input_shape, file)
 
 
 @lru_cache(maxsize=8)
-def _mapping_of_file(file: PublicFile, encoder: bool, input_shape: tuple[int, ...]) -> ExampleMap:
-    if not encoder:
+def _mapping(
+    kind: str, dataset: str, input_shape: tuple[int, ...], file: PublicFile | None
+) -> ExampleMap:
+    if file is not None and kind.startswith(_AXES):
         return file_axes(file, input_shape)
-    from fedldp.training.exported_encoder import exported_encoder  # this import loads torch
+    if file is not None:
+        from fedldp.training.exported_encoder import exported_encoder  # this import loads torch
 
-    return exported_encoder(file, input_shape)
-
-
-@lru_cache(maxsize=64)
-def _mapping(kind: str, dataset: str, input_shape: tuple[int, ...]) -> ExampleMap:
+        return exported_encoder(file, input_shape)
     if rests_on(kind) == "code":
         return OwnFeatures(kind, input_shape)
     if kind in _OF_ANY_SHAPE:

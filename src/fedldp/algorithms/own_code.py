@@ -28,7 +28,6 @@ from fedldp.core.errors import ConfigError, first_line
 from fedldp.core.randomness import Stream, numbered_generator, torch_seeded
 from fedldp.core.registry import fault, is_address
 from fedldp.data.examples import Examples
-from fedldp.models import Layer, layers_of
 from fedldp.protocol.keys import SimulationKeys, draws_of_seed
 from fedldp.protocol.roles import Batch, Client, LocalUpdate
 from fedldp.protocol.wire import Broadcast
@@ -57,11 +56,8 @@ def check_own_code(algorithm: Algorithm) -> None:
     if not given:
         return
     with _undisturbed():
-        if "model" in given and _is_known(algorithm):
-            del given["model"]
         try:
-            if given:
-                _check_mechanism(algorithm)
+            _check_mechanism(algorithm)
             if "system" in given:
                 _check_groups(algorithm)
             if set(given) - {"mechanism"}:
@@ -111,12 +107,6 @@ def _check_groups(algorithm: Algorithm) -> None:
                 f"clients {tried[0]} and {tried[-1]} state different events, but their settings "
                 "are equal; make what differs a setting of each client"
             )
-
-
-def _is_known(algorithm: Algorithm) -> bool:
-    """Return whether a model consists of fedldp's own layers, so that it runs no code of a user."""
-    found = layers_of(algorithm.config.model, algorithm.input_shape, algorithm.problem.num_classes)
-    return found is not None and all(type(each).__module__ == Layer.__module__ for each in found)
 
 
 def _check_input(algorithm: Algorithm) -> None:

@@ -30,7 +30,7 @@ from fedldp.algorithms.asking import EVALUATION, SHARES_OF_CLASSES, asked_tables
 from fedldp.algorithms.bounds import Bound, Send
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.channel import Channel
-from fedldp.algorithms.composition import Algorithm, Composition, Local
+from fedldp.algorithms.composition import SUBSET, Algorithm, Composition, Local
 from fedldp.algorithms.evaluation import LOOK_SHARE, OfClasses, OfNumbers, split
 from fedldp.algorithms.participation import Participation, most_rounds, participation_of
 from fedldp.algorithms.preset import Settings
@@ -122,9 +122,7 @@ class PersonSteps(Local):
         settings: the preset's settings.
     """
 
-    weighs_classes: ClassVar[bool] = True
-    predicts_numbers: ClassVar[bool] = True
-    trains_part: ClassVar[bool] = True
+    uses: ClassVar[frozenset[str]] = frozenset({"class_weights", "label_range", *SUBSET})
     alone: ClassVar[Literal["person"]] = "person"
     sends: ClassVar[str] = SUMS
 

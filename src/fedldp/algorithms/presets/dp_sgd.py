@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedldp.accounting.events import InClear, PerRecord
 from fedldp.algorithms.calibration import Fixed
-from fedldp.algorithms.composition import Algorithm, Composition, Local
+from fedldp.algorithms.composition import SUBSET, Algorithm, Composition, Local
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.server_update import WeightedMean
@@ -73,8 +73,7 @@ class NoisySteps(Local):
         settings: the preset's settings.
     """
 
-    weighs_classes: ClassVar[bool] = True
-    trains_part: ClassVar[bool] = True
+    uses: ClassVar[frozenset[str]] = frozenset({"class_weights", *SUBSET})
     alone: ClassVar[Literal["row"]] = "row"
 
     settings: Settings

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.algorithms.bounds import Chart, Send
-from fedldp.algorithms.composition import Algorithm, Sgd
+from fedldp.algorithms.composition import SGD_SETTINGS, Algorithm, Sgd
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.presets.composed import Choice
 from fedldp.core.errors import ConfigError
@@ -35,7 +35,7 @@ class OwnHead(Choice, Sgd):
     tested_on: str = "test examples with labels like each client's, by its own model"
     name: ClassVar[str] = "own_head"
     keeps: ClassVar[bool] = True
-    trains_part: ClassVar[bool] = False
+    uses: ClassVar[frozenset[str]] = frozenset({"class_weights", *SGD_SETTINGS})
     trains_statistics: ClassVar[bool] = False
     send: ClassVar[Send] = "update"
     sent: ClassVar[str] = "the change of all but the last layer is"

@@ -24,7 +24,7 @@ from fedldp.accounting.events import (
     PureCoordinates,
     SelfComposed,
 )
-from fedldp.algorithms.composition import Algorithm, Local
+from fedldp.algorithms.composition import SUBSET, Algorithm, Local
 from fedldp.algorithms.features import Features
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import Problem
@@ -109,7 +109,7 @@ class OnBits(Local):
         mechanism: what randomises one example's bits.
     """
 
-    weighs_classes: ClassVar[bool] = True
+    uses: ClassVar[frozenset[str]] = frozenset({"class_weights"})
     drawn_once: ClassVar[bool] = True
 
     settings: Settings
@@ -228,8 +228,7 @@ class RandomisedGradients(Local):
         ConfigError: an example would be used twice, or there is no such mechanism.
     """
 
-    weighs_classes: ClassVar[bool] = True
-    trains_part: ClassVar[bool] = True
+    uses: ClassVar[frozenset[str]] = frozenset({"class_weights", *SUBSET})
     drawn_once: ClassVar[bool] = True
     alone: ClassVar[Literal["row"]] = "row"
     uses_rounds: ClassVar[bool] = True  # the number of rounds decides each example's round

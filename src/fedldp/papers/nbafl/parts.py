@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedldp.algorithms.calibration import Calibration
-from fedldp.algorithms.composition import Algorithm, Local
+from fedldp.algorithms.composition import SUBSET, Algorithm, Local
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import EpsilonMeaning, Problem
 from fedldp.algorithms.server_update import Values
@@ -233,8 +233,7 @@ class ClippedSteps(Local):
         settings: the preset's settings.
     """
 
-    weighs_classes: ClassVar[bool] = True
-    trains_part: ClassVar[bool] = True
+    uses: ClassVar[frozenset[str]] = frozenset({"class_weights", *SUBSET})
     alone: ClassVar[Literal["row"]] = "row"
 
     settings: Settings

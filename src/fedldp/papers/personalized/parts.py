@@ -27,7 +27,7 @@ from pydantic import Field
 
 from fedldp.accounting.releases import ClientIndices
 from fedldp.algorithms.calibration import Calibration
-from fedldp.algorithms.composition import Algorithm, Local
+from fedldp.algorithms.composition import Algorithm, Local, Sgd
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.participation import Participation
 from fedldp.algorithms.preset import Settings
@@ -231,9 +231,7 @@ class Portions(Local):
         alpha: alpha in the learning rate's schedule.
     """
 
-    plain_sgd: ClassVar[bool] = True
-    weighs_classes: ClassVar[bool] = True
-    trains_part: ClassVar[bool] = True
+    uses: ClassVar[frozenset[str]] = Sgd.uses
     uses_rounds: ClassVar[bool] = True
 
     sampling_probability: float

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from fedldp.accounting.events import Event, InClear
 from fedldp.algorithms.bounds import Send
-from fedldp.algorithms.composition import Algorithm, Local
+from fedldp.algorithms.composition import SGD_SETTINGS, Algorithm, Local
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.preset import Settings
 from fedldp.algorithms.problem import Problem
@@ -181,8 +181,7 @@ class Ranking(Local):
         calibration: the calibration of the noise.
     """
 
-    weighs_classes: ClassVar[bool] = True
-    plain_sgd: ClassVar[bool] = True
+    uses: ClassVar[frozenset[str]] = frozenset({"class_weights", *SGD_SETTINGS})
 
     settings: Settings
     calibration: NbaflCalibration
