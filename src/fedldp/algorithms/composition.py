@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 SGD_SETTINGS = ("weight_decay", "proximal", "gradient_clip", "loss")
 """Settings that change the steps of plain SGD: every round consists of SGD on batches alone."""
 
-SUBSET = ("trainable", "initial")
+SUBSET = ("trainable", "initial", "start")
 """Settings for a local update that can train any subset of the parameters from any weights."""
 
 OF_SOME: Mapping[str, str] = {
