@@ -133,7 +133,10 @@ def test_a_second_study_adds_what_the_policy_lacks_when_that_is_confirmed(
     assert tomllib.loads(text) == {
         **was,
         "systems": ["person_dp_sgd", "personalized_sound"],
-        "server": [*was["server"], {"url": "https://localhost:8444", "ca": "ca-2.pem"}],
+        "server": [
+            *was["server"],
+            {"url": "https://localhost:8444", "ca": policy.server[1].ca.name},
+        ],
         "study": [{"invite": policy.study[0].invite, "label_column": "relapse"}],
     }
     assert POLICY.stat().st_mode & 0o777 == 0o600

@@ -159,7 +159,7 @@ def invite(
     )
     expected = found.expected()  # refuse now rather than after all sites have joined
     if (folder / "server.pem").exists():
-        check_host(folder / "server.pem", host)
+        check_host(folder, host)
     else:
         write_server_keys(folder, _hosts([host]), _DAYS)
         typer.echo(

@@ -167,18 +167,23 @@ def _authority_in(folder: Path) -> Certified:
     )
 
 
-def check_host(certificate: Path, host: str) -> None:
-    """Refuse a server's certificate (PEM) that does not name ``host``.
+def check_host(folder: Path, host: str) -> None:
+    """Refuse a server.pem by which sites that trust the ca.pem beside it would not know ``host``.
 
     Raises:
-        ConfigError: the certificate is for other hosts, or cannot be read.
+        ConfigError: it is for other hosts, no authority in ca.pem vouches for it now, or one of the
+            two cannot be read.
     """
-    own, *_ = _certificates("certificate", certificate)
-    if str(_host(host).value).lower() not in _hosts_of(own):
+    certificate, authorities = folder / "server.pem", authorities_of(folder / "ca.pem")
+    with os_errors(f"certificate {certificate}", "check the path"):
+        chain = certificate.read_bytes()
+    try:
+        _verified(chain, host, authorities)
+    except (ValueError, VerificationError) as error:
         raise ConfigError(
-            f"certificate {certificate}: it is not for {host}; make one for this host with "
-            "`fedldp deploy keys --server`"
-        )
+            f"certificate {certificate}: it is not for {host}, or no authority in ca.pem vouches "
+            "for it; make one for this host with `fedldp deploy keys --server`"
+        ) from error
 
 
 def fingerprint(certificate: bytes) -> str:
@@ -216,16 +221,6 @@ def _certificates(what: str, file: Path) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(content)
     except ValueError as error:
         raise ConfigError(f"{what} {file}: this is not a certificate in PEM") from error
-
-
-def _hosts_of(certificate: x509.Certificate) -> list[str]:
-    """Return the hosts for which a certificate is, in small letters, as names have no case."""
-    try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (ValueError, x509.ExtensionNotFound):
-        return []
-    addresses = found.get_values_for_type(x509.IPAddress)
-    return [*map(str.lower, found.get_values_for_type(x509.DNSName)), *map(str, addresses)]
 
 
 def tls_of_server(certificate: Path, key: Path) -> tuple[ssl.SSLContext, bytes]:
@@ -337,16 +332,25 @@ def is_of_server(
         authorities: the certificates (DER) of which one must vouch for the server now.
     """
     try:
-        own, *between = x509.load_pem_x509_certificates(chain)
-        store = Store([x509.load_der_x509_certificate(each) for each in authorities])
-        subject = _host(host)
-        assert isinstance(subject, x509.DNSName | x509.IPAddress)
-        PolicyBuilder().store(store).build_server_verifier(subject).verify(own, between)
-        key: Any = own.public_key()
+        key: Any = _verified(chain, host, authorities).public_key()
         key.verify(signature, content, *_scheme(key))
     except (ValueError, VerificationError, InvalidSignature, UnsupportedAlgorithm):
         return False
     return True
+
+
+def _verified(chain: bytes, host: str, authorities: Sequence[bytes]) -> x509.Certificate:
+    """Return a server's certificate, if it is for a host and an authority vouches for it now.
+
+    Raises:
+        ValueError, VerificationError: it is not.
+    """
+    own, *between = x509.load_pem_x509_certificates(chain)
+    store = Store([x509.load_der_x509_certificate(each) for each in authorities])
+    subject = _host(host)
+    assert isinstance(subject, x509.DNSName | x509.IPAddress)
+    PolicyBuilder().store(store).build_server_verifier(subject).verify(own, between)
+    return own
 
 
 def _scheme(key: Any) -> tuple[Any, ...]:

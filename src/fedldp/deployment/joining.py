@@ -11,7 +11,6 @@ ten words of each site's file, which also cover the invite.
 from __future__ import annotations
 
 import base64
-import itertools
 import math
 import os
 import re
@@ -32,7 +31,6 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, Noted, os_errors
 from fedldp.core.registry import check_extra, is_address
-from fedldp.data import Examples
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import (
     SITE_NAME,
@@ -68,7 +66,6 @@ from fedldp.deployment.policy import (
     protected_part,
     read_policy,
 )
-from fedldp.deployment.source import open_source
 from fedldp.ledgers.budget import Budget
 from fedldp.reporting import words
 
@@ -286,8 +283,7 @@ class Terms:
         data: the site's examples. None for a site that has a policy, with data and a budget.
         budget: the limit on everything that the site ever releases about these data. None: not
             decided yet.
-        label_column: the label column of a table. None: the one that the invite names; with a
-            policy, the policy's if the table has no such column.
+        label_column: the label column of a table. None: the one that the invite names.
         person_column: the person column of a table. None: the one that the invite names.
         epsilon: the epsilon of the site's own budget. None: the epsilon that the invite has for all
             sites.
@@ -443,7 +439,10 @@ def _joined_again(
         if lacks:
             document[setting].extend(lacks)
             added.append(f"{setting}: {', '.join(lacks)}")
-    study = _study(invite, terms, policy)
+    label, own = terms.label_column or invite.config.label_column, policy.own
+    if terms.epsilon is not None or "epsilon" not in invite.config.per_client:
+        own = terms.own(invite)
+    study = StudyTable(invite=invite.digest.hex(), label_column=label, own=own)
     as_others = (study.label_column, study.own) == (policy.label_column, policy.own)
     if not as_others and study not in policy.study:
         table = study.model_dump(exclude={"invite"}, exclude_none=True)
@@ -452,8 +451,7 @@ def _joined_again(
     server = policy.of_server(invite.url)
     new_ca: Path | None = None
     if server is None:
-        names = (f"ca-{number}.pem" for number in itertools.count(2))
-        new_ca = next(each for each in map(place.with_name, names) if not each.exists())
+        new_ca = place.with_name(f"ca-{invite.digest.hex()[:8]}.pem")
         server = ServerTable(url=invite.url, ca=new_ca)
         document["server"].append({"url": invite.url, "ca": new_ca.name})
         added.append(f"server: {invite.url}, by the authorities of the invite")
@@ -476,18 +474,6 @@ def _joined_again(
     if added:
         replace_secret(place, tomlkit.dumps(document).encode())
     return here, expected
-
-
-def _study(invite: Invite, terms: Terms, policy: SitePolicy) -> StudyTable:
-    """Return the label column and the own budget for the run of another invite."""
-    config, label, own = invite.config, terms.label_column, policy.own
-    if label is None:
-        found = open_source(*policy.source).found
-        named = not isinstance(found, Examples) and config.label_column in found.names
-        label = config.label_column if named else policy.label_column
-    if terms.epsilon is not None or "epsilon" not in config.per_client:
-        own = terms.own(invite)
-    return StudyTable(invite=invite.digest.hex(), label_column=label, own=own)
 
 
 def _check_private(data: Path) -> None:
