@@ -185,19 +185,16 @@ class PersonSteps(Local):
         # A factor that all classes share affects only the clip.
         most = max(self.settings.class_weights or [1.0])
         weights = tuple(each / most for each in self.settings.class_weights or ())
-        clip = self.settings.clip / most
+        common: dict[str, Any] = {
+            "layout": layout, "clip": self.settings.clip / most, "class_weights": weights,
+        }  # fmt: skip
         layers = layers_of(config.model, algorithm.input_shape, algorithm.problem.num_classes)
         whole = config.trainable == "all"
         dense = dense_layers(layers) if whole and layers is not None else None
         if dense is not None:
-            return DenseGradients(layers=dense, layout=layout, clip=clip, class_weights=weights)
-        return ModelGradients(
-            model=algorithm.untrained(),
-            layout=layout,
-            clip=clip,
-            num_classes=algorithm.problem.num_classes,
-            class_weights=weights,
-        )
+            return DenseGradients(layers=dense, **common)
+        classes = algorithm.problem.num_classes
+        return ModelGradients(model=algorithm.untrained(), num_classes=classes, **common)
 
 
 def _given(settings: Settings, *names: str) -> list[str]:
