@@ -301,17 +301,15 @@ def _tell_others(table: Table, columns: Columns) -> None:
     """Tell the owner of a table, in the log, how many cells count as the declared others."""
     for name in filter(columns.is_feature, columns.others):
         place_of = places_in(columns.categories[name])
-        texts = table.texts(name)
         unknown = [
-            at < 0 and not is_missing(t)
-            for at, t in zip(of_each(texts, place_of), texts, strict=True)
+            text for text in table.texts(name) if place_of(text) < 0 and not is_missing(text)
         ]
-        if any(unknown):
+        if unknown:
             tell_owner(
                 "%s: column %r: %d cells are none of its categories, and count as %r",
                 table.path,
                 name,
-                sum(unknown),
+                len(unknown),
                 columns.others[name],
             )
 
