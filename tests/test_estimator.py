@@ -303,10 +303,10 @@ def test_a_column_of_texts_is_refused_with_a_remedy() -> None:
     frame["sex"] = np.where(features[:, 1] > 0, "m", "f")
     model = FederatedClassifier(**PRIVATE, **QUICK)
     line = refusal(lambda: model.fit(frame, labels, groups=sites))
-    assert "column 'sex' is of type" in line
+    assert "column 'sex' holds no numbers; make a 0/1 column" in line
     encoder = OneHotEncoder(categories=[["f", "m"]])
     encoded = make_column_transformer((encoder, ["sex"]), remainder="passthrough")
-    whole = make_pipeline(encoded, model)  # the remedy, as the message gives it
+    whole = make_pipeline(encoded, model)  # makes such columns
     whole.fit(frame, labels, federatedclassifier__groups=sites)
     assert whole[-1].n_features_in_ == 5
 
