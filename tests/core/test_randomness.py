@@ -191,45 +191,6 @@ def test_streams_leave_the_global_generators_alone() -> None:
 # No other source of randomness
 
 SOURCE = Path(inspect.getfile(fedldp)).parent
-FORBIDDEN_MODULES = {"random", "secrets", "uuid"}
-FORBIDDEN_NAMES = {
-    "np.random.default_rng", "numpy.random.default_rng", "default_rng", "os.urandom",
-    "torch.manual_seed", "torch.seed", "torch.random.manual_seed", "torch.cuda.manual_seed",
-    "torch.cuda.manual_seed_all", "torch.Generator", "torch.random.fork_rng", "urandom",
-    "SystemRandom",
-}  # fmt: skip
-DRAWS = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "rand_like",
-         "randn_like", "randint_like", "bernoulli_", "normal_", "uniform_", "random_",
-         "exponential_"}  # fmt: skip
-
-
-def makes_randomness(source: str) -> list[str]:
-    """Return names in a module that make or seed a generator, or draw from a global one."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            found += [a.name for a in node.names if a.name.split(".")[0] in FORBIDDEN_MODULES]
-            found += [a.name for a in node.names if a.name == "numpy.random"]
-        elif isinstance(node, ast.ImportFrom):
-            module = node.module or ""
-            if module.split(".")[0] in FORBIDDEN_MODULES or module in ("numpy.random", "random"):
-                found.append(f"from {module}")
-            found += [a.name for a in node.names if a.name in FORBIDDEN_NAMES]
-            if module == "os":
-                found += [a.name for a in node.names if a.name == "urandom"]
-        elif isinstance(node, ast.Attribute | ast.Name):
-            name = ast.unparse(node)
-            if name in FORBIDDEN_NAMES:  # passing the function on counts as calling it
-                found.append(name)
-        elif isinstance(node, ast.Call):
-            name = ast.unparse(node.func)
-            if name.startswith(("np.random.", "numpy.random.")) and name not in FORBIDDEN_NAMES:
-                found.append(name)
-            if name.split(".")[0] == "torch" and name.split(".")[-1] in DRAWS:
-                found.append(name)
-    return found
-
-
 MODULES = sorted(SOURCE.rglob("*.py"))
 
 
@@ -237,49 +198,23 @@ def name_of(path: Path) -> str:
     return path.relative_to(SOURCE).as_posix()
 
 
-ALLOWED = {
-    # Left as they were before a trial.
-    "algorithms/own_code.py": {"np.random.get_state", "np.random.set_state", "random"},
-    "protocol/keys.py": {"os.urandom"},  # client keys
-    "ledgers/sqlite.py": {"secrets"},  # the secret of a site
-    "deployment/agreeing.py": {"os.urandom"},  # run names
-    "deployment/joining.py": {"os.urandom"},  # the nonces of invitations
-    "deployment/https/server.py": {"os.urandom"},  # a session's token
-    "deployment/https/site.py": {"random"},  # the delay before reconnecting
-    "deployment/demo.py": {"secrets"},  # ports
-    "experiments/own.py": {"secrets"},  # the key of the HMAC of private data
-    # Made-up people and vectors, which no guarantee is about.
-    "algorithms/people.py": {"np.random.default_rng", "np.random.default_rng(0).normal"},
-    "experiments/comparing/means.py": {
-        "np.random.default_rng",
-        "np.random.default_rng(seed).choice",
-    },
-    "models/_torch_layers.py": {"torch.Generator", "torch.rand"},  # what tests drop
-}
-
-
-FREE = {SOURCE / "audit" / "attacks", SOURCE / "testing"}
-"""Attacks draw whom they play and what they guess, and toys their data; no guarantee relies on
-these draws."""
-
-
 @pytest.mark.slow
-def test_no_other_module_makes_a_generator() -> None:
-    for path in MODULES:
-        if path != SOURCE / "core" / "randomness.py" and not FREE & set(path.parents):
-            found = set(makes_randomness(path.read_text(encoding="utf-8")))
-            assert found == ALLOWED.get(name_of(path), set()), path
-
-
-def test_the_scan_finds_randomness() -> None:
-    assert makes_randomness((SOURCE / "core" / "randomness.py").read_text(encoding="utf-8"))
-    for text in ("import random", "from numpy.random import default_rng", "np.random.rand(3)",
-                 "import numpy as np\nnp.random.default_rng(0)", "torch.manual_seed(0)",
-                 "from os import urandom", "os.urandom(3)", "import secrets", "torch.randn(2)",
-                 "from random import choice", "np.random.seed(0)", "draw = os.urandom",
-                 "field(default=os.urandom)", "map(torch.Generator, x)"):  # fmt: skip
-        assert makes_randomness(text), text
-    assert makes_randomness("import numpy as np\nx: np.random.Generator\nstream.generator()") == []
+@pytest.mark.parametrize(
+    "line",
+    ["import random", "from numpy.random import default_rng", "np.random.rand(3)",
+     "np.random.default_rng(0)", "torch.manual_seed(0)", "from os import urandom", "os.urandom(3)",
+     "import secrets", "torch.randn(2)", "draw = os.urandom", "map(torch.Generator, x)"],
+)  # fmt: skip
+def test_the_linter_finds_randomness_of_its_own(line: str) -> None:
+    """It looks at all other modules: see banned-api in pyproject.toml."""
+    pytest.importorskip("ruff")
+    source = f"import os\nimport numpy as np\nimport torch\n{line}\n"
+    command = [sys.executable, "-m", "ruff", "check", "--select", "TID251", "-"]
+    place = ["--stdin-filename", "src/fedldp/new.py"]
+    done = subprocess.run(
+        [*command, *place], input=source, cwd=SOURCE.parents[1], capture_output=True, text=True
+    )
+    assert (done.returncode, "draw from a Stream" in done.stdout) == (1, True), done
 
 
 KEYS = {

@@ -12,7 +12,7 @@ A trial uses its own copy of the model, and leaves the global random generators 
 
 from __future__ import annotations
 
-import random
+import random  # noqa: TID251  # left as it was before a trial
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -131,13 +131,13 @@ def _undisturbed() -> Iterator[None]:
     """Keep the global random generators, and make torch's sums the same in every call."""
     from fedldp.training.tensors import one_thread
 
-    of_python, of_numpy = random.getstate(), np.random.get_state()
+    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: TID251
     try:
         with torch_seeded(Stream(bytes(32), simulated=True)), one_thread():
             yield
     finally:
         random.setstate(of_python)
-        np.random.set_state(of_numpy)
+        np.random.set_state(of_numpy)  # noqa: TID251
 
 
 def _classes(algorithm: Algorithm) -> str:

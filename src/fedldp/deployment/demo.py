@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import secrets
+import secrets  # noqa: TID251  # ports
 import signal
 import socket
 import subprocess

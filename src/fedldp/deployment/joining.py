@@ -156,7 +156,7 @@ class Invite(RunDocument):
             channel=channel,
             quorum=quorum,
             deadline_seconds=deadline_seconds,
-            nonce=os.urandom(_NONCE_BYTES).hex(),
+            nonce=os.urandom(_NONCE_BYTES).hex(),  # noqa: TID251  # the nonce of an invitation
             version=version("fedldp"),
             initial=initial,
             frozen=told.algorithm(problem).frozen_digest(),

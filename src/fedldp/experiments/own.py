@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import hmac
 import os
-import secrets
+import secrets  # noqa: TID251  # the key of the HMAC of private data
 import sysconfig
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping

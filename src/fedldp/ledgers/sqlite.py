@@ -7,7 +7,7 @@ import json
 import math
 import operator
 import os
-import secrets
+import secrets  # noqa: TID251  # the secret of a site
 import sqlite3
 import threading
 from collections import defaultdict

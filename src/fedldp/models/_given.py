@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
-from uuid import uuid4
+from uuid import uuid4  # noqa: TID251  # a name
 
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import address_of

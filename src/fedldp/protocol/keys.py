@@ -91,7 +91,7 @@ class SecretKeys:
 
     secret: bytes = field(repr=False)
     run: str
-    entropy: Callable[[int], bytes] = field(default=os.urandom, repr=False)
+    entropy: Callable[[int], bytes] = field(default=os.urandom, repr=False)  # noqa: TID251  # client keys
     simulated: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -164,7 +164,7 @@ def read_secret(path: Path) -> bytes:
             pass
         else:
             with os.fdopen(handle, "wb") as file:
-                file.write(os.urandom(KEY_BYTES))
+                file.write(os.urandom(KEY_BYTES))  # noqa: TID251
                 file.flush()
                 os.fsync(file.fileno())
         if path.stat().st_mode & 0o077:

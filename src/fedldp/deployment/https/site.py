@@ -8,7 +8,7 @@ server that was off for a weekend.
 from __future__ import annotations
 
 import logging
-import random
+import random  # noqa: TID251  # the delay before reconnecting
 import re
 import ssl
 import threading

@@ -114,7 +114,7 @@ class Estimation:
     def labels(self, seed: int) -> NDArray[np.int64]:
         """Return every client's category, shape (n,)."""
         shares = 1 / np.arange(1, self.size + 1)
-        drawn = np.random.default_rng(seed).choice(self.size, self.clients, p=shares / shares.sum())
+        drawn = np.random.default_rng(seed).choice(self.size, self.clients, p=shares / shares.sum())  # noqa: TID251  # made-up vectors
         return drawn.astype(np.int64)
 
     def vectors(self, seed: int, clients: int | None = None) -> Iterator[Values]:
@@ -125,7 +125,7 @@ class Estimation:
             for start in range(0, len(rows), BATCH):
                 yield np.eye(self.size)[rows[start : start + BATCH]]
             return
-        random = np.random.default_rng(seed)
+        random = np.random.default_rng(seed)  # noqa: TID251  # made-up people
         shared = _unit(random.standard_normal((1, self.size)))
         while left:
             count = min(BATCH, left)
