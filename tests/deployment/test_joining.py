@@ -395,9 +395,10 @@ def test_only_sites_of_the_roster_fetch_the_agreement_and_only_the_one_they_expe
                 policy.read_text().replace(found, f"https://localhost:{listener.address[1]}")
             )
         assert "the server has another agreement" in accept("north", *other).assert_refused()
-        assert "9 words; give its file" in accept("north", *told[:9]).assert_refused()
+        line = accept("north", *told[:9]).assert_refused()
+        assert "9 words (unknown: none); give its file" in line
         line = accept("north", *told[:9], "picknick").assert_refused()
-        assert "10 words, of which picknick cannot be right; give its file" in line
+        assert "10 words (unknown: picknick); give its file" in line
         assert "does not know this site's key" in accept("stranger", *told).assert_refused()
         assert not Path("north/state").exists()
         outcome = accept("north", " ".join(told).upper())

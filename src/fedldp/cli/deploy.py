@@ -731,7 +731,7 @@ def _read_out(typed: Sequence[str]) -> str | None:
     unknown = unknown_words(read)
     if len(read) == WORDS and not unknown:
         return text
-    wrong = f"{len(read)} words, of which {', '.join(unknown) or 'none'} cannot be right"
+    wrong = f"{len(read)} words (unknown: {', '.join(unknown) or 'none'})"
     raise ConfigError(
         f"agreement {text:.200}: {wrong:.100}; give its file, the 64 digits of its digest, or its "
         f"{WORDS} words as they were read out to you"
