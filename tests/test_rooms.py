@@ -118,13 +118,6 @@ def test_a_wrong_import_is_noticed(tmp_path: Path) -> None:
     assert HEIGHT[part("fedldp.simulation.engine")] > HEIGHT["protocol"]
 
 
-@pytest.mark.parametrize(("package", "module"), [("flwr", "flower"), ("nvflare", "nvflare")])
-def test_one_module_alone_imports_another_framework(package: str, module: str) -> None:
-    for path in MODULES:
-        knows = any(name.split(".")[0] == package for name in imported(path))
-        assert not knows or dotted(path) == f"fedldp.integrations.{module}", path
-
-
 def test_no_file_names_a_machine() -> None:
     for path in MODULES:
         text = path.read_text(encoding="utf-8")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import os
 import signal
 import tempfile
@@ -15,7 +13,6 @@ from typing import Any
 import pytest
 from together import together
 
-import fedldp
 from fedldp.core import locks
 from fedldp.core.errors import RunError
 from fedldp.core.locks import LOCK, Held, alone, is_held, owned, owned_new, scratch
@@ -295,22 +292,3 @@ def test_without_a_temporary_folder_there_is_one_line(temporary: Path) -> None:
     temporary.rmdir()
     with pytest.raises(RunError, match="TMPDIR"), scratch():
         pass
-
-
-SOURCE = Path(inspect.getfile(fedldp)).parent
-KEPT_LOGS = "mkdtemp(prefix='fedldp-demo-logs-')"  # for a reader, who is told where they are
-
-
-def test_the_systems_temporary_folder_is_used_through_scratch_only() -> None:
-    found = []
-    for path in sorted(SOURCE.rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        if path.name == "locks.py" or "tempfile" not in text:
-            continue
-        for node in ast.walk(ast.parse(text)):
-            assert not (isinstance(node, ast.ImportFrom) and node.module == "tempfile"), path
-            if not isinstance(node, ast.Call) or any(each.arg == "dir" for each in node.keywords):
-                continue
-            if ast.unparse(node.func).startswith("tempfile."):
-                found.append(ast.unparse(node).removeprefix("tempfile."))
-    assert found == [KEPT_LOGS]

@@ -118,7 +118,7 @@ class Database:
         """
         path = self.path
         try:
-            handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.new-")
+            handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.new-")  # noqa: TID251
             os.close(handle)  # its mode is 0600
             try:
                 with closing(sqlite3.connect(partial, isolation_level=None)) as db:
