@@ -16,7 +16,7 @@ from fedldp.deployment.acceptance import Acceptance, Acceptances
 from fedldp.deployment.agreement import Agreement, check_stated
 from fedldp.deployment.certificates import lifetime, tls_of_server
 from fedldp.deployment.https.site import check_reachable
-from fedldp.deployment.identity import read_private
+from fedldp.deployment.identity import public_of, read_private
 from fedldp.deployment.initial import agreed_initial, beside
 from fedldp.deployment.policy import SitePolicy, private_to_owner
 from fedldp.deployment.site import check_randomness, open_run
@@ -62,7 +62,7 @@ def check_site(policy: SitePolicy) -> list[Found]:
         ("data", lambda: f"{policy.data}: {open_source(*policy.source)}", ""),
         ("ledger", lambda: _ledger(policy), ""),
         ("mark", lambda: _writable(policy.mark.parent), _WRITABLE),
-        ("key", lambda: _key(policy.key), ""),
+        ("key", lambda: f"{policy.key}: key {public_of(read_private(policy.key))[:16]}", ""),
         ("state", lambda: _writable(policy.state, policy.ledger), _WRITABLE),
         *_private_ones(data=policy.data, ledger=policy.ledger, state=policy.state),
     ]
@@ -73,7 +73,7 @@ def check_site(policy: SitePolicy) -> list[Found]:
         away = f"ask whether the server is running, or correct its url; else check {server.ca}"
         checks += [
             ("ca", partial(_in_time, server.ca, authorities=True), _DATES),
-            ("server", partial(_connect, server.url, server.ca), away),
+            ("server", partial(check_reachable, server.url, server.ca), away),
         ]
     checks += [("accepted", partial(_accepted, policy, each), "") for each in accepted]
     return [_tried(*each) for each in checks]
@@ -83,9 +83,7 @@ def check_server(folder: Path, agreement: Path, certificate: Path, key: Path) ->
     """Check a server's agreement, folder, certificate and key."""
     checks: list[Check] = [
         ("server", lambda: _server(folder), ""),
-        ("agreement", lambda: _agreed(agreement), ""),
-        ("folder", lambda: _run_folder(folder, agreement), "name its agreement, or another folder"),
-        ("initial", lambda: _initial(agreement), ""),
+        ("agreement", lambda: _agreed(folder, agreement), ""),
         *_private_ones(folder=folder),
         ("certificate", lambda: _in_time(certificate), _DATES),
         ("key", lambda: _belongs(certificate, key), ""),
@@ -174,34 +172,21 @@ def _ledger(policy: SitePolicy) -> str:
     )
 
 
-def _key(path: Path) -> str:
-    read_private(path)
-    return f"{path}: readable by its owner only"
-
-
-def _agreed(agreement: Path) -> str:
+def _agreed(folder: Path, agreement: Path) -> str:
     found = Agreement.read(agreement, own=None)
     found.check()
     check_stated(found)
-    return f"{agreement}: {found.config.name()}, {len(found.sites)} sites, {found.channel}"
-
-
-def _run_folder(folder: Path, agreement: Path) -> str:
-    file = folder / "agreement"
-    if not file.exists():
-        return f"{folder}: not created yet"
-    if Agreement.read(file, own=None).digest != Agreement.read(agreement, own=None).digest:
-        raise FedldpError(f"{folder}: it belongs to another agreement")
-    state = "is complete" if is_finished(folder) else "continues there"
-    return f"{folder}: belongs to this agreement; the run {state}"
-
-
-def _initial(agreement: Path) -> str:
-    found = Agreement.read(agreement, own=None)
-    if found.initial is None:
-        return "drawn by the server"
-    agreed_initial(found, beside(agreement))
-    return f"{beside(agreement)}: as agreed"
+    if found.initial is not None:
+        agreed_initial(found, beside(agreement))
+    own, state = folder / "agreement", "is not begun"
+    if own.exists():
+        if Agreement.read(own, own=None).digest != found.digest:
+            raise FedldpError(
+                f"{folder}: it belongs to another agreement; name that, or another folder"
+            )
+        state = "is complete" if is_finished(folder) else "continues there"
+    what = f"{found.config.name()}, {len(found.sites)} sites, {found.channel}"
+    return f"{agreement}: {what}; the run {state}"
 
 
 def _belongs(certificate: Path, key: Path) -> str:
@@ -309,9 +294,3 @@ def _in_time(path: Path, *, authorities: bool = False) -> str:
             f"{now:%Y-%m-%d}"
         )
     return f"{path}: valid until {ends:%Y-%m-%d}"
-
-
-def _connect(url: str, ca: Path) -> str:
-    """Check that a server answers over HTTPS with a certificate that the site trusts."""
-    check_reachable(url, ca)
-    return f"{url}: answers, with a certificate of {ca.name}"

@@ -243,8 +243,8 @@ def fetch_agreement(url: str, ca: Path, key: Ed25519PrivateKey, limit: int, dige
         ) from error
 
 
-def check_reachable(url: str, ca: Path) -> None:
-    """Connect to a server as the agent does.
+def check_reachable(url: str, ca: Path) -> str:
+    """Connect to a server as the agent does; return in words that this is possible.
 
     Raises:
         ConfigError: the authorities cannot be read, or the server cannot be reached or does not run
@@ -255,6 +255,7 @@ def check_reachable(url: str, ca: Path) -> None:
             _nonce(client)
     except (httpx.HTTPError, OSError, WireError) as error:
         raise ConfigError(f"server.url = {url}: {_in_words(error)}") from error
+    return f"{url}: answers, with a certificate of {ca.name}"
 
 
 def _client(url: str, ca: Path, timeout: httpx.Timeout | float = _SECONDS) -> httpx.Client:
