@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -488,7 +489,7 @@ def calibrated(
     if below is None:
         raise ConfigError(
             f"target.epsilon = {target.epsilon:g} per {target.unit} against the {target.adversary} "
-            f"at delta {target.delta:g}: no budget of {_mechanism(config)} meets this target; "
+            f"at delta {target.delta:g}: no budget of {config.name()} meets this target; "
             "choose a larger target, fewer rounds, a smaller model or another mechanism"
         )
     precision = 1e-10 if target.adversary in ("server", "summing-server") else 1e-4
@@ -496,11 +497,6 @@ def calibrated(
     return config.with_budget(
         solve(reached, target.epsilon, start=below, end=high, precision=precision)
     )
-
-
-def _mechanism(config: RunConfig) -> str:
-    mechanism = getattr(config, "mechanism", None)
-    return mechanism if isinstance(mechanism, str) else config.name()
 
 
 def _epsilon_of(guarantees: Sequence[Guarantee], target: PrivacyTarget) -> float:
@@ -529,7 +525,6 @@ MOST = 20
 """A slow accountant computes the epsilon after at most this many of a run's rounds."""
 
 
-@dataclass(frozen=True)
 class Spending:
     """The budget that the clients of a run will have spent up to a round, according to the plan.
 
@@ -544,12 +539,18 @@ class Spending:
     against a shuffler, and lines against a sum with any noise other than Gaussian noise, take the
     longest to compute; only the last round has them.
 
-    Attributes:
+    Args:
         planned: the plan of the run.
     """
 
-    planned: Plan
-    _known: dict[int, list[dict[str, Any]]] = field(default_factory=dict, init=False, repr=False)
+    def __init__(self, planned: Plan) -> None:
+        self._planned = planned
+        releases, rounds = planned.releases, planned.config.rounds
+        self._is_quick = not releases.of_server().events and all(
+            not sides_of(event) and isinstance(loss_of(event), Normal) for event in releases.events
+        )
+        self._computed = rounds if self._is_quick else min(rounds, MOST)
+        self._after = cache(self._stated)
 
     def after(self, round: int) -> list[dict[str, Any]]:
         """Return an upper bound on the cost of the rounds up to ``round``.
@@ -557,10 +558,8 @@ class Spending:
         Returns:
             The entries that ``spent_by_unit`` returns; "of" is the planned cost of the whole run.
         """
-        asked = self._asked(round)
-        if asked not in self._known:
-            self._known[asked] = self._after(asked)
-        return self._known[asked]
+        rounds = self._planned.config.rounds
+        return self._after(-(-round * self._computed // rounds))
 
     def budgets(self, round: int) -> list[dict[str, Any]]:
         """Return, for each budget, how much of it is spent by the client that spends the most.
@@ -568,27 +567,13 @@ class Spending:
         Returns:
             For each budget: "unit", "kind", "spent" and "left"; "left" is None without a limit.
         """
-        histories = self.planned.releases.before(round + 1).histories()
-        return [_budget(each, histories) for each in self.planned.config.budgets]
+        histories = self._planned.releases.before(round + 1).histories()
+        return [_budget(each, histories) for each in self._planned.config.budgets]
 
-    def _asked(self, round: int) -> int:
-        rounds = self.planned.config.rounds
-        if rounds <= MOST or self._is_quick:
-            return round
-        step = math.ceil(round * MOST / rounds)
-        return math.ceil(step * rounds / MOST)
-
-    @property
-    def _is_quick(self) -> bool:
-        releases = self.planned.releases
-        return not releases.of_server().events and all(
-            not sides_of(event) and isinstance(loss_of(event), Normal) for event in releases.events
-        )
-
-    def _after(self, round: int) -> list[dict[str, Any]]:
-        planned = self.planned
-        config = planned.scheduled
+    def _stated(self, step: int) -> list[dict[str, Any]]:
+        planned, config = self._planned, self._planned.scheduled
         ends = planned.privacy.guarantees
+        round = -(-step * config.rounds // self._computed)
         if round >= config.rounds:
             return spent_by_unit(ends, ends)
         now = statement(

@@ -20,6 +20,7 @@ Source: Sun, Qian, Chen 2021, Algorithm 3 and Section 3.1, Parameter Shuffling.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -161,18 +162,35 @@ class Counting:
 
     def exchange(self, request: RoundRequest, clients: Sequence[int]) -> Iterator[Delivery]:
         """Yield which clients take part, then the counts, separately for each budget."""
-        found: dict[float | None, _Sum] = {}
+        found: dict[float | None, tuple[Report | Reports, Counts]] = {}
+        sent = Counter[float | None]()
         for sender, content in self._inner.exchange(request, clients):
             if isinstance(content, Refusal):
                 yield sender, content
                 continue
             reports = unnamed(sender, content)
-            if reports.epsilon not in found:
-                found[reports.epsilon] = _Sum(reports)
-            found[reports.epsilon].add(reports)
+            epsilon = reports.epsilon
+            if epsilon not in found:
+                found[epsilon] = reports, Counts(reports.size, scale=1.0)
+            if isinstance(reports, Reports):
+                found[epsilon][1].add_many(reports.payloads)
+                sent[epsilon] += len(reports)
+            else:
+                found[epsilon][1].add(reports.payload)
+                sent[epsilon] += 1
             yield sender, None
         if found:
-            counted = [each.counted() for _, each in sorted(found.items(), key=_budget)]
+            counted = [
+                Counted(
+                    round=first.round,
+                    size=first.size,
+                    chunk=first.chunk,
+                    ones=counts.ones(),
+                    reports=sent[epsilon],
+                    epsilon=epsilon,
+                )
+                for epsilon, (first, counts) in sorted(found.items(), key=lambda each: each[0] or 0)
+            ]
             self._arrivals = self._times(counted)
             yield from ((None, each) for each in counted)
 
@@ -206,38 +224,6 @@ def unnamed(sender: object, content: Content) -> Report | Reports:
     if content.client is not None or content.weight is not None:
         raise RunError("a shuffler does not pass on reports that name or reveal their senders")
     return content
-
-
-def _budget(item: tuple[float | None, object]) -> float:
-    return item[0] or 0.0
-
-
-class _Sum:
-    """The counts of one budget."""
-
-    def __init__(self, first: Report | Reports) -> None:
-        self._counts = Counts(first.size, scale=1.0)
-        self._first = first
-        self._reports = 0
-
-    def add(self, reports: Report | Reports) -> None:
-        if isinstance(reports, Reports):
-            self._counts.add_many(reports.payloads)
-            self._reports += len(reports)
-        else:
-            self._counts.add(reports.payload)
-            self._reports += 1
-
-    def counted(self) -> Counted:
-        first = self._first
-        return Counted(
-            round=first.round,
-            size=first.size,
-            chunk=first.chunk,
-            ones=self._counts.ones(),
-            reports=self._reports,
-            epsilon=first.epsilon,
-        )
 
 
 class ReportShuffler:
