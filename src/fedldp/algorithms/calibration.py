@@ -233,11 +233,6 @@ class PerReport(Calibration):
         object.__setattr__(self, "kind", kind)
         object.__setattr__(self, "meaning", EpsilonMeaning(kind.epsilon_unit, standing))
 
-    @property
-    def sends_bits(self) -> bool:
-        """Whether a report has one bit for each weight."""
-        return issubclass(self.kind, BitMechanism)
-
     def mechanism(self, problem: Problem, client: int) -> Mechanism:
         """Return the randomiser for one client; see ``Calibration``."""
         return self.in_round(problem, of_client(self.settings.epsilon, client))

@@ -86,11 +86,6 @@ WeightDecay = Annotated[float, Field(ge=0, le=1e3)]
 _OF_CLASSES = ("class_weights", "class_shares", "held_out_people")
 """Settings about classes, which labels that are numbers do not have."""
 
-_TABLES: Mapping[str, type[BaseModel]] = {
-    "target": PrivacyTarget, "client_budget": ClientBudget, "person_budget": PersonBudget,
-}  # fmt: skip
-"""The settings that are tables."""
-
 
 class RunConfig(FrozenConfig):
     """A run's full configuration: frozen, public, and checked when it is made.
@@ -264,8 +259,7 @@ class RunConfig(FrozenConfig):
         try:
             return validate(cls._with_calibrated(settings))
         except ValidationError as error:
-            nested = {name: each.model_fields for name, each in _TABLES.items()}
-            raise ConfigError(describe(error, cls.name(), cls.model_fields, nested)) from None
+            raise ConfigError(describe(error, cls.name(), cls.model_fields)) from None
 
     @classmethod
     def _with_calibrated(cls, settings: Any) -> Any:

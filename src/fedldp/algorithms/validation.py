@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 _LONGEST = 60
 """The largest number of characters of a value that a message shows."""
@@ -33,9 +33,16 @@ _REMEDIES = {
 """What to give instead, for each kind of error that pydantic reports, with its limits."""
 
 
-def describe(
-    error: ValidationError, system: str, fields: Mapping[str, Any], nested: Mapping[str, Any]
-) -> str:
+def _inside(field: Any) -> Mapping[str, Any]:
+    """Return the settings in a setting that is a table, or several tables; {} for others."""
+    kinds = get_args(field.annotation) or (field.annotation,)
+    kinds = tuple(each for each in kinds if each not in (type(None), ...))
+    if len(kinds) == 1 and isinstance(kinds[0], type) and issubclass(kinds[0], BaseModel):
+        return kinds[0].model_fields
+    return {}
+
+
+def describe(error: ValidationError, system: str, fields: Mapping[str, Any]) -> str:
     """Return a one-line message about the first setting that is wrong.
 
     A setting that is missing comes after the others, because one of these may be its misspelling.
@@ -44,7 +51,6 @@ def describe(
         error: the error about a system's configuration.
         system: the system's name.
         fields: the system's settings, by name.
-        nested: for each setting that is a table, the settings in it, by name.
     """
     errors = sorted(
         error.errors(), key=lambda each: each["type"] == "missing" and len(each["loc"]) == 1
@@ -55,8 +61,9 @@ def describe(
     loc, owner = first["loc"], system
     name = str(loc[0]) if loc else "settings"
     inner = [part for part in loc[1:] if isinstance(part, str)]
-    if name in nested and inner:
-        name, owner, fields = f"{name}.{inner[0]}", name, nested[name]
+    table = _inside(fields[name]) if name in fields else {}
+    if table and inner:
+        name, owner, fields = f"{name}.{inner[0]}", name, table
     else:
         if inner and get_origin(getattr(fields.get(name), "annotation", None)) is dict:
             name += f".{inner[0]}"  # a column's name
@@ -71,7 +78,7 @@ def describe(
                 f"{name} is not a setting of {owner}; {hint}`fedldp show {system}` lists them all"
             )
         return f"{name} is not a setting of {owner}; {hint}It has {', '.join(fields)}"
-    own = first["type"] == "missing" and len(loc) > 1 and str(loc[0]) not in nested
+    own = first["type"] == "missing" and len(loc) > 1 and not table
     if first["type"] == "missing" and not own:
         return f"{name} is not set, but {owner} needs it: add {name} = ..."
     if name == "system" and first["type"] == "literal_error":
@@ -83,8 +90,8 @@ def describe(
     message = first["msg"][0].lower() + first["msg"][1:]
     if own:
         message = "give a number"
-    elif name in nested:
-        own_settings = ", ".join(f"{name}.{key}" for key in nested[name])
+    elif table and name == loc[0]:
+        own_settings = ", ".join(f"{name}.{key}" for key in table)
         message = f"this is a table of settings: give {own_settings}"
     elif first["type"] == "literal_error":
         message = f"choose {first['ctx']['expected'].replace(chr(39), '')}"

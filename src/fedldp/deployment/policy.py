@@ -38,7 +38,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from fedldp.accounting.accountants import (
     PARTS,
@@ -391,14 +391,6 @@ def read_policy(path: Path) -> SitePolicy:
 
 def checked_policy(found: dict[str, Any], path: Path) -> SitePolicy:
     """Return the policy with the settings that a file has, or will have; see ``read_policy``."""
-    tables: dict[str, type[BaseModel]] = {
-        "budget": BudgetTable,
-        "person_budget": PersonBudgetTable,
-        "own": OwnBudget,
-        "server": ServerTable,
-        "study": StudyTable,
-    }
-    nested = {name: table.model_fields for name, table in tables.items()}
     if isinstance(found.get("server"), dict):
         raise ConfigError(
             f"policy {path}: [server]: a site may have several servers; write [[server]], once for "
@@ -407,7 +399,7 @@ def checked_policy(found: dict[str, Any], path: Path) -> SitePolicy:
     try:
         policy = SitePolicy.model_validate(found)
     except ValidationError as error:
-        what = describe(error, "a site's policy", SitePolicy.model_fields, nested)
+        what = describe(error, "a site's policy", SitePolicy.model_fields)
         raise ConfigError(f"policy {path}: {what}") from None
     if not policy.budgets:
         raise ConfigError(

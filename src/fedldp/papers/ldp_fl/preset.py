@@ -42,6 +42,7 @@ from fedldp.algorithms.settings import (
     check_one_each,
     of_client,
 )
+from fedldp.mechanisms import BitMechanism
 
 
 class LdpFl(Offers):
@@ -68,7 +69,7 @@ def ldp_fl(settings: Settings) -> Composition:
     """
     check_one_each("epsilon", settings.epsilon, settings.num_clients)
     calibration = PerReport(settings=settings)
-    shuffles = calibration.sends_bits and settings.channel != "named"
+    shuffles = issubclass(calibration.kind, BitMechanism) and settings.channel != "named"
     bound = InRange.of(settings)
     return Composition(
         local=Sgd(momentum=settings.momentum, augmentation=settings.augmentation),
