@@ -192,11 +192,10 @@ class Environment:
         self,
         pipe: FakePipe | None = None,
         after: Callable[[Round], None] = lambda record: None,
-        tries: int | None = 1,
     ) -> Server:
         """Run a new server on the folder to its end."""
         server = self.server()
-        server.serve(self.pipe() if pipe is None else pipe, after, tries)
+        server.serve(self.pipe() if pipe is None else pipe, after)
         return server
 
     def releases(self, index: int) -> list[tuple[int, int]]:

@@ -150,7 +150,7 @@ def test_a_run_that_the_budgets_end_leaves_all_that_was_paid_for(
     env = environment(tmp_path, paid=rounds, channel=channel)
     after = f"after {rounds} of {ROUNDS} rounds"
     with pytest.raises(EndedForGood, match=f"used up.*the model {after} is in"):
-        env.server().serve(env.pipe(), lambda record: None, None)
+        env.server().serve(env.pipe(), lambda record: None)
     folder = env.folder / "server"
     assert after in (folder / "report.html").read_text()
     assert_usable(env, rounds, fedldp_command)
@@ -206,7 +206,7 @@ def test_a_run_that_its_operator_ends_states_what_was_released_and_tells_the_sit
 ) -> None:
     env = environment(tmp_path, channel=channel)
     pipe = env.pipe()
-    served = env.serve(pipe, finish_after(env, 2), None)
+    served = env.serve(pipe, finish_after(env, 2))
     assert [record.round for record in served.rounds] == [1, 2]
     assert pipe.ended == 2
     assert [paid_rounds(env, site) for site in range(3)] == [2, 2, 2]
@@ -240,7 +240,7 @@ def test_a_run_without_a_quorum_is_ended_at_once(tmp_path: Path) -> None:
             pipe.agents[1] = None
             threading.Timer(1.0, lambda: ask_to_finish(env.folder / "server", now=False)).start()
 
-    served = env.serve(pipe, after, None)
+    served = env.serve(pipe, after)
     assert len(served.rounds) == 2
     # Two sites may have answered the round that was begun, whose question was sent.
     whole = client_runs(env.agreement.planned)[0]
@@ -254,7 +254,7 @@ def test_a_run_that_ends_before_its_first_round_has_no_model(tmp_path: Path) -> 
     ask_to_finish(env.folder / "server", now=True)
     pipe = env.pipe()
     with pytest.raises(EndedForGood, match="before its first round"):
-        server.serve(pipe, lambda record: None, None)
+        server.serve(pipe, lambda record: None)
     assert pipe.ended == 0
     assert [env.releases(site) for site in range(3)] == [[]] * 3
     with pytest.raises(ConfigError, match="not the folder of a server's run"):
@@ -272,7 +272,7 @@ def test_a_run_that_ends_in_its_first_round_states_what_sites_may_have_paid_for(
         return [] if node == 1 else [answer]
 
     with pytest.raises(EndedForGood, match="before its first round"):
-        env.server().serve(env.pipe(tamper=finish), lambda record: None, None)
+        env.server().serve(env.pipe(tamper=finish), lambda record: None)
     assert max(paid_rounds(env, site) for site in range(3)) == 1
     stated, whole = client_runs(read_statement(folder)), client_runs(env.agreement.planned)
     assert stated[0] == pytest.approx(whole[0] / ROUNDS)
@@ -302,7 +302,7 @@ def test_a_run_whose_weights_become_useless_is_ended_by_its_operator(
         server = env.server()
         own = server._role.aggregate
         server._role = replace(server._role, aggregate=partial(aggregate, own=own))
-        server.serve(pipe, lambda record: None, None)
+        server.serve(pipe, lambda record: None)
         return server
 
     pipe = env.pipe()
@@ -328,7 +328,7 @@ def test_what_is_paid_and_due_after_training_is_run_unless_it_ends_now(
     """Rounds: 1 measures, 2 to 5 train, 6 to 8 train the intercept, 9 and 10 evaluate."""
     shares = (*STAGED, "evaluation_share=0.05", "rounds=10")
     env = environment_of(tmp_path, *shares, channel=channel)
-    served = env.serve(env.pipe(), finish_after(env, 3, now=now), None)
+    served = env.serve(env.pipe(), finish_after(env, 3, now=now))
     made = [1, 2, 3] if now else [1, 2, 3, 6, 7, 8, 9, 10]
     assert [record.round for record in served.rounds] == made
     assert {round for round, _ in env.releases(0)} == set(made)
@@ -368,10 +368,10 @@ def test_what_is_due_and_not_paid_is_left_out_and_the_sites_are_told(tmp_path: P
     terms = {"budget": None, "person_budget": {"kind": "zcdp", "limit": limit, "unit": "person"}}
     env = environment_of(tmp_path / "world", *shares, policy=terms, enough=7)
     with pytest.raises(EndedForGood, match="used up"):
-        env.server().serve(env.pipe(), lambda record: None, None)
+        env.server().serve(env.pipe(), lambda record: None)
     ask_to_finish(env.folder / "server", now=False)
     pipe = env.pipe()
-    served = env.serve(pipe, lambda record: None, None)
+    served = env.serve(pipe, lambda record: None)
     assert [record.round for record in served.rounds] == list(range(1, 8))
     assert pipe.ended == 7
     assert env.ledger(0).spent() == pytest.approx(sum(prices[:7]))
@@ -394,12 +394,12 @@ def test_only_budgets_leave_out_what_is_due(tmp_path: Path) -> None:
             raise Killed
 
     with pytest.raises(Killed):
-        env.server().serve(env.pipe(), after, None)
+        env.server().serve(env.pipe(), after)
     shutil.rmtree(folder)
     copy.rename(folder)
     ask_to_finish(folder, now=False)
     with pytest.raises(EndedForGood, match="keep refusing"):
-        env.server().serve(env.pipe(), lambda record: None, None)
+        env.server().serve(env.pipe(), lambda record: None)
     assert not is_finished(folder)
 
 
@@ -413,7 +413,7 @@ def test_a_server_that_dies_while_it_ends_goes_on_with_what_is_due(tmp_path: Pat
         return [answer]
 
     with pytest.raises(Killed):
-        env.server().serve(env.pipe(tamper=tamper), finish_after(env, 2), None)
+        env.server().serve(env.pipe(tamper=tamper), finish_after(env, 2))
     served = env.serve()
     assert [record.round for record in served.rounds] == [1, 2, 4, 5, 6]
     assert [round for round, _ in env.releases(1)] == [1, 2, 4, 5, 6]

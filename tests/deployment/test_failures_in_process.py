@@ -28,7 +28,7 @@ from environments import (
     whole,
 )
 
-from fedldp.core.errors import EndedForGood, LedgerUnusable, StoreUnusable
+from fedldp.core.errors import LedgerUnusable, StoreUnusable
 from fedldp.deployment import running, sites
 from fedldp.deployment.acceptance import Acceptances, accept
 from fedldp.deployment.journal import Journal
@@ -169,7 +169,7 @@ def test_a_round_with_too_few_answers_is_tried_again_with_the_same_requests(
     log = logging.getLogger("fedldp.server")
     log.addFilter(again)
     try:
-        served = env.serve(pipe, lambda record: None, None)
+        served = env.serve(pipe, lambda record: None)
     finally:
         log.removeFilter(again)
     assert bits(served) == expected
@@ -178,21 +178,6 @@ def test_a_round_with_too_few_answers_is_tried_again_with_the_same_requests(
     assert caplog.text.count("trying again in") == len(lost)
     found = read_status(env.folder / "server")
     assert (found["missed"], found["missed_ever"]) == (0, len(lost))
-
-
-@pytest.mark.slow
-def test_a_run_ends_after_the_stated_number_of_tries_and_the_next_start_continues_it(
-    tmp_path: Path, expected: dict[str, bytes]
-) -> None:
-    env = make_environment(tmp_path, deadline=1.0)
-    pipe = env.pipe()
-    pipe.agents[1] = None
-    with pytest.raises(EndedForGood, match="site-1 did not answer"):
-        env.server().serve(pipe, lambda record: None, 2)
-    found = read_status(env.folder / "server")
-    assert found["missed"] == 2
-    assert found["next"].startswith("ended: round 1")
-    assert bits(env.serve()) == expected
 
 
 @pytest.mark.slow
@@ -212,7 +197,7 @@ def test_a_site_that_withdraws_its_acceptance_is_neither_asked_nor_waited_for(
         if record.round == 4:
             accept(policy, env.agreement)
 
-    env.server().serve(pipe, after_round, None)
+    env.server().serve(pipe, after_round)
     assert clients == [3, 2, 2, 2, 3]
     asked = [read_message(asked) for node, asked, _answer in pipe.seen if node == 1]
     rounds = [read_request(each.request).broadcast.round for each in asked]
@@ -263,7 +248,7 @@ def test_no_site_is_asked_before_the_quorum_has_accepted_and_has_the_version(
     pipe.take = taken  # type: ignore[method-assign]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ServerWatch, "goes_on", goes_on)
-        served = env.serve(pipe, lambda record: None, None)
+        served = env.serve(pipe, lambda record: None)
     assert bits(served) == expected
     assert seen[30] == {"site-0": "ready", "site-1": "not-accepted", "site-2": "other-version"}
     assert seen[70] == {"site-0": "ready", "site-1": "ready", "site-2": "other-version"}
@@ -342,7 +327,7 @@ def test_a_disk_that_is_full_at_any_write_delays_a_run_and_changes_nothing(
     with monkeypatch.context() as patch:
         faults = Faults(patch, env.policies[0].ledger, nth)
         pipe = env.pipe()
-        served = env.serve(pipe, lambda record: None, None)
+        served = env.serve(pipe, lambda record: None)
     assert faults.count > nth
     assert bits(served) == undisturbed[kind]
     if kind == "sum":

@@ -604,7 +604,6 @@ def server(
     key: Path | None = None,
     test: str | None = None,
     data_dir: DataDir = None,
-    tries: Positive = None,
     runs: Annotated[int, typer.Option(min=1)] = 8,
     metrics: Metrics = None,
     check: Check = False,
@@ -623,8 +622,6 @@ def server(
         certificate: this server's certificate (PEM) [default: server.pem next to the agreement]
         key: the certificate's key (PEM) [default: server.key next to the agreement]
         test: examples to test the model on: .npz, .csv, or a data set's name [only with AGREEMENT]
-        tries: stop the server when a round has had too few sites this many times [default: keep
-            trying] [only with AGREEMENT]
         check: check that everything is in order, report, and stop [only with AGREEMENT]
         runs: without an agreement: serve this many runs at once
     """
@@ -643,7 +640,7 @@ def server(
 
     reached = OverHttps(listen, *_tls_files(agreement, certificate, key))
     stderr = on_stderr()
-    served = run_server(folder, agreement, reached, test, data_dir, stderr, tries, metrics)
+    served = run_server(folder, agreement, reached, test, data_dir, stderr, metrics)
     summary, config, told = served.summary(), served.agreement.config, asked_of(served.rounds)
     stated = one_place() and served.released == served.agreement.planned
 

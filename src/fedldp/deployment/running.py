@@ -165,7 +165,6 @@ def run_server(
     test: str | None,
     data_dir: Path | None,
     console: Terminal,
-    tries: int | None = None,
     metrics: str | None = None,
 ) -> Server:
     """Run a server's rounds; return the server once its run is over; see ``Server.serve``."""
@@ -190,7 +189,7 @@ def run_server(
             progress,
         ):
             try:
-                server.serve(pipe, progress.show, tries, stop.is_set)
+                server.serve(pipe, progress.show, stop.is_set)
             except Stopped as error:
                 raise SystemExit from error  # with status 0
         return server
@@ -264,7 +263,7 @@ def _serve_queue(
                 servers[each.run], found = server, server.agreement
                 of, pipe = found.config.rounds, pipe_of(found)
                 with beating(server.watch), listener.serving(pipe):
-                    server.serve(pipe, lambda record: _log_round(record, of), None, stopped)
+                    server.serve(pipe, lambda record: _log_round(record, of), stopped)
                 finished = asked_to_finish(each.folder) is not None
                 why = "finished by its operator" if finished else "complete"
                 queue.end(each.run, why)

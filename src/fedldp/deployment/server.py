@@ -242,24 +242,22 @@ class Server:
         self,
         pipe: RunPipe,
         after_round: Callable[[Round], None],
-        tries: int | None = 1,
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         """Run the remaining rounds, and write the result into the folder.
 
+        A round that too few sites answer is tried again, with the same request, so a site that
+        answered before gives the same bytes and pays nothing.
+
         Args:
             pipe: the pipe to the sites' nodes.
             after_round: is called with every record, including those of earlier rounds.
-            tries: how many times to try a round that too few sites answer. Each try sends the same
-                request, so a site that answered before gives the same bytes and pays nothing. None:
-                until enough sites answer; the deadline then runs only while the quorum is present
-                and has accepted the agreement.
             stopped: returns whether to stop where the run is.
 
         Raises:
             Stopped: ``stopped`` says so; the next server on the folder continues.
-            EndedForGood: sites refuse and would refuse again, all ``tries`` failed, or the weights
-                are unusable. Complete rounds are kept.
+            EndedForGood: sites refuse and would refuse again, or the weights are unusable. Complete
+                rounds are kept.
             RunError: something else ended the run.
         """
         config = self.agreement.config
@@ -290,7 +288,6 @@ class Server:
             reports.check,
             self.watch,
             interrupt,
-            patient=tries is None,
         )
         loop = Loop(
             run=self.agreement.run,
@@ -321,7 +318,7 @@ class Server:
             interrupt(True)
 
         try:
-            self._go(loop, keep, interrupt, tries)
+            self._go(loop, keep, interrupt)
             self._finish()
             pipe.end(len(self.rounds))
             left_out = len(self.rounds) < config.rounds
@@ -344,7 +341,6 @@ class Server:
         loop: Loop,
         keep: Callable[[State, Round], None],
         interrupt: Callable[[bool], None],
-        tries: int | None,
     ) -> None:
         """Run to the end; repeat rounds that too few sites answered."""
         round, missed = 0, 0
@@ -365,11 +361,9 @@ class Server:
                 missed = missed + 1 if self._state.round == round else 1
                 round = self._state.round
                 self.watch.missed()
-                if tries is not None and missed >= tries:  # the operator chose this limit
-                    raise EndedForGood(str(error)) from error
                 pause = min(_FIRST_PAUSE * 2.0 ** min(missed - 1, 30), _LONGEST_PAUSE)
-                log.warning("%s; trying again in %g s", error.what, pause)
-                self.watch.goes_on(f"tries again soon: {error.what}")
+                log.warning("%s; trying again in %g s", error, pause)
+                self.watch.goes_on(f"tries again soon: {error}")
                 until = time.monotonic() + pause
                 with suppress(Finishes):
                     while time.monotonic() < until:

@@ -94,15 +94,7 @@ _FOR_GOOD = {
 
 
 class QuorumMissed(RunError):
-    """Too few sites took part in a round; another try may succeed.
-
-    Attributes:
-        what: the message without the fix that it suggests.
-    """
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what}; all complete rounds are kept: run the same command again")
-        self.what = what
+    """Too few sites took part in a round; another try may succeed."""
 
 
 class BudgetsSpent(EndedForGood):
@@ -152,8 +144,6 @@ class Sites:
         watch: records what happens.
         interrupt: raises Stopped or Finishes if the operator says so; its argument says whether no
             site is asked yet.
-        patient: whether, in the first round and after a round that missed the quorum, the deadline
-            starts only once the quorum is present. Otherwise, the deadline starts at once.
     """
 
     def __init__(
@@ -165,10 +155,8 @@ class Sites:
         check: Callable[[RoundRequest, Report, int], None],
         watch: ServerWatch,
         interrupt: Callable[[bool], None] = lambda unasked: None,
-        *,
-        patient: bool = False,
     ) -> None:
-        self._check, self._watch, self._patient = check, watch, patient
+        self._check, self._watch = check, watch
         self._interrupt = interrupt
         self._agreement, self._pipe, self._journal = agreement, pipe, journal
         self._receipts = receipts
@@ -254,7 +242,7 @@ class Sites:
             self.waited += self._gathers * (now - last)
             if looks := now >= self._see_again:
                 self._look_at_sites(now)
-            if not (self._gathers and self._patient):
+            if not self._gathers:
                 left -= now - last
             self._gathers &= not self._has_quorum(waiting)
             if not self._gathers:
@@ -445,8 +433,6 @@ class Sites:
             what = "did not answer"
             if client in self._left:
                 what = "no longer accepts the agreement"
-            elif self._gathers and client in self._there:
-                what = "was not asked, because too few sites were present"
             why.append(f"{names[client]} {what}")
         must = "must" if self._agreement.config.committee is None else "of one committee must"
         within = f" within {waiting.deadline:.3g} s" if waiting.open else ""
