@@ -197,17 +197,13 @@ class Choice(Local):
 
     Attributes:
         name: the value of ``local_update``.
-        send: whether values or changes are sent, if that is no choice.
-        sent: what is then sent instead of all weights, in words.
-        instead: the value of ``local_update`` that sends all weights.
+        send: whether values or changes are sent, if these are not of all weights, as chosen.
         unused: the settings that it does not use, each with the reason.
         notes: additional caveats of a run's statement.
     """
 
     name: ClassVar[str]
     send: ClassVar[Send | None] = None
-    sent: ClassVar[str] = ""
-    instead: ClassVar[str] = "sgd"
     unused: ClassVar[Mapping[str, str]] = {}
     notes: ClassVar[tuple[Caveat, ...]] = ()
 
@@ -252,16 +248,15 @@ def bound_of(settings: Settings, local: Choice) -> Bound:
                 f"one_label = true and {name} = {given}: k_closest makes the report with a label "
                 f"and a direction, from a solution; set {name} = {value}, or leave one_label out"
             )
-    if local.sent and settings.send == "weights":
+    if local.send is not None and settings.send == "weights":
         raise ConfigError(
-            f"send = weights and {computes}: {local.sent} sent instead of weights; leave send "
-            f"out, or set local_update = {local.instead}"
+            f"send = weights and {computes}: it does not send all weights; leave send out"
         )
     if mechanism == "none":
         return Unbounded(send=send, chart=chart)
     shared = mechanism == _SHARE
     within_one = not shared and issubclass(find_mechanism(mechanism), WITHIN_ONE)
-    if bound == "range" and (local.sent or shared):
+    if bound == "range" and (local.send is not None or shared):
         other = " with mechanism = k_closest" if within_one else ""
         raise ConfigError(
             f"bound = range, mechanism = {mechanism} and {computes}: only whole weights that are "
@@ -269,8 +264,8 @@ def bound_of(settings: Settings, local: Choice) -> Bound:
         )
     if bound == "direction" and local.sends is not None:
         raise ConfigError(
-            f"bound = direction and {computes}: {local.sent} needed with their size; set bound = "
-            f"norm, or local_update = {local.instead}"
+            f"bound = direction and {computes}: the server needs the size of what it sends, too; "
+            "set bound = norm"
         )
     if bound == "layers" and chart is not None:
         raise ConfigError(
@@ -379,8 +374,6 @@ class StatisticsOf(InClosedForm):
     name: ClassVar[str] = "statistics"
     sends: ClassVar[str] = STATISTICS
     send: ClassVar[Send] = "weights"
-    sent: ClassVar[str] = "statistics are"
-    instead: ClassVar[str] = "solution"
 
     def chart(self, settings: Settings) -> Chart:
         """Return statistics, from which the server computes a regression; see ``Choice``."""

@@ -38,7 +38,6 @@ class OwnHead(Choice, Sgd):
     uses: ClassVar[frozenset[str]] = frozenset({"class_weights", *SGD_SETTINGS})
     trains_statistics: ClassVar[bool] = False
     send: ClassVar[Send] = "update"
-    sent: ClassVar[str] = "the change of all but the last layer is"
     notes: ClassVar[tuple[Caveat, ...]] = (OWN_HEADS,)
 
     @classmethod
