@@ -83,7 +83,7 @@ def run(
     shown: list[Statement] = []
     title = f"{Path(name or config.system).stem}-seed{config.seed}"
     with nullcontext() if begun else _new_folder(out, title) as own:
-        result = _simulate(config, name, how, own, begun, shown, one_place())
+        result = _simulate(config, name, how, own, begun, shown)
     summary, config = result.summary(), result.config
 
     def show(console: Terminal) -> None:
@@ -128,7 +128,6 @@ def _simulate(
     out: OwnedFolder | None,
     folder: RunFolder | None,
     shown: list[Statement],
-    table: bool,
 ) -> Result:
     """Run the simulation, with progress on stderr; append the printed statement to ``shown``.
 
@@ -152,7 +151,8 @@ def _simulate(
         from fedldp.simulation.engine import simulate  # imports torch, which takes seconds
 
         # A user's own model may print to stdout, and Ray prints when a worker dies.
-        with RunProgress(config.rounds, stderr, table) as progress, redirect_stdout(sys.stderr):
+        shown_rounds = RunProgress(config.rounds, stderr, one_place())
+        with shown_rounds as progress, redirect_stdout(sys.stderr):
             return simulate(
                 config,
                 recipe=name,
@@ -172,9 +172,7 @@ def _simulate(
     except KeyboardInterrupt:
         place = folder.path if folder else out.path if out else None
         kept = place is not None and (place / "checkpoint").exists()
-        stderr.put(
-            f"interrupted; continue with: fedldp run --resume {place}"
-            if kept
-            else "interrupted before the first round was complete; nothing was saved",
-        )
+        again = f"; continue with: fedldp run --resume {place}"
+        none = " before the first round was complete; nothing was saved"
+        stderr.put(f"interrupted{again if kept else none}")
         raise typer.Exit(130) from None
