@@ -326,7 +326,8 @@ _UNSEEN = re.compile(
 
 def is_missing(text: str) -> bool:
     """Return whether a cell's text stands for a missing value."""
-    return _spelled(text, "NFC").lower() in _MISSING
+    # Most numbers begin with a digit; they need no spelling.
+    return not text[:1].isdigit() and _spelled(text, "NFC").lower() in _MISSING
 
 
 def numbers(texts: Sequence[str], *, comma: bool = False) -> NDArray[np.float64]:
