@@ -132,18 +132,6 @@ def test_a_users_text_is_not_shown_as_markup(own_data: tuple[Any, Any]) -> None:
     assert "&lt;script&gt;x" in page
 
 
-def test_a_plot_is_a_picture(result: fedldp.Result, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MPLBACKEND", "agg")
-    pytest.importorskip("matplotlib")
-    figure = result.plot("it.svg")
-    assert Path("it.svg").read_text().lstrip().startswith("<?xml")
-    left, right = figure.axes
-    assert list(left.lines[0].get_ydata()) == [record.accuracy for record in result.rounds]
-    assert list(right.lines[0].get_ydata()) == [record.loss for record in result.rounds]
-    assert "give the path of" in refusal(lambda: result.plot("nowhere/it.svg"))
-    assert "give the path of" in refusal(lambda: result.plot("it.xyz"))
-
-
 # The model of a result
 
 

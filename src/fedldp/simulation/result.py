@@ -22,7 +22,6 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import RunError
 from fedldp.core.facts import Doubt, Note
 from fedldp.core.kinds import COVERS_ALL_ROUNDS, HELD_OUT, MODEL_SO_FAR, NOT_FINISHED
-from fedldp.core.registry import import_extra
 from fedldp.data.rules import checked_features
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.keys import draws_of_seed
@@ -216,46 +215,6 @@ class Result:
     def rounds_table(self) -> list[dict[str, Any]]:
         """Return the rounds as dictionaries, for any library that reads tables."""
         return _table(self.rounds)
-
-    def plot(self, path: str | Path | None = None) -> Any:
-        """Draw accuracy and loss by round; a notebook shows the returned figure.
-
-        If most of the test set is one class, the AUC replaces the accuracy.
-
-        Args:
-            path: where to save the picture (.svg, .png or .pdf); None only draws it.
-
-        Returns:
-            The matplotlib figure.
-
-        Raises:
-            ConfigError: matplotlib is not installed.
-            RunError: the picture cannot be written.
-        """
-        if path is not None and not str(path).strip():
-            raise RunError(f"plot {str(path)!r}: give the path of an .svg or .png file")
-        plt = import_extra("matplotlib.pyplot", extra="report")
-        figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-        numbers = [record.round for record in self.rounds]
-        figure.suptitle(self.title)
-        first = "auc" if is_imbalanced(self.most_frequent) else "accuracy"
-        first = first if self.config.label_range is None else "r2"
-        for axes, name in ((left, first), (right, "loss")):
-            values = [record.get(name) for record in self.rounds_table()]
-            axes.plot(numbers, values, marker=".")
-            label = f"{words.names('metric')[name]} on {self.config.composition.local.tested_on}"
-            axes.set(xlabel="round", ylabel=label)
-            axes.xaxis.get_major_locator().set_params(integer=True)
-        left.set_ylim(0, 1)
-        plt.close(figure)  # a notebook also shows the returned figure, so it would show it twice
-        if path is not None:
-            try:
-                figure.savefig(Path(path).expanduser())
-            except (OSError, ValueError) as error:  # ValueError for an unknown file extension
-                raise RunError(
-                    f"plot {path}: {error}; give the path of an .svg or .png file"
-                ) from error
-        return figure
 
     def __repr__(self) -> str:
         count = len(self.rounds)
