@@ -181,7 +181,7 @@ def simulate(
                 for record in start.rounds:
                     after_round(record)
                 test = _Test(executor, population)
-                transport, arrivals = _transport(planned.scheduled, executor)
+                transport = _transport(planned.scheduled, executor)
                 draws = draws_of_seed(config.seed)
                 loop = Loop(
                     run=run,
@@ -192,7 +192,7 @@ def simulate(
                     draws=draws,
                     evaluate=test,
                     evaluate_every=evaluate_every,
-                    arrivals=arrivals,
+                    arrivals=getattr(transport, "arrivals", lambda: None),
                 )
                 end = loop.go(start.state, keep)
                 confusion = test.confusion(server.tested(end))
@@ -279,18 +279,14 @@ def _pool(population: Population, workers: int, cluster: str | None) -> Pool | N
     return Workers(workers, doing, population.given())
 
 
-def _transport(
-    config: RunConfig, executor: Executor
-) -> tuple[Transport, Callable[[], dict[str, float] | None]]:
-    """Return the transport to the clients, and a function that returns the last round's times."""
+def _transport(config: RunConfig, executor: Executor) -> Transport:
+    """Return the transport to the clients, through the shuffler if there is one."""
     direct, channel = InProcess(executor.answers), config.composition.channel
     if channel.shuffles_reports:
-        return ReportShuffler(direct), lambda: None
-    delays = channel.delays
-    if delays is None:
-        return direct, lambda: None
-    shuffler = Counting(direct, delays, config.num_clients, world_of_seed(config.seed))
-    return shuffler, shuffler.arrivals
+        return ReportShuffler(direct)
+    if channel.delays is None:
+        return direct
+    return Counting(direct, channel.delays, config.num_clients, world_of_seed(config.seed))
 
 
 class _Test:

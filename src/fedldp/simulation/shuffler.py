@@ -265,17 +265,11 @@ class ReportShuffler:
 
 
 def _check_alike(report: Report, first: Report) -> None:
-    if report.num_messages != 1:
-        raise RunError("a report of several messages: this shuffler accepts only whole reports")
-    if len(report.payload) != len(first.payload):
+    alike = replace(report, payload=b"") == replace(first, payload=b"") and report.epsilon is None
+    if not alike or len(report.payload) != len(first.payload) or report.num_messages != 1:
         raise RunError(
-            f"reports of {len(first.payload)} and {len(report.payload)} bytes: their sizes would "
-            "distinguish clients"
-        )
-    if replace(report, payload=b"") != replace(first, payload=b"") or report.epsilon is not None:
-        raise RunError(
-            "reports that differ in more than their payloads: the difference would distinguish "
-            "clients"
+            "reports of several messages, of different sizes, or that differ in more than their "
+            "payloads: this would distinguish clients"
         )
 
 
