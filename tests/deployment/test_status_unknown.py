@@ -7,7 +7,6 @@ every output: each value is the one that was known before, or none, or named her
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -166,14 +165,11 @@ def serving(tmp_path: Path) -> Iterator[Serving]:
 
 
 def long_ago(file: Path) -> None:
-    """Make a status old, as it is when its process is frozen; the lock is older still."""
+    """Make a status old, as it is when its process is frozen."""
     known = json.loads(file.read_text())
     at = datetime.now(UTC) - timedelta(seconds=SILENT_SECONDS + 60)
     known["written"] = at.isoformat(timespec="seconds")
     file.write_text(json.dumps(known))
-    for lock in (file.with_name("lock"), file.parent.with_name(f"{file.parent.name}.lock")):
-        if lock.exists():
-            os.utime(lock, (0, 0))
 
 
 def test_everything_is_known_as_long_as_every_source_is_there(site: Site) -> None:
@@ -253,16 +249,6 @@ def test_an_agent_that_is_frozen_is_silent_and_not_ready(site: Site) -> None:
     assert silent.values["of"] == "agent"
     assert after.changes(before) == {"sites.0.state": "silent"}
     assert any(not each.ok and each.what.startswith("agent ") for each in after.checks)
-
-
-def test_a_status_of_an_earlier_agent_says_nothing_about_this_one(site: Site) -> None:
-    before = site.look()
-    os.utime(site.state / "lock")
-    long_ago(site.state / "status.json")
-    os.utime(site.state / "lock")
-    after = site.look()
-    assert after.unread == {"status"}
-    assert after.changes(before) == {"sites.0.state": None, "sites.0.last_seen": None}
 
 
 def test_an_agent_that_was_killed_is_not_running(site: Site) -> None:

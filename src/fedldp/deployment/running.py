@@ -28,6 +28,7 @@ from fedldp.deployment.runs import Queue, QueuedRun, asked_to_finish
 from fedldp.deployment.server import Server
 from fedldp.deployment.site import Agent, largest_message
 from fedldp.deployment.sites import Stopped
+from fedldp.deployment.watch import FILE as STATUS
 from fedldp.deployment.watch import SiteWatch, beating
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting.progress import RunProgress
@@ -338,6 +339,8 @@ def _server(
 ) -> Server:
     """Return the server of the agreement in a file, in its run's folder."""
     content = file.read_bytes()
+    with suppress(OSError):  # an earlier server's says nothing about this one
+        (folder / STATUS).unlink()
     examples = None
     if test is not None:
         examples = _test(test, Agreement.parse(content, own=None), data_dir)

@@ -35,7 +35,7 @@ from fedldp.deployment.policy import SitePolicy, rounds_answered
 from fedldp.deployment.runs import Queue, asked_to_finish
 from fedldp.deployment.site_ledger import NO_RELEASE, SiteLedger
 from fedldp.deployment.source import digest_of_data
-from fedldp.deployment.watch import FILE, read_status, silent_since, written_before
+from fedldp.deployment.watch import FILE, read_status, silent_since
 from fedldp.ledgers.budget import total_of
 from fedldp.ledgers.sqlite import Account, Release, SqliteLedger, renewals
 from fedldp.reporting import words
@@ -119,8 +119,6 @@ class Process:
         runs, known = is_held(lock), read_status(folder)
         if runs is False and not lock.exists() and known is not None and not known.get("ended"):
             runs = None  # a process that ends says so, and one that is killed leaves its lock
-        if runs and known is not None and written_before(known, lock):
-            known = None
         return cls(of, lock, folder / FILE, runs, known)
 
     @property
@@ -155,7 +153,7 @@ class Process:
         elif not self.runs:
             yield NOT_RUNNING(of=self.of)
         if self.known is None and (self.runs or self.file.exists()):
-            yield _unread("status", f"{self.file} is missing, damaged or older than the {self.of}")
+            yield _unread("status", f"{self.file} is missing or damaged")
         if self.silent_since is not None:
             yield SILENT(of=self.of, since=self.silent_since)
 

@@ -324,15 +324,6 @@ def read_status(folder: Path) -> dict[str, Any] | None:
     return found if whole else None
 
 
-def written_before(known: dict[str, Any], lock: Path) -> bool:
-    """Return whether a status is of an earlier process than the one that holds a lock."""
-    try:
-        begun = datetime.fromtimestamp(lock.stat().st_mtime, UTC)
-    except OSError:
-        return False
-    return datetime.fromisoformat(known["written"]) + timedelta(seconds=1) <= begun
-
-
 def silent_since(known: dict[str, Any] | None) -> str | None:
     """Return when a process wrote its status last, if it should have written it again."""
     if known is None:
