@@ -308,7 +308,7 @@ def acceptance_of(policy: SitePolicy, digest: bytes) -> Acceptance:
 
 
 def allowed(policy: SitePolicy, digest: bytes) -> Agreement:
-    return acceptance_of(policy, digest).allowed(policy)
+    return acceptance_of(policy, digest).allowed(policy)[0]
 
 
 def forget(policy: SitePolicy, agreement: Agreement) -> None:

@@ -149,9 +149,9 @@ def test_a_second_study_adds_what_the_policy_lacks_when_that_is_confirmed(
     assert f"run {first.run[:8]} may still spend rho" in outcome.out
     one, two = Acceptances(policy).current()
     assert (one.server, two.server) == ("https://localhost:8443", "https://localhost:8444")
-    assert one.policy(policy).label_column == "outcome"
-    assert two.policy(policy).label_column == "relapse"
-    assert one.terms.data != two.terms.data
+    assert one.allowed(policy)[1].label_column == "outcome"
+    assert two.allowed(policy)[1].label_column == "relapse"
+    assert one.data != two.data
     agent = Agent(policy)
     assert [(digest, server.url) for digest, server in agent.served().items()] == [
         (first.digest, one.server),
@@ -210,14 +210,14 @@ def test_each_study_has_the_epsilon_that_the_site_chose_for_it(deploy: Callable[
     assert policy.own is None
     assert len(policy.study) == len(policy.server) == 2
     accepted = Acceptances(policy).current()
-    studies = [each.terms.study for each in accepted]
-    owns = [each and each.own and each.own.epsilon for each in studies]
-    assert owns == [None, 2.0, 3.0]
+    owns = [each.allowed(policy)[1].own for each in accepted]
+    assert [own and own.epsilon for own in owns] == [None, 2.0, 3.0]
     assert accepted[1].promised[0] < accepted[2].promised[0]
     assert len(Agent(policy).served()) == 3
-    # The operator takes the table of a study away: what was accepted stays as it was.
-    for each in accepted:
-        each.allowed(policy.changed(study=()))
+    # The operator takes the tables of studies away: without its own epsilon, no run goes on.
+    for each in accepted[1:]:
+        with pytest.raises(PrivacyError, match="own is not set"):
+            each.allowed(policy.changed(study=()))
     assert accepted[0].agreement(policy).digest == first.digest
 
 

@@ -162,7 +162,7 @@ def test_an_accepted_agreement_is_readable_by_its_owner_only_and_read_back_uncha
     one_line(error.value, "it is damaged")
     accept(policy, env.agreement)
     assert allowed(policy, env.agreement.digest) is not None
-    changes_database(policy, "UPDATE agreements SET terms = '{}'")
+    changes_database(policy, "UPDATE agreements SET promised = '{'")
     with pytest.raises(LedgerUnusable, match="an accepted agreement is damaged"):
         Acceptances(policy).all()
 

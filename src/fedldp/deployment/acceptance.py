@@ -15,12 +15,10 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from fedldp.core.errors import ConfigError, FedldpError, PrivacyError
-from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.numbers import round_up
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.policy import (
     SitePolicy,
-    StudyTable,
     make_state,
     prices_due,
 )
@@ -31,19 +29,7 @@ from fedldp.ledgers.budget import total_of
 from fedldp.ledgers.database import Database, now
 from fedldp.ledgers.sqlite import Release, since_renewal
 
-_COLUMNS = "digest, run, server, content, terms, promised, state, date"
-
-
-class AcceptedTerms(FrozenConfig):
-    """On what terms a site has accepted an agreement, beside its policy.
-
-    Attributes:
-        data: the digest of the data with which it was accepted; see ``digest_of_data``.
-        study: what differs for the run from the policy; None if nothing does.
-    """
-
-    data: str
-    study: StudyTable | None
+_COLUMNS = "digest, run, server, content, data, promised, state, date"
 
 
 @dataclass(frozen=True)
@@ -55,7 +41,7 @@ class Acceptance:
         run: the run's name.
         server: the URL of the server that runs it.
         content: the agreement's file.
-        terms: on what terms it was accepted.
+        data: the digest of the data with which it was accepted; see ``digest_of_data``.
         promised: the most that the run may cost the site under each of its budgets.
         state: whether its run goes on; otherwise, its rounds are not answered.
         date: when it was accepted, by the site's clock.
@@ -65,7 +51,7 @@ class Acceptance:
     run: str
     server: str
     content: bytes = field(repr=False)
-    terms: AcceptedTerms
+    data: str
     promised: tuple[float, ...]
     state: Literal["accepted", "retired", "finished"]
     date: str
@@ -74,21 +60,6 @@ class Acceptance:
     def is_open(self) -> bool:
         """Whether the site takes part in the run."""
         return self.state == "accepted"
-
-    def policy(self, policy: SitePolicy) -> SitePolicy:
-        """Return the site's policy for this run.
-
-        Raises:
-            ConfigError: the policy has no table for the run's server any more.
-        """
-        server = policy.of_server(self.server)
-        if server is None:
-            raise ConfigError(
-                f"server = {self.server}: the policy has no [[server]] with this url, which runs "
-                f"agreement {self.digest.hex()[:16]}; add it, or accept the agreement again if "
-                "its server moved"
-            )
-        return policy.for_run(server, self.terms.study)
 
     def agreement(self, policy: SitePolicy) -> Agreement:
         """Return the agreement, without checking it against the policy.
@@ -105,15 +76,16 @@ class Acceptance:
             raise ConfigError(f"{name}: it was changed after it was accepted; accept it again")
         return found
 
-    def allowed(self, policy: SitePolicy) -> Agreement:
-        """Return the agreement, if the policy still allows it on the accepted terms.
+    def allowed(self, policy: SitePolicy) -> tuple[Agreement, SitePolicy]:
+        """Return the agreement and the site's policy for its run, if that still allows it.
 
         Raises:
             FedldpError: see ``agreement``; or the policy does not allow it any more.
         """
-        found, policy = self.agreement(policy), self.policy(policy)
+        found = self.agreement(policy)
+        policy = policy_for(policy, found, self.server)
         policy.check(found)
-        return found
+        return found, policy
 
     def check_data(self, policy: SitePolicy, data: str) -> None:
         """Refuse data other than those with which the agreement was accepted.
@@ -125,7 +97,7 @@ class Acceptance:
         Raises:
             PrivacyError: the data differ.
         """
-        if self.terms.data != data:
+        if self.data != data:
             raise PrivacyError(
                 f"data {policy.data}: these are not the data with which agreement "
                 f"{self.digest.hex()[:16]} was accepted; put those back, or accept the agreement "
@@ -263,13 +235,13 @@ class Acceptances:
 
 
 def _read(row: Sequence[Any]) -> Acceptance:
-    digest, run, server, content, terms, promised, state, date = row
-    agreed, most = AcceptedTerms.model_validate_json(terms), tuple(map(float, json.loads(promised)))
-    return Acceptance(bytes.fromhex(digest), run, server, content, agreed, most, state, date)
+    digest, run, server, content, data, promised, state, date = row
+    most = tuple(map(float, json.loads(promised)))
+    return Acceptance(bytes.fromhex(digest), run, server, content, data, most, state, date)
 
 
 def policy_for(policy: SitePolicy, agreement: Agreement, url: str | None = None) -> SitePolicy:
-    """Return a site's policy for the run of an agreement that is not accepted yet.
+    """Return a site's policy for the run of an agreement.
 
     Args:
         policy: the site's policy.
@@ -286,12 +258,13 @@ def policy_for(policy: SitePolicy, agreement: Agreement, url: str | None = None)
         found = [each for each in found if each.is_named_in(agreement)]
     if len(found) != 1:
         known = ", ".join(each.url for each in found or policy.server)
+        named = "" if url is None else f" = {url}"
         raise ConfigError(
-            f"server: {'none' if not found else 'more than one'} of this site's servers may run "
-            f"the agreement ({known}); give --server URL, of a [[server]] in the policy"
+            f"server{named}: {'more than one' if found else 'none'} of this site's servers may "
+            f"run the agreement ({known}); give --server URL, of a [[server]] in the policy"
         )
     study = [each for each in policy.study if each.invite == agreement.invite]
-    return policy.for_run(found[0], study[0] if study else None)
+    return policy.for_run(found[0], study[-1] if study else None)
 
 
 def accept(
@@ -327,10 +300,9 @@ def accept(
         Acceptances(policy, database).check_beside(agreement)
         can_pay = payable(policy, agreement, kept)
         promised = can_pay.cost(can_pay.check(enough))
-        terms = AcceptedTerms(data=data, study=policy.study[0] if policy.study else None)
         row = (
             *(digest.hex(), agreement.run, policy.server[0].url, agreement.to_bytes()),
-            *(terms.model_dump_json(), json.dumps(promised), "accepted", now()),
+            *(data, json.dumps(promised), "accepted", now()),
         )
         db.execute(
             f"INSERT OR REPLACE INTO agreements ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row

@@ -21,7 +21,13 @@ from fedldp.deployment.initial import agreed_initial, beside
 from fedldp.deployment.policy import SitePolicy, private_to_owner
 from fedldp.deployment.site import check_randomness, open_run
 from fedldp.deployment.site_ledger import SiteLedger
-from fedldp.deployment.source import SiteData, agreed_examples, check_rows_have_people, open_source
+from fedldp.deployment.source import (
+    SiteData,
+    agreed_examples,
+    check_said,
+    is_about_people,
+    open_source,
+)
 from fedldp.deployment.status import Process, cannot_pay
 from fedldp.ledgers.sqlite import in_list, renewals
 from fedldp.protocol.keys import SecretKeys
@@ -219,7 +225,9 @@ def check_data(policy: SitePolicy, agreement: Agreement) -> str:
             f"{policy.leave_out_at_most:.3g} of them (leave_out_at_most); "
             f"{_first_misfit(source, agreement)}"
         )
-    check_rows_have_people(agreement, source, policy.data)
+    check_said(agreement, found, policy.data)
+    if is_about_people(agreement):
+        source.check_people(columns)
     stated = problem.num_examples if problem.people is None else problem.people
     people = len(found) if found.people is None else count_of(found.people)
     if people > 2 * stated:
@@ -243,7 +251,7 @@ def check_replaced(policy: SitePolicy, agreement: Agreement, data: str) -> bool:
             the place of each example; see ``source.check_unchanged``.
     """
     before = Acceptances(policy).of(agreement.digest)
-    if before is None or before.terms.data == data:
+    if before is None or before.data == data:
         return False
     ledger, key = SiteLedger(policy, look=True).ledger, read_private(policy.key)
     source = open_source(*policy.source)
@@ -267,7 +275,7 @@ def _first_misfit(source: SiteData, agreement: Agreement) -> str:
 
 
 def _accepted(policy: SitePolicy, accepted: Acceptance) -> str:
-    agreement, policy = accepted.allowed(policy), accepted.policy(policy)
+    agreement, policy = accepted.allowed(policy)
     key = read_private(policy.key)
     check_randomness(agreement)
     left_out = check_data(policy, agreement)

@@ -290,7 +290,7 @@ class Agent:
             return self._runs[digest]
 
     def _begun(self, accepted: Acceptance) -> ServedRun:
-        agreement, policy = accepted.allowed(self.policy), accepted.policy(self.policy)
+        agreement, policy = accepted.allowed(self.policy)
         source = self._source.labelled(policy.label_column)
         accepted.check_data(policy, source.digest)
         config, problem = agreement.config, agreement.problem

@@ -143,12 +143,6 @@ class SiteData:
         shown, more = ", ".join(map(str, places[:_NAMED].tolist())), rows.size - _NAMED
         return f"{what}{'s' * (rows.size > 1)} {shown}{f' and {more:,} more' * (more > 0)}"
 
-    def people_are_said(self, agreed: Columns) -> bool:
-        """Return whether the file says to which person each row belongs."""
-        if isinstance(self.found, Examples):
-            return self.found.people is not None
-        return self._columns(agreed).person is not None
-
     def check_people(self, agreed: Columns) -> None:
         """Refuse invalid entries in the person column; only the site's operator sees the refusal.
 
@@ -273,7 +267,7 @@ def examples_for(
     """
     config, problem = agreement.config, agreement.problem
     found = agreed_examples(agreement, source, place)
-    _check_said(agreement, found.people is not None, place)
+    check_said(agreement, found, place)
     rows = None
     if config.rows_per_person is not None:
         rows = few_of_each(
@@ -322,25 +316,12 @@ def is_about_people(agreement: Agreement) -> bool:
     return (agreement.problem.people, config.person_column, config.rows_per_person) != (None,) * 3
 
 
-def check_rows_have_people(agreement: Agreement, source: SiteData, place: Path) -> None:
-    """Refuse data that do not say to which person each row belongs, if the run requires this.
-
-    With this check, the site's operator learns of the problem before accepting the agreement.
-
-    Raises:
-        DataError, ConfigError: a row has no person; the message says which row.
-    """
-    if is_about_people(agreement):
-        _check_said(agreement, source.people_are_said(agreement.config.columns), place)
-        source.check_people(agreement.config.columns)
-
-
-def _check_said(agreement: Agreement, said: bool, place: Path) -> None:
+def check_said(agreement: Agreement, found: Examples, place: Path) -> None:
     """Refuse a file that names no people if the run requires a person for each row.
 
     The refusal reveals nothing about the file's rows.
     """
-    if is_about_people(agreement) and not said:
+    if is_about_people(agreement) and found.people is None:
         raise ConfigError(
             f"data {place}: run {agreement.run[:8]} is about people, but the file does not say "
             "which rows belong to the same person; set person_column in the policy, or add "

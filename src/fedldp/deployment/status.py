@@ -27,7 +27,7 @@ from fedldp.core.kinds import (
     UNREACHABLE,
 )
 from fedldp.core.locks import is_held
-from fedldp.deployment.acceptance import Acceptance, Acceptances
+from fedldp.deployment.acceptance import Acceptance, Acceptances, policy_for
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.certificates import lifetime, validity
 from fedldp.deployment.identity import public_of, read_private
@@ -260,7 +260,7 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
         if found[-1]["state"] not in ("under-way", None):
             continue
         try:
-            own_policy = accepted.policy(policy)
+            own_policy = policy_for(policy, agreement, accepted.server)
             if data is not None:
                 same = own_policy.source == policy.source
                 accepted.check_data(policy, data if same else digest_of_data(*own_policy.source))

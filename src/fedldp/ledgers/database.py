@@ -55,7 +55,7 @@ CREATE TABLE agreements (
     run TEXT UNIQUE NOT NULL,
     server TEXT NOT NULL,
     content BLOB NOT NULL,
-    terms TEXT NOT NULL,
+    data TEXT NOT NULL,
     promised TEXT NOT NULL,
     state TEXT NOT NULL,
     date TEXT NOT NULL
