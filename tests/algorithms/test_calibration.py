@@ -18,7 +18,7 @@ from fedldp.mechanisms import mechanisms
 from fedldp.simulation.plan import problem_of
 
 COMMON = PerRun(epsilon=2.0, delta=1e-5, clip=1.5, rounds=12)
-CHOSEN = PerRun(epsilon=[1.0, 8.0], delta=[1e-5, 1e-3], clip=[0.5, 3.0], rounds=12, own=True)
+CHOSEN = PerRun(epsilon=[1.0, 8.0], delta=[1e-5, 1e-3], clip=[0.5, 3.0], rounds=12)
 
 
 def spent(calibration: PerRun, client: int, rounds: int) -> float:
@@ -49,28 +49,18 @@ def test_a_client_sizes_its_noise_from_its_own_settings() -> None:
         delta=ClientValue(own=1e-3),
         clip=ClientValue(own=3.0),
         rounds=12,
-        own=True,
     )
     assert told.gaussian(1) == CHOSEN.gaussian(1) != CHOSEN.gaussian(0)
 
 
-@pytest.mark.parametrize(
-    ("changes", "given"),
-    [
-        ({}, r"^epsilon = 1e-06, delta = 1e-05 and rounds = 12: the noise would be "),
-        (
-            {"own": True},
-            r"^epsilon = 1e-06 and client_delta = 1e-05 \(delta if not set\) for client "
-            r"4, with rounds = 12: the noise would be ",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("epsilon", "whose"), [(1e-6, ""), ([1.0, 1e-6], " for client 1")])
 def test_too_much_noise_is_refused_with_the_setting_that_asks_for_it(
-    changes: dict[str, Any], given: str
+    epsilon: Any, whose: str
 ) -> None:
-    calibration = replace(COMMON, epsilon=1e-6, **changes)
+    calibration = replace(COMMON, epsilon=epsilon)
+    given = f"^epsilon = 1e-06, delta = 1e-05 and rounds = 12{whose}: the noise would be "
     with pytest.raises(ConfigError, match=given + r".* give a larger epsilon$"):
-        calibration.gaussian(4)
+        calibration.gaussian(1)
 
 
 @pytest.mark.parametrize("mechanism", [name for name in mechanisms() if name != "none"])

@@ -102,7 +102,6 @@ class PerRun(Calibration):
         participation: gives the largest number of rounds in which a client takes part.
         kind: the class of the mechanism: Gaussian, or a class whose reports are computed from
             Gaussian reports alone.
-        own: whether clients choose their budgets; an error message then names the client.
         meaning: see ``Calibration``.
 
     Source: the analytic Gaussian mechanism of Balle, Wang 2018; composition by Dong, Roth, Su 2022.
@@ -116,7 +115,6 @@ class PerRun(Calibration):
     rounds: int
     participation: Participation = field(default_factory=All)
     kind: type[Mechanism] = Gaussian
-    own: bool = False
     meaning: EpsilonMeaning = field(default=EpsilonMeaning("client-run", "proven"))
 
     def budget(self, client: int) -> tuple[float, float]:
@@ -151,12 +149,9 @@ class PerRun(Calibration):
             ConfigError: the mechanism cannot be built for the budget.
         """
         epsilon, delta = self.budget(client)
-        given = (
-            f"epsilon = {epsilon:g} and client_delta = {delta:g} (delta if not set) for client "
-            f"{client}, with rounds = {self.rounds}"
-            if self.own
-            else f"epsilon = {epsilon:g}, delta = {delta:g} and rounds = {self.rounds}"
-        )
+        given = f"epsilon = {epsilon:g}, delta = {delta:g} and rounds = {self.rounds}"
+        if is_own(self.epsilon):
+            given += f" for client {client}"
         clip, sigma = of_client(self.clip, client), self.sigma(client)
         check_noise(clip, sigma, given=given, knob="epsilon")
         assert issubclass(self.kind, Gaussian)

@@ -100,7 +100,6 @@ def personalized_sound(settings: Settings) -> Composition:
         clip=settings.clip,
         rounds=1,
         kind=GaussianSign if settings.perturbation == "sign" else Gaussian,
-        own=True,
     )
     selects = settings.participation == "preselected"
     turns = preselected(settings, once) if selects else participation_of(settings)
