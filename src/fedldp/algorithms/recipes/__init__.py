@@ -142,8 +142,8 @@ class Recipe:
 
 def recipes() -> dict[str, Recipe]:
     """Return every recipe of fedldp by its name, including second names."""
-    files, _ = _files()
-    return {name: _recipe(name, files) for name, (_, package) in files.items() if not package}
+    files = _own_files()
+    return {name: _recipe(name, files) for name in files}
 
 
 def find_recipe(name: str) -> Recipe:
@@ -154,7 +154,9 @@ def find_recipe(name: str) -> Recipe:
     Raises:
         ConfigError: there is no such recipe, or it cannot be made.
     """
-    files, left_out = _files()
+    files, left_out = _own_files(), list[str]()
+    if name not in files:  # other packages are looked at only then, as that takes longer
+        files, left_out = _files()
     if name not in files:
         close = " or ".join(get_close_matches(name.lower(), files))
         raise ConfigError(
@@ -202,15 +204,20 @@ def shared_settings(config: RunConfig) -> dict[str, Any]:
     return config.model_dump(include=_SHARED)
 
 
+def _own_files() -> _Files:
+    """Return the file of each of fedldp's own recipes by its name."""
+    folders = [*__path__, *paper_folders("recipes")]
+    own = _by_name(file for each in folders for file in Path(each).glob("*.toml"))
+    return {name: (file, "") for name, file in own.items()}
+
+
 def _files() -> tuple[_Files, list[str]]:
     """Return the file of each recipe by its name, and a line for each paper that is left out.
 
     fedldp's own recipes come first. A paper of another package is left out if one of its files is
     wrong, or if one of its names is taken.
     """
-    folders = [*__path__, *paper_folders("recipes")]
-    own = _by_name(file for each in folders for file in Path(each).glob("*.toml"))
-    found = {name: (file, "") for name, file in own.items()}
+    found = _own_files()
     papers, left_out = installed_papers()
     for paper in papers:
         try:
