@@ -52,7 +52,7 @@ _IN_EACH = {*_TEXTS, "accuracy", "column", "row", "same_as"}
 _NAME = r"[A-Za-z0-9][\w.-]*"
 _SHARED = set(RunConfig.model_fields) - {"system"}
 """The settings that every system has; a twin in another system has the same values."""
-_Files = Mapping[str, tuple[Path, str]]
+_Files = dict[str, tuple[Path, str]]
 """The file of each recipe by its name, and the package of its paper, which is "" for fedldp's."""
 _MALFORMED = (AttributeError, IndexError, KeyError, OSError, RecursionError, TypeError, ValueError)
 """What reading a file can raise that does not have the form of such a file."""
