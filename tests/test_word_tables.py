@@ -16,7 +16,6 @@ from fedldp.accounting import guarantees
 from fedldp.accounting.guarantees import Adversary, Neighbours, Unit
 from fedldp.core.kinds import SECRET_SAMPLE
 from fedldp.experiments.advising import plan
-from fedldp.ledgers import budget
 from fedldp.reporting import words
 
 
@@ -91,7 +90,6 @@ TABLES: dict[str, tuple[Mapping[Any, str], Callable[[str], str], set[str]]] = {
         _side,
         SIDES | {"client"},
     ),
-    "budgets": (budget._ONES, _side, SIDES | {"client"}),
     "advice, trust": (words.names("trusting"), _trust, TRUSTS),
     "advice, adversaries": (words.names("protects-from"), _trust, TRUSTS),
     "contestants": ({trust: name for trust, (name, _) in plan.TRUSTS.items()}, _trust, TRUSTS),

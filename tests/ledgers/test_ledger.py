@@ -378,16 +378,9 @@ def test_a_release_that_protects_only_people_is_refused_under_a_clients_budget(
     store: Store,
 ) -> None:
     ledger, spent = store(zcdp(1e9))
-    with pytest.raises(OverBudget) as found:
-        ledger.admit("run", 1, 0, OF_PEOPLE)
-    assert str(found.value) == (
-        "no finite cost is proven for this release under a zcdp budget for whole clients; for "
-        "single people, give a person_budget; nothing was released"
-    )
-    with pytest.raises(OverBudget, match="for single records, give a person_budget with unit = re"):
-        ledger.admit("run", 1, 0, OF_ROWS)
-    with pytest.raises(OverBudget, match="under a zcdp budget; nothing was released"):
-        ledger.admit("run", 1, 0, CLEAR)
+    for event in (OF_PEOPLE, OF_ROWS, CLEAR):
+        with pytest.raises(OverBudget, match=r"under a zcdp budget; .*give a person_budget"):
+            ledger.admit("run", 1, 0, event)
     assert spent() == 0.0
 
 
@@ -395,7 +388,7 @@ def test_a_budget_for_records_does_not_cover_persons_and_one_for_persons_covers_
     store: Store,
 ) -> None:
     ledger, _ = store(zcdp(1e9, "person"))
-    with pytest.raises(OverBudget, match="for single people; for single records, give a person_b"):
+    with pytest.raises(OverBudget, match="under a zcdp budget for each person; "):
         ledger.admit("run", 1, 0, OF_ROWS)
     assert zcdp(1.0, "record").admit(OF_PEOPLE, 0.0) == pytest.approx(0.1)
     assert zcdp(1.0, "record").admit(OF_ROWS, 0.0) == pytest.approx(0.1)

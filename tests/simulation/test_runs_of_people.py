@@ -200,7 +200,7 @@ def planned(assignment: str) -> Plan:
     [
         (
             'client_budget={kind="zcdp", limit=9}',
-            "client_budget: .*; for single people, give a person_budget",
+            "client_budget: .*, give a person_budget",
         ),
         ("person_budget.limit=9", 'person_budget: .*; set kind = "zcdp"'),
     ],

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import get_args
 
-from fedldp.accounting.accountants import PARTS, SIDES, UNITS, BudgetKind, Part, Side, sides_of
+from fedldp.accounting.accountants import SIDES, UNITS, BudgetKind, Side
 from fedldp.accounting.events import Event
 from fedldp.accounting.prices import cost, price, price_of_run
 from fedldp.core.errors import ConfigError, OverBudget
@@ -32,11 +32,6 @@ _OF_ONE: dict[Side, str] = {
     "client": "",
     "person": " for each person",
     "record": " for each record",
-}
-_ONES: dict[Side, str] = {
-    "client": "whole clients",
-    "person": "single people",
-    "record": "single records",
 }
 
 
@@ -109,15 +104,11 @@ class Budget:
         if self.limit == math.inf:
             return costs
         if math.isinf(costs):
-            remedy = ""
-            if (part := self._protected_part(event)) is not None:
-                unit = " with unit = record" if part == "record" else ""
-                remedy = f" for {_ONES[self.unit]}; for {_ONES[part]}, give a person_budget{unit}"
-            elif self.kind != "zcdp" and cost(event, "zcdp", self.unit) < math.inf:
-                remedy = '; set kind = "zcdp", which covers it'
             raise OverBudget(
-                f"no finite cost is proven for this release under a {self.kind} budget{remedy}; "
-                "nothing was released"
+                f"no finite cost is proven for this release under a {self.kind} budget"
+                f'{self.of_one}; set kind = "zcdp", which covers all that has a cost, or, for what '
+                'it protects, give a person_budget with unit = "person" or "record"; nothing was '
+                "released"
             )
         total = math.inf if math.isinf(spent) else Fraction(spent) + Fraction(costs)
         if total > Fraction(self.limit):
@@ -126,14 +117,6 @@ class Budget:
                 f"{round_up(total)!r} in total; nothing was released"
             )
         return costs
-
-    def _protected_part(self, event: Event) -> Part | None:
-        """Return the next smaller unit under which the event has a proven cost, or None."""
-        smaller = PARTS[: SIDES.index(self.unit)]
-        for part in reversed(smaller):
-            if part in sides_of(event) and cost(event, "zcdp", part) < math.inf:
-                return part
-        return None
 
     def may_cover(self, event: Event) -> bool:
         """Return whether this kind of budget can cover ``event``, or the limit is infinite."""
