@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
-from times import config, delays
 
 from fedldp.accounting.accountants import loss_of
 from fedldp.accounting.events import SubsetResponse
@@ -45,6 +44,21 @@ from fedldp.simulation.shuffler import (
     draw_schedule,
 )
 from fedldp.testing.clients import Roles
+
+
+def config(**settings: Any) -> RunConfig:
+    known: dict[str, Any] = {
+        "dataset": "digits", "model": "logistic", "num_clients": 10, "rounds": 1,
+        "learning_rate": 0.1, "epsilon": 1.0,
+    }  # fmt: skip
+    return find_system("ldp_fl")(**known | settings)
+
+
+def delays(**changes: Any) -> Delays:
+    found = config().composition.channel.delays
+    assert found is not None
+    return replace(found, **changes)
+
 
 SIZE = 21
 
