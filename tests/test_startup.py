@@ -63,9 +63,9 @@ NO_TRAINING = [
 
 STEPS = {
     "package": ["import fedldp; fedldp.FedldpError, dir(fedldp)", "command('--help')"],
-    "help": [f"command(*{[*words.split(), '--help']})" for words in HELP],
     "parts": [f"import fedldp.{name}" for name in PARTS],
     "lists": [f"command(*{words.split()})" for words in LISTS],
+    "help": [f"command(*{[*words.split(), '--help']})" for words in HELP],
     "no training": [f"command(*{words.split()})" for words in NO_TRAINING],
     "account": ["repr(fedldp.account('quickstart'))"],
     "roles": [f"import fedldp.{name}" for name in roles()],
