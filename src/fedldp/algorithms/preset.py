@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
@@ -90,17 +91,30 @@ def _fields(offers: Sequence[type[Offers]]) -> dict[str, FieldInfo]:
     """Return the settings that classes offer, by name.
 
     Raises:
-        ConfigError: a name is declared twice, or is that of something else.
+        ConfigError: a name is declared twice, or already means another thing.
     """
     found: dict[str, FieldInfo] = {}
     for name, field in ((name, each) for own in offers for name, each in own.model_fields.items()):
+        known = Settings.model_fields.get(name)
         if name in found:
             raise ConfigError(f"setting {name}: this preset offers it twice; leave one out")
-        if name not in Settings.model_fields and hasattr(Settings, name):
+        if known is None and hasattr(Settings, name):
             why = "every configuration has something else of this name"
+            raise ConfigError(f"setting {name}: {why}; choose another name")
+        if known and not _kinds(known.annotation) & _kinds(field.annotation) - {NoneType}:
+            why = "every run has this setting, with values of another type"
             raise ConfigError(f"setting {name}: {why}; choose another name")
         found[name] = field
     return found
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """Return the plain types that the values of an annotation may have."""
+    inside, origin = get_args(annotation), get_origin(annotation)
+    if origin is Literal:
+        return {type(value) for value in inside}
+    parts = inside[:1] if origin is Annotated else inside
+    return set().union(*map(_kinds, parts)) if parts else {annotation}
 
 
 def decided(compose: Callable[[Any], Composition], settings: Settings) -> Composition:
