@@ -277,7 +277,7 @@ def test_a_budget_for_the_whole_site_refuses_such_releases_and_names_the_remedy(
 ) -> None:
     refused(
         tmp_path, of_people, "allow_in_clear = false", words.line(ADDED_UP),
-        "as it protects each person, give a [person_budget] instead of [budget]",
+        "if it protects each person or record, give a [person_budget]",
     )  # fmt: skip
     # Combined with a budget for people, it still protects the whole site.
     refused(tmp_path, of_people, "allow_in_clear = false", person_budget=PEOPLE)
@@ -294,10 +294,10 @@ def test_a_budget_for_people_does_not_cover_rows_or_releases_in_clear(
     releasing: Releasing, tmp_path: Path
 ) -> None:
     of_rows = releasing(PerRecord(record=SHARE, client=InClear(what="all rows")))
-    with pytest.raises(PrivacyError, match=r"each record, give a \[person_budget\] with unit"):
+    with pytest.raises(PrivacyError, match=r"or record, give a \[person_budget\], with its unit"):
         people_only(tmp_path).check(of_rows)
     people_only(tmp_path, person_budget={**PEOPLE, "unit": "record"}).check(of_rows)
-    with pytest.raises(PrivacyError, match=r"unprotected; .* may see those values$"):
+    with pytest.raises(PrivacyError, match=r"unprotected; .* may see those values"):
         people_only(tmp_path).check(releasing(InClear(what="weights")))
     with pytest.raises(
         PrivacyError,

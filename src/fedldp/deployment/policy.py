@@ -268,7 +268,8 @@ class SitePolicy(FrozenConfig):
             what = words.line(clear[0])
             raise PrivacyError(
                 f"allow_in_clear = false: {system} sends {what} unprotected; set it to true only "
-                "if everybody may see those values" + self._protects_people(agreement)
+                "if everybody may see those values; if it protects each person or record, give a "
+                "[person_budget], with its unit, instead of [budget]"
             )
         for budget in self.budgets:
             _, run = self.costs(agreement, budget)
@@ -311,17 +312,6 @@ class SitePolicy(FrozenConfig):
                     "not name, and that authority could sign another server's certificate; ask "
                     "for the file with the agreed authorities"
                 )
-
-    def _protects_people(self, agreement: Agreement) -> str:
-        """Return a fix that an error message suggests if the run protects each person or record."""
-        part = protected_part(agreement)
-        if part is None:
-            return ""
-        unit = ' with unit = "record"' if part == "record" else ""
-        return (
-            f"; or, as it protects each {'record' if unit else 'person'}, give a "
-            f"[person_budget]{unit} instead of [budget]"
-        )
 
 
 def budget_table(part: Part | None, limit: float) -> dict[str, dict[str, Any]]:
