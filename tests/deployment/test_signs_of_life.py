@@ -20,6 +20,7 @@ from fedldp.core.kinds import SITE_AMISS
 from fedldp.deployment import sites, watch
 from fedldp.deployment.https import pipe as pipe_module
 from fedldp.deployment.https import site
+from fedldp.deployment.https.hello import NO_DIGEST
 from fedldp.deployment.https.server import Listener
 from fedldp.deployment.watch import ServerWatch, SiteWatch, beating
 from fedldp.protocol.server_loop import Round
@@ -106,6 +107,29 @@ def test_a_site_at_work_is_there_as_long_as_its_signs_come(
         assert all(there) == (beat < 1)
         done.set()
         assert all_taken(pipe, tag) == {tag: b"train"}
+
+
+@slow
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["frozen", "withdrawn"])
+def test_a_silent_site_is_near_only_if_it_is_heard_from_elsewhere(
+    ends: Ends, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a site that was frozen, and goes on in its session, would never be asked again."""
+    monkeypatch.setattr(pipe_module, "_ALIVE_SECONDS", 0.5)
+    with ends.pipe() as pipe, ends.client() as client:
+        shown = ends.token(client)
+        until, near = time.monotonic() + 1.5, list[bool]()
+        while time.monotonic() < until:
+            if elsewhere:
+                hello = ends.hello(client, ends.keys[0], agreement=NO_DIGEST.hex())
+                assert client.post("/v1/hello", content=hello.to_bytes()).status_code == 404
+            near.append(pipe.sites[0].near)
+            time.sleep(0.1)
+        assert not near[0]
+        assert near[-1] == elsewhere
+        assert elsewhere or not any(near)
+        assert client.post("/v1/alive", headers=shown).status_code == 204
+        assert pipe.sites[0].there
 
 
 @pytest.mark.slow

@@ -76,8 +76,12 @@ class SiteSession:
 
     @property
     def near(self) -> bool:
-        """Whether the site is connected to the server, but maybe not for the run."""
-        return time.monotonic() - self.met < NEAR_SECONDS
+        """Whether the site is connected to the server, though it is silent in the run.
+
+        One that is silent everywhere may be frozen, and may go on in the session that it has.
+        """
+        apart = self.token is None or self.met - self.heard > _ALIVE_SECONDS
+        return apart and time.monotonic() - self.met < NEAR_SECONDS
 
 
 class RunPipe:
