@@ -221,6 +221,22 @@ def test_each_study_has_the_epsilon_that_the_site_chose_for_it(deploy: Callable[
     assert accepted[0].agreement(policy).digest == first.digest
 
 
+def test_the_last_answer_to_an_invite_counts_however_the_policy_ends(
+    deploy: Callable[..., Any],
+) -> None:
+    """An editor may leave the last line open, and it may be a comment."""
+    for end, epsilon in (("", "2"), ("\n# Checked.", "3"), ("", "2"), ("", "2")):
+        POLICY.write_text(POLICY.read_text().rstrip() + end)
+        again = ("join", "two/run.invite", "--site", SITE, "--yes", "--epsilon", epsilon)
+        outcome = deploy(*again)
+        assert outcome.status == 0, outcome.err
+        policy = read_policy(POLICY)
+        assert policy.study[-1].own is not None
+        assert policy.study[-1].own.epsilon == float(epsilon)
+    assert len(policy.study) == 3  # the last one added nothing
+    assert len(policy.server) == 2
+
+
 def test_a_budget_counts_one_kind_of_people_whatever_an_invite_calls_a_person(
     deploy: Callable[..., Any],
 ) -> None:

@@ -432,7 +432,8 @@ def _joined_again(
         The policy for the run, and the expected agreement.
     """
     policy, added = read_policy(place), list[str]()
-    document = tomlkit.parse(place.read_text(encoding="utf-8"))  # its owner's comments stay
+    # Its owner's comments stay. tomlkit adds to the last line if that does not end.
+    document = tomlkit.parse(place.read_text(encoding="utf-8").rstrip() + "\n")
     for setting, values in needed_for(invite).items():
         allowed = getattr(policy, setting)
         lacks = [value for value in values if allowed is not None and value not in allowed]
@@ -443,8 +444,10 @@ def _joined_again(
     if terms.epsilon is not None or "epsilon" not in invite.config.per_client:
         own = terms.own(invite)
     study = StudyTable(invite=invite.digest.hex(), label_column=label, own=own)
-    as_others = (study.label_column, study.own) == (policy.label_column, policy.own)
-    if not as_others and study not in policy.study:
+    before = study.changed(label_column=policy.label_column, own=policy.own)
+    for each in policy.study:  # the last one for the invite counts; see ``policy_for``
+        before = each if each.invite == study.invite else before
+    if study != before:
         table = study.model_dump(exclude={"invite"}, exclude_none=True)
         added.append(f"study: for this run, {table}")
         document.setdefault("study", tomlkit.aot()).append({"invite": study.invite, **table})
@@ -462,7 +465,8 @@ def _joined_again(
             "runs whose agreements do not name them are over"
         )
     expected = invite.expected(study.own)
-    here = checked_policy(document.unwrap(), place).for_run(server, None if as_others else study)
+    text = tomlkit.dumps(document)
+    here = checked_policy(tomllib.loads(text), place).for_run(server, study)
     here.check(expected.changed(server_ca=()) if new_ca else expected)  # it is not written yet
     _check_private(policy.data)
     check_data(here, expected)
@@ -472,7 +476,7 @@ def _joined_again(
     if new_ca is not None:
         new_file(new_ca, invite.ca_pem, 0o644)
     if added:
-        replace_secret(place, tomlkit.dumps(document).encode())
+        replace_secret(place, text.encode())
     return here, expected
 
 
