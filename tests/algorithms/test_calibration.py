@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fedldp import recipe
 from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon
 from fedldp.algorithms.calibration import PerRun
 from fedldp.algorithms.participation import Balanced
@@ -15,7 +16,7 @@ from fedldp.algorithms.settings import ClientValue
 from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.mechanisms import mechanisms
-from fedldp.simulation.plan import problem_of
+from fedldp.simulation.plan import plan, problem_of
 
 COMMON = PerRun(epsilon=2.0, delta=1e-5, clip=1.5, rounds=12)
 CHOSEN = PerRun(epsilon=[1.0, 8.0], delta=[1e-5, 1e-3], clip=[0.5, 3.0], rounds=12)
@@ -91,3 +92,15 @@ def test_a_budget_that_grows_releases_and_states_each_rounds_own(mechanism: str)
             with pytest.raises(RunError, match="the run has the rounds 1 to 3"):
                 growing.event(0, wrong)
     assert found
+
+
+def test_budgets_that_grow_to_a_target_are_told_as_those_of_the_rounds() -> None:
+    """The line is of the last round, the setting of the first."""
+    target = {"unit": "weight", "epsilon": 20.0, "delta": 1e-5, "adversary": "server"}
+    config = recipe("composed-digits-growing", target=target)
+    planned = plan(config, problem_of(config, None))
+    told = planned.config.epsilon_in_words(planned.privacy.guarantees)
+    assert told is not None
+    assert told.endswith(" to 20 per weight against a server (proven)")
+    least = float(told.split()[1])
+    assert least == pytest.approx(20 / config.epsilon_growth ** (config.rounds - 1), rel=1e-3)

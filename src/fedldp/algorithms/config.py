@@ -618,16 +618,17 @@ class RunConfig(FrozenConfig):
         value = getattr(self, "epsilon", None)
         if meaning is None or value is None:
             return None
+        growth: float = getattr(self, "epsilon_growth", 1.0)
         if meaning.standing == "proven" and isinstance(value, float):
             units = ("record", "person") if meaning.unit == "record" else (meaning.unit,)
             for line in guarantees:
                 if line.unit in units and line.adversary == meaning.adversary and line.epsilon:
                     meaning = replace(meaning, unit=line.unit)
-                    value = value if self.target is None else line.epsilon
+                    if self.target is not None and growth == 1:  # else the line is of one round
+                        value = line.epsilon
         if is_address(self.name()):  # the user's own code states the epsilon
             meaning = replace(meaning, standing="claimed")
         values = value if isinstance(value, list) else [of_client(value, 0)]
-        growth: float = getattr(self, "epsilon_growth", 1.0)
         values = [*values, *(each * growth ** (self.rounds - 1) for each in values)]
         least_to_most = " to ".join(map(number, sorted({min(values), max(values)})))
         return f"epsilon {least_to_most} {meaning}"
