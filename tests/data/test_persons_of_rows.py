@@ -164,6 +164,9 @@ def test_persons_of_arrays_and_of_npz_files(tmp_path: Path) -> None:
     np.savez(other, features=features[:6], labels=labels[:6], groups=whose[:6])
     with pytest.raises(DataError, match="2 persons are in the training and in the test set"):
         load_dataset(str(path), test_file=str(other))
+    np.savez(other, features=features, labels=labels, groups_train=whose)
+    with pytest.raises(DataError, match="holds groups_train, which is not read; name the persons"):
+        load_dataset(str(other))
 
 
 def test_persons_of_known_clients_are_kept_apart() -> None:

@@ -119,6 +119,9 @@ def read_arrays(path: Path) -> Gathered:
         DataError: the file cannot be read, or lacks features or labels.
     """
     arrays = _read_npz(path, "features", "labels")
+    for name in arrays:
+        if name.startswith("group") and name != "groups":  # else each row were a person
+            raise DataError(f"{path} holds {name}, which is not read; name the persons groups")
     return Gathered(f"{path}:", arrays["features"], arrays["labels"], arrays.get("groups"))
 
 
