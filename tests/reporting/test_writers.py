@@ -225,7 +225,7 @@ WITHOUT_FACTS = {
     "reporting/record.py:Schema.to_document", "simulation/result.py:config_document",
     "reporting/text.py:Terminal.print_table", "reporting/text.py:Terminal.print_signal",
     "reporting/words.py:shown",
-    "simulation/result.py:Result.plot", "simulation/settings.py:to_toml",
+    "simulation/settings.py:to_toml",
     "experiments/sweeping/grid.py:shown",
     "experiments/sweeping/results.py:Sweep.write",
     "experiments/sweeping/results.py:Sweep.shown", "experiments/advising/advice.py:shown",
