@@ -598,7 +598,7 @@ def auc(result: Any, rows: Any, labels: Any) -> float:
         ({"server_optimizer": "momentum"}, "server_optimizer = momentum"),
         (
             {"person_budget": {"kind": "zcdp", "limit": 0.02, "unit": "record"}},
-            "all stages together cost",
+            "the whole run costs",
         ),
     ],
 )

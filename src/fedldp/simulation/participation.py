@@ -48,7 +48,7 @@ def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> Relea
 
     Raises:
         ConfigError: a release protects single people or rows, and no limit of a budget can cover
-            it; or ``person_budget`` leaves a round without a client that may answer.
+            it; or ``person_budget`` does not cover the whole run.
     """
     algorithm = config.algorithm(problem)
     participation, downlink = algorithm.parts.participation, algorithm.server().downlink
@@ -58,12 +58,9 @@ def planned_releases(config: RunConfig, problem: Problem, draws: Draws) -> Relea
     if config.budgets:
         for groups in groups_of.values():
             _check_may_pay(config.budgets, groups)
-        if len(groups_of) > 1:
-            _check_pays_all(config.budgets, groups_of)
-        else:
+        _check_lasts(config, groups_of)
+        if len(groups_of) == 1:
             (groups,) = groups_of.values()
-            if config.person_budget is not None:
-                _check_lasts(config.person_budget.budget(), config, groups, asked)
             asked = _within_budgets(config.budgets, config, groups, asked)
     return ReleaseHistory.joined(
         [
@@ -150,38 +147,30 @@ def _within_budgets(
 
 
 def _check_lasts(
-    budget: Budget,
-    config: RunConfig,
-    groups: Mapping[Event, ClientIndices],
-    asked: Mapping[int, ClientIndices | None],
+    config: RunConfig, groups_of: Mapping[range, Mapping[Event, ClientIndices]]
 ) -> None:
-    """Refuse a budget for people that ends the run early because no client answers a round."""
-    answering = _within_budgets([budget], config, groups, asked)
-    ends = next((r for r, there in answering.items() if there is not None and not len(there)), None)
-    if ends is None:
-        return
-    event = max(groups, key=budget.price)
+    """Refuse a budget that does not cover the whole run of some client.
+
+    Where a run has stages, every client must answer all of them. Else the budget for a client may
+    end before the run does, and the client leaves then.
+    """
     often = most_rounds(config.composition.participation, 0, config.rounds)
-    run = round_up(budget.price_of_run([(event, often)]))
-    raise ConfigError(
-        f"person_budget.limit = {budget.limit:g}: it covers {_times_paid(event, budget, often)} of "
-        f"the {often} rounds that a client takes part in, so the run would end at round {ends}; "
-        f"the whole run costs {budget.amount(run)}: raise the limit to that, or lower epsilon"
-    )
-
-
-def _check_pays_all(
-    budgets: Sequence[Budget], groups_of: Mapping[range, Mapping[Event, ClientIndices]]
-) -> None:
-    """Refuse a budget that does not cover all rounds of all stages; every client answers them."""
-    for budget in budgets:
-        dearest = [(max(of, key=budget.price), len(stage)) for stage, of in groups_of.items()]
+    for budget in config.budgets:
+        if budget.unit == "client" and len(groups_of) == 1:
+            continue
+        dearest = [
+            (max(of, key=budget.price), min(len(stage), often)) for stage, of in groups_of.items()
+        ]
         run = round_up(budget.price_of_run(dearest))
         if run > budget.limit:
             raise ConfigError(
-                f"{budget.unit} budget, limit = {budget.limit:g}: all stages together cost "
+                f"{_setting_of(budget)}.limit = {budget.limit:g}: the whole run costs "
                 f"{budget.amount(run)}: raise the limit to that, or lower epsilon"
             )
+
+
+def _setting_of(budget: Budget) -> str:
+    return "client_budget" if budget.unit == "client" else "person_budget"
 
 
 def _check_may_pay(budgets: Sequence[Budget], events: Iterable[Event]) -> None:
@@ -189,11 +178,10 @@ def _check_may_pay(budgets: Sequence[Budget], events: Iterable[Event]) -> None:
     for event in events:
         for budget in budgets:
             if sides_of(event) and not budget.may_cover(event):
-                name = "client_budget" if budget.unit == "client" else "person_budget"
                 try:
                     budget.admit(event, 0)
                 except OverBudget as error:
-                    raise ConfigError(f"{name}: {error}") from error
+                    raise ConfigError(f"{_setting_of(budget)}: {error}") from error
 
 
 def _times_paid(event: Event, budget: Budget, most: int) -> int:
