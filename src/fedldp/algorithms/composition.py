@@ -30,7 +30,15 @@ from fedldp.algorithms.features import Features
 from fedldp.algorithms.participation import All, Participation
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Encoder, Release
-from fedldp.algorithms.server_update import Estimate, OwnMean, ServerUpdate, Step, Values, last_of
+from fedldp.algorithms.server_update import (
+    Estimate,
+    OwnMean,
+    ServerUpdate,
+    Shown,
+    Step,
+    Values,
+    last_of,
+)
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Caveat, Unprotected
 from fedldp.core.randomness import Stream, torch_seeded
@@ -439,8 +447,8 @@ class Algorithm:
         """Return the test that a simulation runs at its clients; None if it uses the test set."""
         return self.parts.local.tester(self, device)
 
-    def server(self) -> ServerRole:
-        """Return the server's role; see ``release``."""
+    def server(self, shown: Shown | None = None) -> ServerRole:
+        """Return the server's role; see ``release``, and ``ServerUpdate`` for ``shown``."""
         parts, release = self.parts, self.release(0)
         config, estimate = self.config, parts.estimate.reading(release)
         update = ServerUpdate(
@@ -453,6 +461,7 @@ class Algorithm:
                 parts.share_averaged(config),
             ),
             restarts=parts.trained is not None,
+            shown=shown,
         )
 
         def publish(state: State) -> Broadcast:

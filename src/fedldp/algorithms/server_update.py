@@ -84,6 +84,10 @@ FirstArrays = Callable[[Draw], Arrays]
 """Computes the initial values of the server's arrays from the server's randomness."""
 
 
+Shown = Callable[[Estimated, Send, State], None]
+"""Is called with each estimate of a round, what it gives, and the state."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Estimate(ABC):
     """What the server computes from a stream of reports: the clients' mean, in O(d) memory.
@@ -338,6 +342,7 @@ class ServerUpdate:
         averaged: consecutive rounds whose weights are averaged. Empty if the model is the last
             weights.
         restarts: whether the rounds after these start from the average.
+        shown: see ``Shown``; it changes nothing.
     """
 
     estimate: Estimate
@@ -346,6 +351,7 @@ class ServerUpdate:
     finish: Callable[[Values, State], Values] | None = None
     averaged: range = range(0)
     restarts: bool = False
+    shown: Shown | None = None
 
     def role(
         self,
@@ -366,7 +372,7 @@ class ServerUpdate:
             state = first(draw)
             return replace(state, arrays={**state.arrays, **self._kept(state.weights.size)})
 
-        plain = replace(self, step=Step(), averaged=range(0))
+        plain = replace(self, step=Step(), averaged=range(0), shown=None)
         return ServerRole(
             initial=initial,
             publish=publish,
@@ -387,6 +393,8 @@ class ServerUpdate:
         """
         straight = self.step.optimizer == "none"
         found = self.estimate(state, reports, draw)
+        if self.shown is not None:
+            self.shown(found, self.estimate.gives, state)
         if found.values is None:
             return self._ended(state.next(state.weights, **found.arrays)), found.metrics
         noise = None if self.noise is None else self.noise(state.weights.size, draw)

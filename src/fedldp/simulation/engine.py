@@ -133,7 +133,7 @@ def simulate(
     if resume is not None:
         check_public(resume, document.get("features"), document.get("frozen"))
     seen = Signal(planned.scheduled, inputs.problem) if signal else None
-    server = (algorithm if seen is None else seen.watching(algorithm)).server()
+    server = algorithm.server(None if seen is None else seen.compare)
     run = run_name(planned.config, inputs.own_data)
     with ExitStack() as owning:
         folder = resume

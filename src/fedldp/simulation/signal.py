@@ -7,22 +7,20 @@ exact functions of private rows. No line of a statement covers them, and no depl
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.algorithms.bounds import Send
-from fedldp.algorithms.composition import Algorithm
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
-from fedldp.algorithms.server_update import Around, Estimated, FirstArrays, Values
+from fedldp.algorithms.server_update import Estimated
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.none import Plain
-from fedldp.protocol.roles import Arrays, Batch, Draw, State, Update
-from fedldp.protocol.wire import Broadcast, Incoming
+from fedldp.protocol.roles import Batch, State, Update
+from fedldp.protocol.wire import Broadcast
 from fedldp.reporting import words
 from fedldp.reporting.scores import Figure
 from fedldp.simulation.participation import of_each_client
@@ -109,33 +107,3 @@ class Signal:
             words.figure(Figure(metric=name, value=value, rows="uncovered"))
             for name, value in found.items()
         ]
-
-    def watching(self, algorithm: Algorithm) -> Algorithm:
-        """Return an algorithm whose server shows its estimates to this object."""
-        estimate = _Watched(inner=algorithm.parts.estimate, signal=self)
-        return replace(algorithm, parts=replace(algorithm.parts, estimate=estimate))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Watched(Around):
-    """An estimate that is compared with the mean without noise."""
-
-    signal: Signal
-
-    @property
-    def gives(self) -> Send:
-        return self.inner.gives
-
-    def arrays(self, problem: Problem) -> FirstArrays:
-        return self.inner.arrays(problem)
-
-    def told(self, state: State) -> Arrays:
-        return self.inner.told(state)
-
-    def model(self, weights: Values, arrays: Arrays) -> Values:
-        return self.inner.model(weights, arrays)
-
-    def __call__(self, state: State, reports: Incoming, draw: Draw) -> Estimated:
-        found = self.inner(state, reports, draw)
-        self.signal.compare(found, self.gives, state)
-        return found
