@@ -166,11 +166,12 @@ def test_a_second_study_adds_what_the_policy_lacks_when_that_is_confirmed(
 def test_a_running_agent_starts_anew_when_its_policy_changes(
     deploy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the arguments with which it was started, and not while the policy cannot be read."""
+    """By the command that started it, and not while the policy cannot be read."""
     admit(deploy, "one")
     begun = list[list[str]]()
     monkeypatch.setattr("os.execv", lambda program, arguments: begun.append(arguments))
-    monkeypatch.setattr("sys.argv", ["fedldp", "deploy", "site", str(POLICY)])
+    started = ["python", "-P", "/bin/fedldp", "deploy", "site", str(POLICY)]
+    monkeypatch.setattr("sys.orig_argv", started)
     before, text = read_policy(POLICY), POLICY.read_text()
     running._follow(POLICY, before)
     POLICY.write_text("channels = [")
@@ -178,7 +179,7 @@ def test_a_running_agent_starts_anew_when_its_policy_changes(
     assert begun == []
     POLICY.write_text(f"{text}\n[[server]]\nurl = 'https://localhost:8444'\nca = 'ca.pem'\n")
     running._follow(POLICY, before)
-    assert [each[1:] for each in begun] == [["-m", "fedldp", "deploy", "site", str(POLICY)]]
+    assert [each[1:] for each in begun] == [started[1:]]
 
 
 def test_each_study_has_the_epsilon_that_the_site_chose_for_it(deploy: Callable[..., Any]) -> None:

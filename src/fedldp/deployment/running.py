@@ -88,7 +88,7 @@ def _follow(file: Path, policy: SitePolicy) -> None:
     with suppress(ConfigError):  # it is being written
         if read_policy(file) != policy:
             log.info("the policy changed: the agent starts anew")
-            os.execv(sys.executable, [sys.executable, "-m", "fedldp", *sys.argv[1:]])
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def _serve(agent: Agent, metrics: str | None, look: Callable[[], None]) -> None:
