@@ -160,6 +160,8 @@ def test_settings_may_be_at_their_limits_or_unset(fedldp_command: Any) -> None:
     for delta in ("0", "1e-300"):
         outcome = fedldp_command("account", "nbafl-digits", "--delta", delta, "--json")
         check_statement(document(outcome.out))
+    refused = fedldp_command("account", "quickstart", "--delta", "nan").assert_refused()
+    assert "delta = nan: give a number of at least 0" in refused
     fixed, median = (
         document(fedldp_command("account", "central-dp-digits", *more, "--json").out)
         for more in ((), ("--set", "clip="))

@@ -9,6 +9,7 @@ import typer
 
 from fedldp.cli.options import Answer, DataDir, Settings, recipe_names
 from fedldp.core.kinds import SIMULATED
+from fedldp.core.numbers import check_delta
 from fedldp.integrations.loop import composition, planned
 from fedldp.protocol.wire import Layout
 from fedldp.reporting import lines, words
@@ -20,7 +21,7 @@ def account(
     recipe: Annotated[str, typer.Argument(autocompletion=recipe_names)] = "quickstart",
     *,
     set_: Settings = None,
-    delta: Annotated[float | None, typer.Option(min=0)] = None,
+    delta: float | None = None,
     size: Annotated[int | None, typer.Option(min=1)] = None,
     data_dir: DataDir = None,
 ) -> Answer:
@@ -32,6 +33,8 @@ def account(
         size: state what a node of your own loop (Flower) releases that sends this many weights; the
             file has the settings of PrivateMod, without data and model
     """
+    if delta is not None:
+        check_delta(delta)
     if size is None:
         resolved = resolve(recipe, set_ or [])
         found = plan(resolved, problem_of(resolved, data_dir), delta=delta)
