@@ -11,8 +11,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.releases import ReleaseHistory
-from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.fleet import better
 from fedldp.algorithms.noise import noise_of
@@ -180,7 +178,19 @@ def simulate(
                     before(planned)
                 for record in start.rounds:
                     after_round(record)
-                test = _Test(executor, population)
+                confusions: dict[int, NDArray[np.int64] | None] = {}
+
+                def test(broadcast: Broadcast) -> Evaluation | None:
+                    if not population.num_tests:
+                        return None
+                    confusions.clear()  # only the last one is needed
+                    found, confusions[broadcast.round] = evaluation(
+                        executor.scores(broadcast),
+                        config.columns.label_range,
+                        population.accuracies,
+                    )
+                    return found
+
                 transport = _transport(planned.scheduled, executor)
                 draws = draws_of_seed(config.seed)
                 loop = Loop(
@@ -195,7 +205,10 @@ def simulate(
                     arrivals=getattr(transport, "arrivals", lambda: None),
                 )
                 end = loop.go(start.state, keep)
-                confusion = test.confusion(server.tested(end))
+                last = server.tested(end)
+                if last.round not in confusions:  # a resumed run had no rounds left
+                    test(last)
+                confusion = confusions.get(last.round)
             except BaseException as error:
                 if out is not None and folder is not None and not start.rounds:
                     folder.discard()
@@ -204,7 +217,11 @@ def simulate(
                         write_report(folder.path)
                 raise
         trained = population.layout.split(server.result(end))
-        privacy = Displayed.of(_what_holds(planned, start.ledger.releases(run), start.rounds))
+        releases, holds = start.ledger.releases(run), planned.privacy
+        if releases != planned.releases:
+            of_rounds = (start.rounds, planned.delta)
+            holds = stated_so_far(planned.scheduled, planned.problem, releases, *of_rounds)
+        privacy = Displayed.of(holds)
         tested = not population.clients_test and population.num_tests > 0
         doubts = inputs.doubts(final_of(start.rounds[-1], None) if tested else None, confusion)
         better_known = better(
@@ -262,13 +279,6 @@ def _saved(folder: RunFolder, planned: Plan, server: ServerRole, run: str) -> Sa
     return start
 
 
-def _what_holds(planned: Plan, releases: ReleaseHistory, rounds: list[Round]) -> Statement:
-    """Return the statement about the actual releases, which may be fewer than the planned ones."""
-    if releases == planned.releases:
-        return planned.privacy
-    return stated_so_far(planned.scheduled, planned.problem, releases, rounds, planned.delta)
-
-
 def _pool(population: Population, workers: int, cluster: str | None) -> Pool | None:
     """Return the processes that act as the clients; None for this process alone."""
     if cluster is not None:
@@ -287,35 +297,3 @@ def _transport(config: RunConfig, executor: Executor) -> Transport:
     if channel.delays is None:
         return direct
     return Counting(direct, channel.delays, config.num_clients, world_of_seed(config.seed))
-
-
-class _Test:
-    """Measures the model after every round, and keeps the confusion matrix of the last measurement.
-
-    Args:
-        executor: measures the model.
-        population: has the test set.
-    """
-
-    def __init__(self, executor: Executor, population: Population) -> None:
-        self._executor, self._population = executor, population
-        self._round = 0
-        self._confusion: NDArray[np.int64] | None = None
-
-    def __call__(self, broadcast: Broadcast) -> Evaluation | None:
-        """Return the metrics of the broadcast's weights, and of the clients' own models."""
-        if not self._population.num_tests:
-            return None
-        found, confusion = evaluation(
-            self._executor.scores(broadcast),
-            self._population.config.columns.label_range,
-            self._population.accuracies,
-        )
-        self._round, self._confusion = broadcast.round, confusion
-        return found
-
-    def confusion(self, broadcast: Broadcast) -> NDArray[np.int64] | None:
-        """Return the confusion matrix; measure it first if a resumed run had no rounds left."""
-        if broadcast.round != self._round:
-            self(broadcast)
-        return self._confusion

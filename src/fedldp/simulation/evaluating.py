@@ -76,8 +76,7 @@ def evaluate(
         FedldpError: the run, the data, the threshold or the shift cannot be used.
     """
     trained = run.trained() if isinstance(run, Result) else load_trained(run)
-    _check_two(trained, "threshold", threshold, low=0, high=1)
-    _check_two(trained, "shift", shift, low=-50, high=50)
+    _check_of_two(trained, threshold, shift)
     asked = _asked(None if data is not None else run, trained)
     told, examples, is_private = _tested(trained, data, data_dir)
     if data is not None:  # which its user may count
@@ -172,22 +171,21 @@ def _tested(
     return name, replace(found, features=trained.prepared(found.features)), is_private
 
 
-def _check_two(
-    trained: Trained, name: str, value: float | None, *, low: float, high: float
-) -> None:
-    """Refuse a setting of models with two classes for another model, or outside its range."""
-    if value is None:
-        return
-    if not low < value < high:
-        what = "probability" if name == "threshold" else "number"
-        raise ConfigError(f"{name} = {value:g}: give a {what} above {low:g} and below {high:g}")
+def _check_of_two(trained: Trained, threshold: float | None, shift: float | None) -> None:
+    """Refuse settings of models with two classes for another model, or outside their range."""
+    of_two = ("threshold", threshold, "probability", 0, 1), ("shift", shift, "number", -50, 50)
     classes = trained.schema.num_classes
-    if classes != 2:
-        what = "predicts numbers" if classes == 1 else f"has {classes} classes"
-        raise ConfigError(
-            f"{name} = {value:g}: the model of {trained.folder} {what}, and a {name} needs two "
-            f"classes; leave {name} out"
-        )
+    for name, value, what, low, high in of_two:
+        if value is None:
+            continue
+        if not low < value < high:
+            raise ConfigError(f"{name} = {value:g}: give a {what} above {low} and below {high}")
+        if classes != 2:
+            has = "predicts numbers" if classes == 1 else f"has {classes} classes"
+            raise ConfigError(
+                f"{name} = {value:g}: the model of {trained.folder} {has}, and a {name} needs two "
+                f"classes; leave {name} out"
+            )
 
 
 def predict(
@@ -224,8 +222,7 @@ def predict(
     """
     if out is not None:
         check_replaceable(out, *_BEGINS)
-    _check_two(trained, "threshold", threshold, low=0, high=1)
-    _check_two(trained, "shift", shift, low=-50, high=50)
+    _check_of_two(trained, threshold, shift)
     schema = trained.schema
     read = load_unlabelled(
         data, columns=trained.columns, names=schema.features, id_column=id_column

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -132,14 +132,13 @@ class Executor:
     def answers(
         self, request: RoundRequest, clients: Sequence[int]
     ) -> Iterator[tuple[Sequence[int], Packed]]:
-        """Yield the answers of ``clients`` in order, several at a time; charge their ledgers."""
-        for found in self._map(answer, request, clients, self._population.group):
-            yield from found
+        """Return the answers of ``clients`` in order, several at a time; charge their ledgers."""
+        return chain.from_iterable(self._map(answer, request, clients, self._population.group))
 
     def scores(self, broadcast: Broadcast) -> Iterator[Score]:
-        """Yield the scores of the broadcast's weights on all test pieces."""
-        for found in self._map(score, broadcast, range(self._population.num_tests), 1):
-            yield from found
+        """Return the scores of the broadcast's weights on all test pieces."""
+        pieces = range(self._population.num_tests)
+        return chain.from_iterable(self._map(score, broadcast, pieces, 1))
 
     def _map(
         self, work: Work, request: Any, items: Sequence[int], group: int

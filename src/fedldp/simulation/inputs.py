@@ -14,12 +14,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Doubt
-from fedldp.data import (
-    Dataset,
-    Shares,
-    is_own_file,
-    partition,
-)
+from fedldp.data import Dataset, Shares, is_own_file, partition
 from fedldp.data.sources import SOURCES, find_source
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.reporting.record import Schema

@@ -29,6 +29,7 @@ from fedldp.protocol.roles import State
 from fedldp.protocol.server_loop import MODEL_SCORES, Round, mean_metrics
 from fedldp.protocol.wire import Layout
 from fedldp.reporting import words
+from fedldp.reporting.progress import in_words
 from fedldp.reporting.record import (
     RunFolder,
     Schema,
@@ -49,7 +50,6 @@ from fedldp.reporting.scores import (
     asked_figures,
     figures,
     final_of,
-    is_imbalanced,
     most_frequent,
     named,
 )
@@ -217,20 +217,9 @@ class Result:
         return _table(self.rounds)
 
     def __repr__(self) -> str:
-        count = len(self.rounds)
-        of = "" if self.finished else f" of {self.config.rounds}"
-        after = f"after {count}{of} round{'' if count == 1 and self.finished else 's'}"
-        last = self.rounds[-1]
-        tested = "not tested"
-        if "r2" in last.metrics:
-            tested = f"R2 {last.metrics['r2']:.4f}"
-        if last.accuracy is not None:
-            tested = f"accuracy {words.percent(last.accuracy)}"
-        if last.auc is not None and is_imbalanced(self.most_frequent):
-            balanced = words.percent(last.balanced_accuracy)
-            tested = f"AUC {last.auc:.4f}, balanced accuracy {balanced}, {tested}"
         where = "" if self.run_dir is None else f", in {self.run_dir}"
-        return f"<fedldp.Result {self.title}: {tested} {after}{where}>"
+        last = in_words(self.rounds[-1], self.config.rounds)
+        return f"<fedldp.Result {self.title}: {last}{where}>"
 
     def _repr_html_(self) -> str:
         table = html_table(*round_rows(self.rounds_table(), figures=True))

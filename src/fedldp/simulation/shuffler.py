@@ -138,13 +138,7 @@ class Counting:
         stream: returns the stream of random numbers for a round, a client and a purpose.
     """
 
-    def __init__(
-        self,
-        inner: Transport,
-        delays: Delays,
-        clients: int,
-        stream: World,
-    ) -> None:
+    def __init__(self, inner: Transport, delays: Delays, clients: int, stream: World) -> None:
         self._inner = inner
         self._delays = delays
         # All clients agree on one T before the first round, whoever takes part in which round. So a
@@ -261,7 +255,9 @@ class ReportShuffler:
             found.append(report)
             yield client, None
         if found:
-            yield None, _in_order(Reports.of(found))
+            reports = Reports.of(found)
+            columns: NDArray[np.uint8] = reports.payloads[:, ::-1].T
+            yield None, replace(reports, payloads=reports.payloads[np.lexsort(columns)])
 
 
 def _check_alike(report: Report, first: Report) -> None:
@@ -271,8 +267,3 @@ def _check_alike(report: Report, first: Report) -> None:
             "reports of several messages, of different sizes, or that differ in more than their "
             "payloads: this would distinguish clients"
         )
-
-
-def _in_order(reports: Reports) -> Reports:
-    columns: NDArray[np.uint8] = reports.payloads[:, ::-1].T
-    return replace(reports, payloads=reports.payloads[np.lexsort(columns)])
