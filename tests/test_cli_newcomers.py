@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -148,11 +149,9 @@ def test_a_statement_is_shown_once_unless_another_one_holds(
     assert ("client-run" in outcome.out) != same_place
     assert ("privacy    as stated above\n" in outcome.out) == same_place
     assert outcome.out.count("\nsetting    epsilon 1 per weight against a server") == 1
-    what_holds = engine._what_holds
-
-    monkeypatch.setattr(
-        engine, "_what_holds", lambda *given: what_holds(*given).warning(FEWER_THAN_PLANNED)
-    )
+    shown = engine.Displayed.of
+    fewer = SimpleNamespace(of=lambda holds: shown(holds.warning(FEWER_THAN_PLANNED)))
+    monkeypatch.setattr(engine, "Displayed", fewer)
     assert words.line(FEWER_THAN_PLANNED) in " ".join(fedldp_command("run", *SHORT).out.split())
 
 
