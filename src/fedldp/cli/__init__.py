@@ -140,6 +140,9 @@ def main() -> None:
 def _remedy(error: typer.BadParameter) -> str:
     """Return a hint for a user who may have mistaken a run's setting for an option."""
     name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
+    options = [] if error.ctx is None else error.ctx.command.params
+    if name != "set" and not any("--set" in option.opts for option in options):
+        return "see fedldp --help"
     if name == "epsilon":
         return (
             "epsilon is a setting: use --set epsilon=2, or --set target.epsilon=2 to calibrate "

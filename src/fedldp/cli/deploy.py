@@ -240,8 +240,7 @@ def join(
             such a run costs
         label_column: the column with the labels [default: the invite's]
         person_column: the column that names each row's person [default: the invite's]
-        epsilon: the site's own epsilon for a run; the invite says whether all sites are told, or
-            nobody is
+        epsilon: the site's own epsilon for a run, which all sites are told
         folder: the site's folder for keys, policy and ledger [default: the site's name]
         second_ledger: declare another ledger, with a budget of its own, for data that have one
     """
