@@ -1,9 +1,10 @@
 """Make the pages of audits: docs/results/audit_*.md and broken_claims.md.
 
     fedldp audit --quick --json > audit.json
-    python -m benchmarks.audit_table COMMIT audit.json
+    fedldp audit personalized-sound-digits-sums --json > audit-own-budgets.json
+    python -m benchmarks.audit_table COMMIT audit.json audit-own-budgets.json
 
-This keeps the audit in benchmarks/results, with the commit that made it, from which
+This keeps one or both audits in benchmarks/results, with the commit that made them, from which
 benchmarks/site.py makes the pages. If attacks or settings are renamed in a kept audit, set
 "renamed" to true in its file, and the pages say so.
 
@@ -29,8 +30,8 @@ Row = Mapping[str, Any]
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "benchmarks" / "results"
-ALL = "audit.json"
-"""The name of the kept audit, the quick one of everything."""
+ALL, OWN_BUDGETS = "audit.json", "audit-own-budgets.json"
+"""The names of the kept audits: the quick audit of everything, and one recipe in full."""
 
 FAMILIES = {
     "weight": "Audit of mechanisms with a budget per weight",
@@ -49,10 +50,18 @@ nothing is proven, the row with the largest bound. *broken* is the number of row
 claim. [Audit](../audit.md#reading-a-verdict) explains the verdicts."""
 
 
-def kept() -> dict[str, Any]:
+def kept(name: str = ALL) -> dict[str, Any]:
     """Return a committed audit: the document of ``fedldp audit --json``, and its commit."""
-    found: dict[str, Any] = json.loads((KEPT / ALL).read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads((KEPT / name).read_text(encoding="utf-8"))
     return found
+
+
+def page_of_own_budgets(audit: Mapping[str, Any]) -> str:
+    """Return the page of budgets that stay at their sites."""
+    rows = audit["rows"]
+    source = "`fedldp audit personalized-sound-digits-sums --json`"
+    made = f"{_made_by(audit, len(rows), source)}\n\n{COLUMNS}\n{BY}\n\n{_settings(rows)}"
+    return from_template("audit_own_budgets", {"own": made})
 
 
 def pages(audit: Mapping[str, Any]) -> dict[str, str]:
@@ -83,7 +92,14 @@ def pages(audit: Mapping[str, Any]) -> dict[str, str]:
     return found | {"broken_claims.md": from_template("broken_claims", broken)}
 
 
-def _made_by(audit: Mapping[str, Any], number: int) -> str:
+def all_pages() -> dict[str, str]:
+    """Return the text of each page that is made from the kept audits, by file name."""
+    return pages(kept()) | {"audit_own_budgets.md": page_of_own_budgets(kept(OWN_BUDGETS))}
+
+
+def _made_by(
+    audit: Mapping[str, Any], number: int, source: str = "`fedldp audit --quick --json`"
+) -> str:
     """Return where an audit's rows come from, and their verdicts."""
     verdicts = Counter(row["verdict"] for row in audit["rows"])
     told = ", ".join(f"{count} `{name or '-'}`" for name, count in verdicts.most_common())
@@ -95,9 +111,8 @@ def _made_by(audit: Mapping[str, Any], number: int) -> str:
     )
     which = f"All {count} rows" if number == count else f"{number} of the {count} rows"
     return (
-        f"{which} of `fedldp audit --quick --json` at commit\n{audit['commit']}, "
-        f"seed {audit['seed']}. With probability at least {audit['confidence']}, "
-        "the bounds of all rows hold together.\n"
+        f"{which} of {source} at commit\n{audit['commit']}, seed {audit['seed']}. With probability "
+        f"at least {audit['confidence']}, the bounds of all rows hold together.\n"
         f"{renamed}Verdicts over all rows: {told}."
     )
 
@@ -254,8 +269,8 @@ def main() -> None:
     """Keep the given audits."""
     commit, *files = sys.argv[1:]
     for file in map(Path, files):
-        if file.name != ALL:
-            raise SystemExit(f"{file}: give a file named {ALL}")
+        if file.name not in (ALL, OWN_BUDGETS):
+            raise SystemExit(f"{file}: give a file named {ALL} or {OWN_BUDGETS}")
         found = json.loads(file.read_text(encoding="utf-8")) | {"commit": commit}
         text = json.dumps(found, indent=0, ensure_ascii=False) + "\n"
         (KEPT / file.name).write_text(text, encoding="utf-8")

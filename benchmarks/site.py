@@ -75,12 +75,7 @@ def names() -> set[str]:
     """Return the file names of all result pages."""
     of_targets = {f"{name_of_page(name)}.md" for name in targets()}
     of_attacks = {"attacks.md", "linkage.md", "poisoning.md"}
-    others = {
-        *audit_table.pages(audit_table.kept()),
-        *study.result_pages(),
-        *OF_REPRODUCTION,
-        *OTHERS,
-    }
+    others = {*audit_table.all_pages(), *study.result_pages(), *OF_REPRODUCTION, *OTHERS}
     return of_attacks | others | of_targets
 
 
@@ -89,7 +84,7 @@ def write_pages(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     (folder / ".meta.yml").write_text("search:\n  exclude: true\n", encoding="utf-8")
     made = {name: make() for name, make in (OF_REPRODUCTION | OTHERS).items()}
-    for name, text in (made | audit_table.pages(audit_table.kept()) | study.result_pages()).items():
+    for name, text in (made | audit_table.all_pages() | study.result_pages()).items():
         (folder / name).write_text(text, encoding="utf-8")
     for of_attacks in (attacks, linkage, poisoning):
         of_attacks.write_page(folder)

@@ -186,12 +186,14 @@ def test_each_study_has_the_epsilon_that_the_site_chose_for_it(deploy: Callable[
     """The first study has one that the invite sets for all sites."""
     first = admit(deploy, "one")
     assert accept(deploy, "one/run.agreement").status == 0
-    Path("two.toml").write_text(SECOND.replace("num_clients = 1", "num_clients = 2"))
+    own = SECOND.replace("rounds", 'channel = "sum"\nlargest_epsilon = 8.0\nrounds')
+    own = own.replace("num_clients = 1", "num_clients = 2")
+    Path("two.toml").write_text(own)
     for number, epsilon in enumerate((2.0, 3.0)):
         Path("two/run.invite").unlink()
         Path("two/run.agreement").unlink(missing_ok=True)
         outcome = deploy(
-            *("invite", "two.toml", "-o", "two/run.invite", "--channel", "named"),
+            *("invite", "two.toml", "-o", "two/run.invite", "--channel", "sum"),
             *("--examples", "60", "--url", "https://localhost:8444"),
         )
         assert outcome.status == 0, outcome.err
@@ -203,6 +205,7 @@ def test_each_study_has_the_epsilon_that_the_site_chose_for_it(deploy: Callable[
         outcome = deploy(*again, "--epsilon", str(epsilon))
         assert outcome.status == 0, outcome.err
         assert f"own        epsilon {epsilon:g} per client-run" in outcome.out
+        assert ("channels: sum" in outcome.out) == (number == 0)
         assert deploy(*again, "--epsilon", str(epsilon)).status == 0  # it adds nothing twice
         admit(deploy, "two", "west")
         outcome = accept(deploy, "two/run.agreement")

@@ -30,6 +30,7 @@ from fedldp.simulation.engine import simulate
 from fedldp.simulation.settings import resolve
 
 RECIPE = "personalized-sound-digits-sites"
+SUMS = "personalized-sound-digits-sums"
 ALONE = ("batch_size=1000000", "num_examples=900")  # so that a simulation trains one by one
 EPSILONS = [2.0, 4.0, 8.0]
 
@@ -41,6 +42,11 @@ def own_environment(folder: Path, *settings: str, **given: Any) -> Environment:
 @pytest.fixture(scope="module")
 def env(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     return own_environment(tmp_path_factory.mktemp("own"))
+
+
+@pytest.fixture(scope="module")
+def summed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return own_environment(tmp_path_factory.mktemp("sums"), recipe=SUMS, channel="sum")
 
 
 def keys_of(count: int) -> list[Ed25519PrivateKey]:
@@ -185,6 +191,8 @@ def test_budgets_are_admitted_from_all_sites_or_from_none() -> None:
         ("env", {"epsilon": 2.1}, "would spend epsilon 2 at"),
         ("env", {"epsilon": 2.0, "delta": 1e-6}, "at delta 1e-05"),
         ("env", {"epsilon": 2.0, "unit": "weight"}, "unit = client-run"),
+        ("summed", None, "own is not set"),
+        ("summed", {"epsilon": 8.5}, "would spend epsilon 2 at"),
     ],
 )
 def test_a_policy_lets_no_other_epsilon_through(
@@ -235,3 +243,31 @@ def test_a_report_with_anothers_budget_is_not_counted(tmp_path: Path) -> None:
         reports.check(read_request(request), report, site)
         with pytest.raises(WireError, match=f"its epsilon is {epsilon}"):
             reports.check(read_request(request), report, (site + 1) % 3)
+
+
+@pytest.mark.slow
+def test_a_sum_with_own_budgets_gives_the_weights_of_the_simulation(tmp_path: Path) -> None:
+    env = own_environment(tmp_path, recipe=SUMS, channel="sum")
+    served = env.serve()
+    assert bits(served) == bits(simulate(env.config))
+    for site, policy in enumerate(env.policies):
+        assert policy.own is not None
+        cost = policy.costs(env.agreement)[1]
+        assert env.ledger(site).spent() == pytest.approx(cost)
+        lines = env.agreement.statement_of(site).guarantees
+        (line,) = [line for line in lines if line.unit == "client-run"]
+        assert 0.99 * policy.own.epsilon < line.epsilon <= policy.own.epsilon
+        assert line.adversary == "server"  # from its own noise, whatever happens to the sum
+    stated = max(line.epsilon for line in served.privacy.guarantees)
+    assert 7.9 < stated <= 8.0
+
+
+def test_a_site_trains_and_pays_by_its_own_epsilon_alone(summed: Environment) -> None:
+    algorithm = summed.agreement.config.algorithm(summed.agreement.problem)
+    mechanisms: list[Any] = [algorithm.release(site).mechanism for site in range(3)]
+    sigmas = [mechanism.sigma for mechanism in mechanisms]
+    assert sigmas == sorted(sigmas, reverse=True)
+    assert len({mechanism.unit for mechanism in mechanisms}) == 1
+    costs = [policy.costs(summed.agreement)[0] for policy in summed.policies]
+    assert costs == sorted(costs)
+    assert len(set(costs)) == 3

@@ -12,6 +12,7 @@ from fedldp.core.registry import modules, paper_modules, scan
 from fedldp.mechanisms import Mechanism, find_mechanism, mechanisms
 from fedldp.mechanisms.codes import BoundedSteps, ClippedCodes
 from fedldp.mechanisms.gaussian_share import SharedGaussian
+from fedldp.mechanisms.gaussian_summand import GaussianSummand
 from fedldp.mechanisms.integer_gaussian import IntegerGaussian
 from fedldp.mechanisms.none import Plain
 from fedldp.testing.mechanisms import Instance, aggregate, batch, refusals
@@ -19,7 +20,7 @@ from fedldp.testing.mechanisms import Instance, aggregate, batch, refusals
 UNNAMED = [
     each
     for kind in (
-        Plain, ClippedCodes, BoundedSteps, SharedGaussian, IntegerGaussian
+        Plain, ClippedCodes, BoundedSteps, SharedGaussian, GaussianSummand, IntegerGaussian
     )
     for each in kind.examples()
 ]  # fmt: skip

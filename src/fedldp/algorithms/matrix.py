@@ -16,6 +16,7 @@ from fedldp.mechanisms.categories import CategoryMechanism
 from fedldp.mechanisms.codes import ClippedCodes
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.gaussian_share import SharedGaussian
+from fedldp.mechanisms.gaussian_summand import GaussianSummand
 from fedldp.mechanisms.integer_gaussian import IntegerGaussian
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.piecewise import Piecewise
@@ -39,6 +40,7 @@ NOT_PURE: tuple[type[Mechanism], ...] = (
 SUMMABLE: tuple[type[Mechanism], ...] = (
     BitMechanism,
     ClippedCodes,
+    GaussianSummand,
     IntegerGaussian,
     SharedGaussian,
 )

@@ -5,7 +5,7 @@ bounds them itself, turns them into bytes, and guarantees how those bytes are di
 
 Mechanisms that a setting may name: ``none``, ``two_point``, ``k_rr``, ``piecewise``, ``laplace``,
 ``gaussian``, ``privunit`` and others. Reports that only a sum needs (``summing``):
-``gaussian_share``, ``integer_gaussian`` with noise, and ``codes`` without.
+``gaussian_share``, ``gaussian_summand``, ``integer_gaussian`` with noise, and ``codes`` without.
 What several share: ``grids``, ``categories``, ``comparison``, ``packing``, ``rotation``.
 
 It may use core, accounting, protocol.
@@ -47,6 +47,7 @@ __all__ = [
     "find_mechanism",
     "gaussian",
     "gaussian_share",
+    "gaussian_summand",
     "grids",
     "integer_gaussian",
     "k_rr",

@@ -297,3 +297,26 @@ def test_one_clients_settings_have_the_limits_of_everyones(name: str, value: flo
         refused.append(str(refusal.value))
     assert refused[0] == refused[1]
     assert "\n" not in refused[0]
+
+
+# Secure sums
+
+
+def in_sums(**changes: Any) -> personalized_sound:
+    given = {"channel": "sum", "weighting": "uniform", "largest_epsilon": 10.0, **changes}
+    return config(**given)
+
+
+def test_the_grid_of_sums_follows_from_the_largest_budget_alone() -> None:
+    problem = problem_of(in_sums(), None)
+    units, noises = set(), []
+    for epsilon in (1.0, 3.0, 10.0):
+        settings = in_sums(epsilon=epsilon)
+        mechanism = settings.algorithm(problem).release(0).mechanism
+        alone = config(epsilon=epsilon).algorithm(problem).release(0).mechanism
+        assert alone.sigma <= mechanism.sigma <= alone.sigma * (1 + 2.0**-10)
+        assert mechanism.event(650).mu <= alone.event(650).mu
+        units.add(mechanism.unit)
+        noises.append(mechanism.sigma)
+    assert len(units) == 1
+    assert noises == sorted(noises, reverse=True)

@@ -20,6 +20,11 @@ rounds, and each gets mu_i/sqrt(T_i), where mu_i is the largest at which N(0, 1)
 participation = preselected the server draws, before the run, which clients each round selects, and
 announces T_i.
 
+With ``channel = "sum"`` all reports are whole steps of one public grid, which follows from
+``largest_epsilon``, and the server computes the plain mean from their sum. The server need not know
+any client's epsilon, and the noise on each report keeps the client within its budget. The sum
+reveals the total noise.
+
 Weights 1/sigma_i^2 give the unbiased combination of the reports with the least variance. A
 deployment draws discrete noise, for which the same mu holds up to 1e-100.
 
@@ -38,13 +43,15 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedldp.algorithms.bounds import InNorm
-from fedldp.algorithms.calibration import PerRun
+from fedldp.algorithms.calibration import PerRun, PerRunInSums
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.features import Features
 from fedldp.algorithms.participation import Participation, participation_of
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.settings import ClientValue, Mark, Offers, of_client
+from fedldp.algorithms.settings import ClientValue, Mark, Offers, Positive, is_own, of_client
+from fedldp.algorithms.validation import shown
 from fedldp.core.errors import ConfigError
+from fedldp.core.facts import Caveat, Kind
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.papers.personalized.mechanism_gaussian_sign import GaussianSign
 from fedldp.papers.personalized.parts import (
@@ -65,6 +72,11 @@ Turns = Annotated[int, Field(ge=0)]
 
 POWERS = {"variance": 2, "deviation": 1, "uniform": 0}
 _NOBODY = "only with participation = preselected somebody is selected"
+_NO_SUM = {"largest_epsilon": "only sums have a grid that follows from it"}
+
+
+SUMMED_NOISE = Kind("noise-of-sums-tells-budgets", Caveat, {"untrusted": int})
+"""What the noise of sums reveals about budgets, which no line of the statement covers."""
 
 
 class PersonalizedSound(Offers):
@@ -88,12 +100,17 @@ class PersonalizedSound(Offers):
     turns: Annotated[Turns | list[Turns] | ClientValue | None, Mark.PER_CLIENT] = None
     """T_i, the number of rounds that select a client: one number for all clients, or a list; leave
     it out, because the server draws it before the run"""
+    largest_epsilon: Positive | None = None
+    """the largest epsilon that a client may choose, required with channel = sum; it is public,
+    because the grid of the sums follows from it"""
 
 
 @preset(PersonalizedSound, PersonalSettings)
 def personalized_sound(settings: Settings) -> Composition:
     """Personalised LDP whose budgets hold; no publication claims anything about it."""
     check_each(settings)
+    if settings.channel == "sum":
+        return in_sums(settings)
     once = PerRun(
         epsilon=settings.epsilon,
         delta=settings.delta if settings.client_delta is None else settings.client_delta,
@@ -117,7 +134,60 @@ def personalized_sound(settings: Settings) -> Composition:
             setting=f"weighting = {settings.weighting}",
         ),
         participation=turns,
-        unused={} if selects else {"turns": _NOBODY},
+        unused={**_NO_SUM, **({} if selects else {"turns": _NOBODY})},
+    )
+
+
+def in_sums(settings: Settings) -> Composition:
+    """Return the composition for a secure sum, whose server knows nobody's epsilon.
+
+    Raises:
+        ConfigError: the server would need an epsilon, or the grid is not public.
+    """
+    needed = {"perturbation": "gaussian", "weighting": "uniform"}
+    if settings.participation == "preselected":
+        needed["participation"] = "all"
+    other = {name: v for name, v in needed.items() if getattr(settings, name) != v}
+    if other:
+        name, set_to = next(iter(other)), {n: shown(value) for n, value in other.items()}
+        if settings.largest_epsilon is None:
+            epsilon = settings.epsilon
+            most = max(epsilon) if isinstance(epsilon, list) else of_client(epsilon, 0)
+            set_to["largest_epsilon"] = f"{most:g}"
+        remedy = " and ".join(f"{n} = {value}" for n, value in set_to.items())
+        raise ConfigError(
+            f"{name} = {shown(getattr(settings, name))} and channel = sum: a sum gives the server "
+            f"only the plain mean, whatever each client's epsilon is; set {remedy}, or channel = "
+            "named"
+        )
+    for name in ("clip", "client_delta"):
+        if is_own(getattr(settings, name)):
+            raise ConfigError(
+                f"{name} has a value for each client and channel = sum: the grid for the sums "
+                "needs one value that everyone knows; give one value for all"
+            )
+    if settings.largest_epsilon is None:
+        raise ConfigError(
+            "largest_epsilon is not set, but channel = sum needs it; give the largest epsilon "
+            "that any client may choose, which is public"
+        )
+    turns = participation_of(settings)
+    return Composition(
+        local=Portions.of(settings),
+        features=Features(scale=settings.feature_scale),
+        bound=InNorm(clip=of_client(settings.clip, 0), send="update"),
+        calibration=PerRunInSums(
+            epsilon=settings.epsilon,
+            delta=settings.delta if settings.client_delta is None else settings.client_delta,
+            clip=settings.clip,
+            rounds=settings.rounds,
+            participation=turns,
+            largest=settings.largest_epsilon,
+            clients=settings.round_size,
+        ),
+        participation=turns,
+        unused={"turns": _NOBODY},
+        notes=(SUMMED_NOISE(untrusted=settings.untrusted_clients),),
     )
 
 
