@@ -95,6 +95,8 @@ def describe(error: ValidationError, system: str, fields: Mapping[str, Any]) -> 
         message = f"this is a table of settings: give {own_settings}"
     elif first["type"] == "literal_error":
         message = f"choose {first['ctx']['expected'].replace(chr(39), '')}"
+    elif first["type"] == "string_type" and callable(first["input"]):
+        message = 'give your own code by its address, the text "module:NAME"'
     elif first["type"] in _REMEDIES:
         limits = first.get("ctx", {}).items()
         given = {key: f"{value:g}" if isinstance(value, float) else value for key, value in limits}

@@ -255,7 +255,7 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
             continue
         places = [place for place, site in enumerate(agreement.sites) if site.key == own]
         names += [agreement.sites[place].name for place in places]
-        of = None if own is None else agreement.rounds_of(places[0]) if places else 0
+        of = agreement.rounds_of(places[0]) if places else None  # with another key: unknown
         found.append(_run(accepted, agreement, entries, of))
         if found[-1]["state"] not in ("under-way", None):
             continue

@@ -201,8 +201,8 @@ class SqliteLedger:
         if not os.path.exists(self.path):
             if not given:
                 raise LedgerUnusable(
-                    f"ledger {path}: this file does not exist; check the path, or give a budget "
-                    "to begin a ledger"
+                    f"ledger {path}: this file does not exist; check the path, or begin a ledger "
+                    "with a budget"
                 )
             self.database.create(lambda db: _fill(db, given))
         with self.database.reading() as db:
