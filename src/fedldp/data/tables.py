@@ -34,6 +34,8 @@ class Table:
             .parquet file.
         comma: whether numbers may have a decimal comma, as they may in files whose cells are
             separated by semicolons.
+        doubles: returns the numbers of a column that the file itself holds as numbers, or None.
+            They are those of its texts, which take ten times as long to read.
     """
 
     path: Path
@@ -41,6 +43,7 @@ class Table:
     texts: Callable[[str], Sequence[str]]
     places: Sequence[int]
     comma: bool = False
+    doubles: Callable[[str], NDArray[np.float64] | None] = lambda column: None
 
     def __len__(self) -> int:
         return len(self.places)
@@ -56,12 +59,23 @@ class Table:
 
         The words true and false, in lower or upper case, are 1 and 0.
         """
-        return cache(lambda column: numbers(self.texts(column), comma=self.comma))
+
+        def read(column: str) -> NDArray[np.float64]:
+            found = self.doubles(column)
+            return numbers(self.texts(column), comma=self.comma) if found is None else found
+
+        return cache(read)
 
     @cached_property
     def missing(self) -> Callable[[str], NDArray[np.bool_]]:
         """Returns whether each cell of a column is missing, shape (n,)."""
-        return cache(lambda column: np.array(of_each(self.texts(column), is_missing), np.bool_))
+
+        def read(column: str) -> NDArray[np.bool_]:
+            if self.doubles(column) is not None:
+                return np.isnan(self.numbers(column))
+            return np.array(of_each(self.texts(column), is_missing), np.bool_)
+
+        return cache(read)
 
     @property
     def unit(self) -> str:
@@ -139,11 +153,11 @@ def _separator(file: TextIO) -> str:
     return max(found, key=found.__getitem__)  # the first of equal ones
 
 
-def _texts_of(found: Any, where: str) -> Sequence[str]:
-    """Return the texts of a column of a .parquet file.
+def _plain(found: Any, where: str) -> Any:
+    """Return a column of a .parquet file as integers, doubles, decimals, truth values or text.
 
     Raises:
-        DataError: it does not hold integers, floats, decimals, truth values or text.
+        DataError: it holds something else.
     """
     types = import_extra("pyarrow.types", extra="parquet")
     if types.is_dictionary(found.type):
@@ -152,17 +166,15 @@ def _texts_of(found: Any, where: str) -> Sequence[str]:
     if types.is_float16(kind):
         found = found.cast("float32")
     if types.is_float32(found.type):  # the double of the shortest text, as a .csv file has it
-        found = found.cast("string").cast("float64")
-    if types.is_float64(found.type):
-        return ["" if each is None else text_of_float(each) for each in found.to_pylist()]
+        return found.cast("string").cast("float64")
     texts = (types.is_string, types.is_large_string, types.is_string_view)
-    plain = (*texts, types.is_integer, types.is_decimal, types.is_boolean, types.is_null)
-    if not any(each(kind) for each in plain):
+    others = (types.is_integer, types.is_float64, types.is_decimal, types.is_boolean, types.is_null)
+    if not any(each(kind) for each in (*texts, *others)):
         raise DataError(
             f"{where} is of Arrow's type {kind}, for which there is no single text; save it as "
             "integers, numbers or strings, or put it into ignore_columns"
         )
-    return ["" if each is None else each for each in found.cast("string").to_pylist()]
+    return found
 
 
 def _read_parquet(path: Path) -> Table:
@@ -174,7 +186,24 @@ def _read_parquet(path: Path) -> Table:
     names = tuple(map(str, found.column_names))
     columns = dict(zip(names, found.columns, strict=True))
 
-    def texts(name: str) -> Sequence[str]:
-        return _texts_of(columns[name], f"{path}: column {name!r}")
+    types = import_extra("pyarrow.types", extra="parquet")
 
-    return Table(path, names, cache(texts), range(1, found.num_rows + 1))
+    @cache
+    def plain(name: str) -> Any:
+        return _plain(columns[name], f"{path}: column {name!r}")
+
+    @cache
+    def texts(name: str) -> Sequence[str]:
+        if types.is_floating(plain(name).type):
+            return ["" if each is None else text_of_float(each) for each in plain(name).to_pylist()]
+        return ["" if each is None else each for each in plain(name).cast("string").to_pylist()]
+
+    @cache
+    def doubles(name: str) -> NDArray[np.float64] | None:
+        kind = plain(name).type
+        if not (types.is_integer(kind) or types.is_floating(kind)):
+            return None
+        found: NDArray[np.float64] = plain(name).cast("float64", safe=False).to_numpy()
+        return found
+
+    return Table(path, names, texts, range(1, found.num_rows + 1), doubles=doubles)
