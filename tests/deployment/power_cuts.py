@@ -26,12 +26,13 @@ from typing import Any
 from environments import Environment, FakePipe, bits, make_environment, whole
 
 from fedldp.accounting.guarantees import Guarantee
-from fedldp.core.errors import FedldpError
+from fedldp.core.errors import EndedForGood, FedldpError
 from fedldp.deployment import journal, messages, server, site_ledger
 from fedldp.deployment.messages import Answered, read_message
 from fedldp.deployment.policy import SitePolicy
 from fedldp.deployment.site import Agent
 from fedldp.deployment.site_ledger import Mark, Witness, read_mark, write_mark
+from fedldp.deployment.watch import ServerWatch
 from fedldp.protocol.wire import Report, read_reply
 from fedldp.reporting import record
 from fedldp.reporting.runs import read_statement
@@ -406,6 +407,11 @@ def run(
     return {"amiss": amiss, "syncs": list(site.syncs.values())}
 
 
+def _ends(watch: ServerWatch) -> None:
+    """End the run where a server tries a round again, which what was lost in a cut lets fail."""
+    raise EndedForGood("a round missed its quorum")
+
+
 def main() -> None:
     from fedldp.deployment import sites, words
 
@@ -413,6 +419,7 @@ def main() -> None:
     for name in ("_PAUSE", "_SEE"):
         setattr(sites, name, 0.0)
     setattr(words, "_STEPS", 1)  # noqa: B010 (it is private)
+    ServerWatch.missed = _ends  # type: ignore[method-assign]
     known: dict[str, Any] = {}
 
     def expected(env: Environment) -> Any:
