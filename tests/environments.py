@@ -19,6 +19,7 @@ import tomli_w
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.bounding import Ranges
+from fedldp.core.errors import EndedForGood
 from fedldp.deployment.acceptance import Acceptance, Acceptances, accept
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement
@@ -41,6 +42,7 @@ from fedldp.deployment.messages import (
 from fedldp.deployment.policy import SitePolicy, read_policy
 from fedldp.deployment.server import Server
 from fedldp.deployment.site import Agent
+from fedldp.deployment.watch import ServerWatch
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.server_loop import Round
 from fedldp.protocol.wire import (
@@ -234,6 +236,11 @@ def assert_each_once(env: Environment, pipe: FakePipe | None = None) -> None:
 def bits(served: Any) -> dict[str, bytes]:
     """Return final weights by name, as bytes, which are equal only if weights agree bit for bit."""
     return {name: weights.tobytes() for name, weights in served.weights.items()}
+
+
+def end_after_one_try(watch: ServerWatch) -> None:
+    """End a run, in place of ``ServerWatch.missed``, where its server would try a round again."""
+    raise EndedForGood("the quorum was missed in one try")
 
 
 def make_environment(

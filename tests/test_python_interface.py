@@ -308,7 +308,7 @@ def test_workers_do_not_run_the_script_again(given: str) -> None:
     text = f"import fedldp\nprint({RUN})\n"
     done = script(text) if given == "a file" else script("", input=text, program="-")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("after 1 round") == 1
+    assert done.stdout.count("round 1/1") == 1
 
 
 @pytest.mark.parametrize("name", ["features", "loss", "mechanism", "model"])

@@ -18,6 +18,7 @@ from fedldp.algorithms.composition import Algorithm
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.secure_aggregation import secure_aggregation
 from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.server_update import Shown
 from fedldp.core.errors import RunError
 from fedldp.data import Examples
 from fedldp.ledgers.columns import MemoryLedger
@@ -174,7 +175,7 @@ def test_a_round_without_a_sum_leaves_nothing_that_is_sent_again(
 class CuriousServer(Algorithm):
     """The server asks a client that does not take part, so was not charged."""
 
-    def server(self) -> ServerRole:
+    def server(self, shown: Shown | None = None) -> ServerRole:
         def dialogue(
             ask: Ask, broadcast: Broadcast, clients: Sequence[int], draw: Draw
         ) -> Incoming:

@@ -23,10 +23,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from environments import Environment, FakePipe, bits, make_environment, whole
+from environments import (
+    Environment,
+    FakePipe,
+    bits,
+    end_after_one_try,
+    make_environment,
+    whole,
+)
 
 from fedldp.accounting.guarantees import Guarantee
-from fedldp.core.errors import EndedForGood, FedldpError
+from fedldp.core.errors import FedldpError
 from fedldp.deployment import journal, messages, server, site_ledger
 from fedldp.deployment.messages import Answered, read_message
 from fedldp.deployment.policy import SitePolicy
@@ -407,11 +414,6 @@ def run(
     return {"amiss": amiss, "syncs": list(site.syncs.values())}
 
 
-def _ends(watch: ServerWatch) -> None:
-    """End the run where a server tries a round again, which what was lost in a cut lets fail."""
-    raise EndedForGood("a round missed its quorum")
-
-
 def main() -> None:
     from fedldp.deployment import sites, words
 
@@ -419,7 +421,7 @@ def main() -> None:
     for name in ("_PAUSE", "_SEE"):
         setattr(sites, name, 0.0)
     setattr(words, "_STEPS", 1)  # noqa: B010 (it is private)
-    ServerWatch.missed = _ends  # type: ignore[method-assign]
+    ServerWatch.missed = end_after_one_try  # type: ignore[method-assign]
     known: dict[str, Any] = {}
 
     def expected(env: Environment) -> Any:
