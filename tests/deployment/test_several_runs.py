@@ -6,6 +6,7 @@ import json
 import threading
 import time
 import urllib.request
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from fedldp.deployment.acceptance import accept
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.demo import free_ports
+from fedldp.deployment.policy import ServerTable
 from fedldp.deployment.runs import Queue
 from fedldp.deployment.status import status_of_server
 from fedldp.simulation.engine import simulate
@@ -95,6 +97,29 @@ def test_a_run_whose_note_is_damaged_is_not_over_and_can_be_queued_again(
     assert Queue(home).add(env.folder / "run.agreement", test="digits") == run
     (known,) = Queue(home).all()
     assert (known.state, known.test, known.why) == ("queued", "digits", None)
+
+
+@pytest.mark.parametrize("runs", [3, 8, 9, 100])
+def test_runs_that_wait_take_turns_and_all_sites_ask_for_the_same(
+    runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sites accept in any order: if each asked for the first eight, no run might have a quorum."""
+    table = ServerTable(url=f"https://{HOST}:1", ca=Path("ca.pem"))
+    digests, clock = [number.to_bytes(32, "big") for number in range(runs)], [0.0]
+    monkeypatch.setattr(time, "time", lambda: clock[0])
+    begun = {(digests[0], table)}
+    orders = [dict.fromkeys(some, table) for some in (digests, digests[::-1])]
+    asked = Counter[bytes]()
+    for turn in range(runs):
+        clock[0] = turn * running._TURN_SECONDS
+        one, other = (running._in_turn(order, begun) for order in orders)
+        assert one == other
+        assert (digests[0], table) in one
+        assert len(set(one)) == len(one) == min(runs, 1 + running._WAITING)
+        asked.update(digest for digest, _ in one)
+    assert asked.keys() == set(digests)
+    del asked[digests[0]]
+    assert max(asked.values()) - min(asked.values()) <= 1
 
 
 @pytest.mark.slow

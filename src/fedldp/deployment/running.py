@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -40,8 +40,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fedldp.server")
 
+_Served = tuple[bytes, ServerTable]  # the digest of an agreement, and the server of its run
 _LOOK_SECONDS = 2.0
 """Seconds between two looks of an agent at what was accepted."""
+_WAITING, _TURN_SECONDS = 8, 60.0
+"""For how many runs that no server serves yet an agent asks at once, and for how many seconds."""
 _AGAIN_SECONDS = 60.0
 """Seconds after which a run that failed is tried again, if its server has others."""
 _STOP_SECONDS = 10.0
@@ -103,21 +106,21 @@ def _serve(agent: Agent, metrics: str | None, look: Callable[[], None]) -> None:
 def serve_links(
     agent: Agent, stop: threading.Event, look: Callable[[], None] = lambda: None
 ) -> None:
-    """Keep a link for each agreement that an agent serves, until ``stop`` is set.
+    """Keep links for the agreements that an agent serves, until ``stop`` is set: ``_in_turn``.
 
     Each time it looks at these agreements, it calls ``look``.
     """
     from fedldp.deployment.https.hello import NO_DIGEST
     from fedldp.deployment.https.site import HttpsLink
 
-    links = dict[tuple[bytes, ServerTable], HttpsLink]()
+    links = dict[_Served, HttpsLink]()
     while not stop.is_set():
         look()
-        served = set(agent.served().items())
+        served = _in_turn(agent.served(), {each for each, link in links.items() if link.in_session})
         asked = {server.url for _, server in served}
         # The other servers see that the site is there.
-        served |= {(NO_DIGEST, each) for each in agent.policy.server if each.url not in asked}
-        for other in links.keys() - served:
+        served += [(NO_DIGEST, each) for each in agent.policy.server if each.url not in asked]
+        for other in links.keys() - set(served):
             links.pop(other).end()
         for digest, server in served:
             if (digest, server) not in links:
@@ -126,6 +129,18 @@ def serve_links(
         stop.wait(_LOOK_SECONDS)
     for link in links.values():
         link.end()
+
+
+def _in_turn(served: Mapping[bytes, ServerTable], begun: Collection[_Served]) -> list[_Served]:
+    """Return the runs for which an agent has links: those with a session, and some that wait.
+
+    Runs that no server serves yet take turns, so that many of them burden no server and none waits
+    for ever. Turns follow the clock and the digests: all sites ask for the same runs at a time.
+    """
+    found = [each for each in served.items() if each in begun]
+    waiting = sorted(served.items() - found, key=lambda each: each[0])
+    first = int(time.time() // _TURN_SECONDS) * _WAITING % max(1, len(waiting))
+    return found + (waiting[first:] + waiting[:first])[:_WAITING]
 
 
 class OverHttps(NamedTuple):

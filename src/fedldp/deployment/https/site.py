@@ -89,6 +89,9 @@ class HttpsLink:
             link that only shows the server that the site is there.
         server: the server's address, and the authorities that may sign its certificate.
 
+    Attributes:
+        in_session: whether the server serves the run with this site now.
+
     Raises:
         ConfigError: the authorities cannot be read.
     """
@@ -101,6 +104,7 @@ class HttpsLink:
         self._rate_limited = RateLimitedLog(log)
         self._stop = threading.Event()
         self._state = ""
+        self.in_session = False
 
     def start(self) -> None:
         """Begin to serve, in another thread."""
@@ -117,6 +121,7 @@ class HttpsLink:
                 with _client(self._url, self._ca) as client:
                     said = self._digest, self._agent.receipt(self._digest)
                     token = _said_who(client, self._agent.key, "/v1/hello", TOKEN_BYTES, *said)
+                    self.in_session = True
                     self._tell(f"is connected to {self._url}", logging.INFO)
                     with self._beating(token):
                         while not self._stop.is_set():
@@ -138,6 +143,7 @@ class HttpsLink:
                 self._tell(f"no connection to {self._url}: {_in_words(error)}; trying again")
             except Exception as error:  # the agent goes on; the log never contains content
                 self._tell(f"no connection to {self._url}: {type(error).__name__}; trying again")
+            self.in_session = False
             self._stop.wait(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
