@@ -138,10 +138,13 @@ def test_a_site_that_comes_late_is_told_that_its_run_is_over(
         listener.remember(DIGEST, names, 3)
         with ends.link(1, answers=partial(said, later)):
             eventually(lambda: later)
+        assert not listener.is_asked_for(DIGEST, 1)
         listener.remember(DIGEST, names, None)
         with ends.link(1, answers=partial(said, never)):
             eventually(lambda: "waits for agreement" in caplog.text)
             assert not never
+        assert listener.is_asked_for(DIGEST, 1)
+        assert not listener.is_asked_for(DIGEST, 2)
     for end in (near[0], far[0]):
         message = read_message(end)
         assert isinstance(message, End)

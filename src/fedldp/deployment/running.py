@@ -47,6 +47,8 @@ _WAITING, _TURN_SECONDS = 8, 60.0
 """For how many runs that no server serves yet an agent asks at once, and for how many seconds."""
 _AGAIN_SECONDS = 60.0
 """Seconds after which a run that failed is tried again, if its server has others."""
+_ASIDE_SECONDS = 10.0
+"""Seconds that a run waits for its sites before it makes room for one whose sites are there."""
 _STOP_SECONDS = 10.0
 """How long to wait for a run that is told to stop, in seconds."""
 
@@ -267,10 +269,11 @@ def _serve_queue(
     threads: dict[str, threading.Thread] = {}
     again: dict[str, float] = {}
     """When to try each run again that failed."""
+    aside = set[str]()  # runs that wait for their sites, and make room for others
 
     def serve(each: QueuedRun) -> None:
         def stopped() -> bool:
-            return stop.is_set() or queue.is_stopped(each.run)
+            return stop.is_set() or each.run in aside or queue.is_stopped(each.run)
 
         pipe: RunPipe | None = None
         try:
@@ -285,7 +288,7 @@ def _serve_queue(
                 queue.end(each.run, why)
                 log.info("is over (%s): see %s", why, each.folder / "report.html")
         except Stopped:
-            log.info("stopped")
+            log.info("waits for its sites in the queue" if each.run in aside else "stopped")
         except EndedForGood as error:
             if pipe is not None and pipe.rounds is not None:  # the sites are told that it is over
                 queue.end(each.run, str(error))
@@ -299,45 +302,55 @@ def _serve_queue(
         finally:
             servers.pop(each.run, None)
 
-    known = set[str]()
+    known: dict[str, tuple[bytes, int]] = {}
 
     def runs() -> list[QueuedRun]:
         """Return the queue's runs, whose sites the listener knows before it serves any."""
         found = queue.all()
         for each in found:
             if each.run not in known:
-                known.add(each.run)
-                _remember(listener, each)
+                known[each.run] = _remember(listener, each)
         return found
+
+    def ready(each: QueuedRun) -> bool:
+        """Return whether enough sites ask for a run that is not served."""
+        return listener.is_asked_for(*known[each.run])
 
     runs()
     with listener.opened():
         while not stop.is_set():
             threads = {run: thread for run, thread in threads.items() if thread.is_alive()}
-            now = time.monotonic()
+            aside.intersection_update(threads)
+            now, free = time.monotonic(), most - len(threads)
             due = [
                 each
                 for each in runs()
                 if each.is_due and each.run not in threads and again.get(each.run, now) <= now
             ]
-            for each in due[: most - len(threads)]:  # the oldest come first
+            due.sort(key=lambda each: not ready(each))  # otherwise, the oldest come first
+            for each in due[:free]:
                 name = f"run {each.run[:8]}"
                 thread = threading.Thread(target=serve, args=(each,), name=name, daemon=True)
                 threads[each.run] = thread
                 thread.start()
+            late = sum(map(ready, due[free:])) - len(aside)
+            since = {run: each.watch.waits_since for run, each in [*servers.items()]}
+            idle = [run for run in since.keys() - aside if since[run] < now - _ASIDE_SECONDS]
+            aside.update(sorted(idle, key=lambda run: since[run])[: max(0, late)])
             stop.wait(_LOOK_SECONDS)
         for thread in threads.values():
             thread.join(_STOP_SECONDS)
 
 
-def _remember(listener: Listener, each: QueuedRun) -> None:
-    """Let a listener know the sites of a run."""
+def _remember(listener: Listener, each: QueuedRun) -> tuple[bytes, int]:
+    """Let a listener know the sites of a run; return the run's digest and quorum."""
     try:
         found = Agreement.read(each.agreement, own=None)
     except FedldpError as error:  # the other runs go on
         log.error("run %s: its sites are not known: %s", each.run[:8], error)
-        return
+        return b"", 1
     listener.remember(found.digest, {site.key: site.name for site in found.sites}, each.over)
+    return found.digest, found.quorum
 
 
 def _log_round(record: Round, rounds: int) -> None:

@@ -98,6 +98,10 @@ class ServerWatch(Watch):
         sites: the sites' names, in the order of the roster.
         rounds: the number of rounds in the run.
         done: how many of them are complete; None if this is a new run.
+
+    Attributes:
+        waits_since: since when the run waits for enough sites, by the monotonic clock; infinity
+            while a round is at work.
     """
 
     def __init__(
@@ -108,6 +112,7 @@ class ServerWatch(Watch):
         rounds: int,
         done: int | None = None,
     ) -> None:
+        self.waits_since = time.monotonic()
         self._began: float | None = None
         self._told_slow = False
         self._rate_limited = RateLimitedLog(log)
@@ -178,6 +183,7 @@ class ServerWatch(Watch):
     def works(self) -> None:
         """Note that a round is at work: enough sites are there, and are asked."""
         with self._lock:
+            self.waits_since = math.inf
             if self._began is None:
                 self._began = time.monotonic()
 
@@ -194,7 +200,7 @@ class ServerWatch(Watch):
         with self._lock:
             missed, ever = self._known["missed"] + 1, self._known["missed_ever"] + 1
             self._note(missed=missed, missed_ever=ever)
-            self._began = None
+            self.waits_since, self._began = time.monotonic(), None
         self.write()
 
     def is_over(self, next: str, over: Status | None = None) -> None:

@@ -40,7 +40,7 @@ from uvicorn.server import ServerState
 from fedldp.core.errors import ConfigError, RunError, os_errors
 from fedldp.deployment.certificates import ServerTls, fingerprint
 from fedldp.deployment.https.hello import LONGEST, NO_DIGEST, TAG, TOKEN_BYTES, Hello, Nonces
-from fedldp.deployment.https.pipe import RunPipe, SiteSession
+from fedldp.deployment.https.pipe import NEAR_SECONDS, RunPipe, SiteSession
 from fedldp.deployment.logs import RateLimitedLog
 from fedldp.deployment.messages import End, pack
 from fedldp.reporting import words
@@ -82,12 +82,14 @@ class _Known:
         names: the name of each site of its roster, by its key.
         rounds: after how many rounds it is over, which its sites are told; None if it is not.
         pipe: its pipe while it is served.
+        asked: when a site last asked for it while it was not served, by its key.
         told: the keys of the sites that were told that it is over.
     """
 
     names: Mapping[str, str]
     rounds: int | None = None
     pipe: RunPipe | None = None
+    asked: dict[str, float] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
 
 
@@ -200,6 +202,11 @@ class Listener:
         while heard - self._known[run.digest].told and time.monotonic() < until:
             time.sleep(_TELL_PAUSE)
 
+    def is_asked_for(self, digest: bytes, quorum: int) -> bool:
+        """Return whether so many sites ask for a run that is not served now."""
+        since, known = time.monotonic() - NEAR_SECONDS, self._known.get(digest)
+        return known is not None and sum(at > since for at in [*known.asked.values()]) >= quorum
+
     def _set_soon(self, event: asyncio.Event) -> None:
         """Set an event of the serving thread's loop; may be called from any thread."""
         if self._loop is not None:
@@ -274,6 +281,7 @@ class Listener:
             if run is not None:
                 request.state.connection.is_of((run.digest, run.index[key]))
                 return _bytes(self._session(run, run.index[key], found))
+            known.asked[key] = time.monotonic()
         self._met(key)
         raise _refused(404)
 
