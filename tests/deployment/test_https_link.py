@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
+import socket
 import string
 import threading
 import time
@@ -388,6 +391,19 @@ def test_a_site_keeps_its_connection_from_request_to_request(
             assert taken(pipe, pipe.ask(0, b"asked")) == b"deksa"
             time.sleep(0.2)
     assert len(came) == 1
+
+
+def test_strangers_that_begin_no_handshake_hold_few_files_and_keep_no_site_out(
+    ends: Ends, pipe: RunPipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "MOST_STRANGERS", 8)
+    with contextlib.ExitStack() as held:
+        place = "127.0.0.1", ends.port
+        idle = [held.enter_context(socket.create_connection(place)) for _ in range(50)]
+        with ends.link(0):
+            assert taken(pipe, pipe.ask(0, b"asked")) == b"deksa"
+        # As many are left as there may be strangers and sites, or fewer.
+        eventually(lambda: len(select.select(idle, [], [], 0.0)[0]) >= len(idle) - 8 - 2)
 
 
 @slow

@@ -122,7 +122,7 @@ def serving(
     clients = Connections(lambda: None)  # silent ones must not use up the process's open files
     http: Any = clients.protocol
     server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), **QUIET, http=http))
-    run = {"sockets": [PacedSocket(listening)]}
+    run = {"sockets": [PacedSocket(listening, clients)]}
     thread = threading.Thread(target=server.run, kwargs=run, name="metrics", daemon=True)
     thread.start()
     try:

@@ -119,7 +119,7 @@ class Listener:
         self._nonces = Nonces()
         self._rate_limited = RateLimitedLog(log)
         self._connections = Connections(self._crowded)
-        self._listener = PacedSocket(listening)
+        self._listener = PacedSocket(listening, self._connections)
         config = uvicorn.Config(
             self._app(),
             **QUIET,
@@ -461,8 +461,8 @@ RunSite = tuple[bytes, int]
 MOST_STRANGERS = 256
 MOST_OF_A_SITE = 4
 SECONDS_AS_STRANGER = 20.0
-SECONDS_APART = 0.01
-"""Seconds between two connections that are accepted."""
+SECONDS_APART, SECONDS_AFTER_SILENT = 0.01, 0.0025
+"""Seconds until the next connection is accepted; the second, after one that has sent nothing."""
 _PAUSE = 0.001
 """Seconds before checking again whether a connection can be accepted."""
 
@@ -480,12 +480,24 @@ class Connections:
 
     def __init__(self, crowded: Callable[[], None]) -> None:
         self._crowded, self.expected = crowded, 0
+        self._new: dict[int, socket.socket] = {}
+        """Those whose TLS handshake is not over, by file descriptor (closed ones until reuse)."""
         self._strangers: dict[Connection, None] = {}
         """The connections that have not shown whose they are, in the order of their handshakes."""
         self._of_sites: dict[RunSite, deque[Connection]] = {}
 
+    def accepted(self, new: socket.socket) -> None:
+        """Count a new connection, before its TLS handshake."""
+        self._new.pop(new.fileno(), None)
+        self._new[new.fileno()] = new
+        if len(self._new) > MOST_STRANGERS + self.expected:
+            self._crowded()
+            with suppress(OSError):  # it is closed
+                self._new.pop(next(iter(self._new))).shutdown(socket.SHUT_RDWR)
+
     def made(self, connection: Connection) -> None:
         """Count a new connection, after its TLS handshake."""
+        self._new.pop(connection.transport.get_extra_info("socket").fileno(), None)
         self._strangers[connection] = None
         if len(self._strangers) > MOST_STRANGERS + self.expected:
             self._crowded()
@@ -518,21 +530,26 @@ class Connections:
 class PacedSocket(socket.socket):
     """A listening socket that takes the place of another, and accepts connections one by one.
 
-    Strangers' TLS handshakes thus leave time for rounds, and few can be under way: each is given up
-    after a minute.
+    Strangers' TLS handshakes thus leave time for rounds, and each has some seconds until there are
+    so many newer ones that it is dropped.
     """
 
-    def __init__(self, listening: socket.socket) -> None:
+    def __init__(self, listening: socket.socket, connections: Connections) -> None:
         super().__init__(listening.family, listening.type, fileno=listening.detach())
-        self._next = 0.0
+        self._next, self._connections = 0.0, connections
 
     def accept(self) -> tuple[socket.socket, Any]:
         now = time.monotonic()
         if now < self._next:
             time.sleep(_PAUSE)  # avoids spinning: the system keeps reporting a waiting connection
             raise BlockingIOError
-        self._next = now + SECONDS_APART
-        return super().accept()
+        new, address = super().accept()
+        self._connections.accepted(new)
+        self._next = now + SECONDS_AFTER_SILENT
+        with suppress(OSError):
+            new.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            self._next = now + SECONDS_APART
+        return new, address
 
 
 class Connection(H11Protocol):
