@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 import time
@@ -193,11 +192,6 @@ def draw_charts(
         stderr.say("no chart", str(error))
     else:
         stderr.say("chart", str(place / f"chart.{kinds[0]}"))
-
-
-def summary_of(documented: object) -> str:
-    """Return the first line of a docstring; an empty string without one."""
-    return (inspect.getdoc(documented) or "").partition("\n")[0]
 
 
 def one_place() -> bool:

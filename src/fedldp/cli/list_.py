@@ -12,10 +12,9 @@ from typing import Any
 
 import typer
 
-from fedldp.algorithms.recipes import installed_recipes, recipes
-from fedldp.algorithms.systems import systems
-from fedldp.cli._common import summary_of
-from fedldp.cli.options import Answer, DataDir
+from fedldp.algorithms.recipes import installed_recipes, recipes, systems_of_recipes
+from fedldp.algorithms.systems import modules_of_systems, systems
+from fedldp.cli.options import Answer, DataDir, summary_of
 from fedldp.core.errors import ConfigError
 from fedldp.data import list_datasets
 from fedldp.mechanisms import mechanisms
@@ -34,12 +33,15 @@ def _dataset_rows(data_dir: Path | None) -> Rows:
     return rows
 
 
-def _rows(kind: str, data_dir: Path | None, left_out: list[str]) -> Rows:
-    """Return all of a kind as rows; append a line for each that is left out."""
+def _rows(kind: str, data_dir: Path | None, left_out: list[str], *, brief: bool = False) -> Rows:
+    """Return all of a kind as rows; append a line for each that is left out.
+
+    Brief rows, which a summary shows, have names, and recipes their systems: none of both is made.
+    """
     if kind == "recipes":
-        return _recipe_rows(left_out)
+        return _recipe_rows(left_out, brief)
     if kind == "systems":
-        return _module_rows(systems())
+        return [{"name": n} for n in modules_of_systems()] if brief else _module_rows(systems())
     if kind == "mechanisms":
         return _module_rows(mechanisms())
     if kind == "models":
@@ -47,14 +49,16 @@ def _rows(kind: str, data_dir: Path | None, left_out: list[str]) -> Rows:
     return _dataset_rows(data_dir)
 
 
-def _recipe_rows(left_out: list[str]) -> Rows:
+def _recipe_rows(left_out: list[str], brief: bool) -> Rows:
     """Return every recipe as a row, grouped by system; see ``_rows``."""
     rows, why = installed_recipes()
     left_out += why
     for row in rows:
         row["description"] = f"{row.pop('summary')} (of the installed package {row.pop('package')})"
         row["epsilon"] = None
-    for recipe in recipes().values():
+    if brief:
+        rows += [{"name": name, "system": of} for name, of in systems_of_recipes().items()]
+    for recipe in () if brief else recipes().values():
         meaning = recipe.config.composition.calibration.meaning
         rows.append(
             {
@@ -112,19 +116,21 @@ def list_(
     if kind is not None and kind not in _KINDS:
         raise ConfigError(f"list {kind}: choose {', '.join(_KINDS)}")
     left_out: list[str] = []
-    found = {
-        each: [row for row in _rows(each, data_dir, left_out) if _has(row, words or [])]
-        for each in ([kind] if kind else _KINDS)
-    }
+
+    def found(*, brief: bool = False) -> dict[str, Rows]:
+        every = {k: _rows(k, data_dir, left_out, brief=brief) for k in ([kind] if kind else _KINDS)}
+        return {k: [row for row in rows if _has(row, words or [])] for k, rows in every.items()}
+
+    first = found(brief=kind is None)
     for why in dict.fromkeys(left_out):
         typer.echo(f"warning    {why}", err=True)
-    if words and not any(found.values()):
+    if words and not any(first.values()):
         raise ConfigError(
             f"list {kind} {' '.join(words)}: no entry has all these words; leave some out"
         )
     if kind is None:
-        return Answer(found, partial(_show_summary, found))
-    rows = found[kind]
+        return Answer(found, partial(_show_summary, first))
+    rows = first[kind]
     shown = ("name", "system", "description", "license", "source")
     heads = [head for head in shown if head in rows[0]]
     cells = [[str(row.get(head, "")) for head in heads] for row in rows]

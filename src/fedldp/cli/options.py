@@ -26,7 +26,7 @@ class Answer:
     """What a command answers on stdout.
 
     Attributes:
-        document: what ``--json`` prints; it consists of JSON values.
+        document: what ``--json`` prints, or what returns it; it consists of JSON values.
         show: prints the same for people; None prints the document.
         status: the command's exit status.
     """
@@ -38,11 +38,17 @@ class Answer:
     def tell(self, as_json: bool) -> None:
         """Print it."""
         if as_json or self.show is None:
-            typer.echo(json.dumps(self.document, indent=2, allow_nan=False))
+            found = self.document() if callable(self.document) else self.document
+            typer.echo(json.dumps(found, indent=2, allow_nan=False))
         else:
             from fedldp.reporting.text import Terminal
 
             self.show(Terminal())
+
+
+def summary_of(documented: object) -> str:
+    """Return the first line of a docstring; an empty string without one."""
+    return (inspect.getdoc(documented) or "").partition("\n")[0]
 
 
 _OPTION = inspect.Parameter.KEYWORD_ONLY

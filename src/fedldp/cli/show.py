@@ -12,8 +12,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import Expected, find_recipe
 from fedldp.algorithms.settings_docs import describe_settings, value_text
 from fedldp.algorithms.systems import find_system, systems
-from fedldp.cli._common import summary_of
-from fedldp.cli.options import Answer
+from fedldp.cli.options import Answer, summary_of
 from fedldp.core.registry import is_address
 from fedldp.reporting.text import Terminal
 from fedldp.simulation.settings import epsilon_as_set, resolve

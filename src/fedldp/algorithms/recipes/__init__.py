@@ -43,6 +43,7 @@ __all__ = [
     "recipe_names",
     "recipes",
     "shared_settings",
+    "systems_of_recipes",
 ]
 
 _TEXTS = ("label", "what")
@@ -171,6 +172,12 @@ def find_recipe(name: str) -> Recipe:
 def recipe_names() -> list[str]:
     """Return the names of all recipes, also of papers in other packages, and import nothing."""
     return list(_files()[0])
+
+
+def systems_of_recipes() -> dict[str, str]:
+    """Return the system of every recipe of fedldp by the recipe's name, without making any."""
+    files = _own_files()
+    return {name: str(_settings(name, files).get("system")) for name in files}
 
 
 def installed_recipes() -> tuple[list[dict[str, Any]], list[str]]:
