@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from fractions import Fraction
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -115,6 +117,61 @@ def test_probabilities_in_floats_become_certain() -> None:
     one = np.float32(1)
     assert one / (one + np.exp(np.float32(-17.5))) == 1
     assert 1 / (1 + math.exp(-37.5)) == 1
+
+
+Law = dict[Any, Fraction]
+"""The probability of each report that can come."""
+
+
+def median_clip(norms: Sequence[int]) -> Law:
+    """A clip at the median of all clients' norms, which is broadcast."""
+    return {sorted(norms)[len(norms) // 2]: Fraction(1)}
+
+
+def largest_bit(values: Sequence[int]) -> Law:
+    """The position of the largest value, and its sign by a bit of epsilon ln 3."""
+    place = max(range(len(values)), key=lambda each: abs(values[each]))
+    one = Fraction(3, 4) if values[place] > 0 else Fraction(1, 4)
+    return {(place, 1): one, (place, -1): 1 - one}
+
+
+def rounded(value: Fraction) -> Law:
+    """Random rounding to a whole number, unbiased."""
+    above = value - math.floor(value)
+    law = {math.floor(value): 1 - above, math.floor(value) + 1: above}
+    return {each: chance for each, chance in law.items() if chance}
+
+
+def growing_bits(value: int) -> Law:
+    """A bit in each of three rounds, with odds of 2, 4 and 8 to 1 for the true one."""
+    law: Law = {(): Fraction(1)}
+    for odds in (2, 4, 8):
+        true = Fraction(odds, odds + 1)
+        bits = {value: true, 1 - value: 1 - true}
+        law = {(*o, bit): p * q for o, p in law.items() for bit, q in bits.items()}
+    return law
+
+
+def exact_epsilon(law: Law, other: Law) -> float:
+    """Return the pure epsilon of two laws, in the worse direction."""
+    if law.keys() != other.keys():
+        return math.inf
+    return max(abs(math.log(law[each] / other[each])) for each in law)
+
+
+@pytest.mark.parametrize(
+    ("trick", "inputs", "epsilon"),
+    [
+        (median_clip, ([1, 2, 4], [1, 3, 4]), math.inf),
+        (growing_bits, (0, 1), math.log(2 * 4 * 8)),
+        (largest_bit, ([5, 1], [1, 5]), math.inf),
+        (largest_bit, ([5, 1], [-5, 1]), math.log(3)),
+        (rounded, (Fraction(1, 4), Fraction(5, 4)), math.inf),
+        (rounded, (Fraction(1, 4), Fraction(3, 4)), math.log(3)),
+    ],
+)
+def test_what_a_planted_trick_releases(trick: Any, inputs: Any, epsilon: float) -> None:
+    assert exact_epsilon(*map(trick, inputs)) == pytest.approx(epsilon)
 
 
 @pytest.fixture
