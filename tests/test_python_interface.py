@@ -118,8 +118,8 @@ def test_a_users_arrays_are_data(own_data: tuple[Any, Any]) -> None:
 
 
 def test_a_result_shows_itself(result: fedldp.Result) -> None:
-    last = f"round 2/2  accuracy {result.accuracy:.4f}  loss "
-    assert repr(result).startswith(f"<fedldp.Result quickstart on digits: {last}")
+    accuracy = f"accuracy {100 * result.accuracy:.2f} %"
+    assert repr(result) == f"<fedldp.Result quickstart on digits: {accuracy} after 2 rounds>"
     page = result._repr_html_()
     assert "client-run" in page
     assert page.count("<tr>") == 2 + 2 + len(result.privacy.guarantees)
@@ -308,7 +308,7 @@ def test_workers_do_not_run_the_script_again(given: str) -> None:
     text = f"import fedldp\nprint({RUN})\n"
     done = script(text) if given == "a file" else script("", input=text, program="-")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("round 1/1") == 1
+    assert done.stdout.count("after 1 round") == 1
 
 
 @pytest.mark.parametrize("name", ["features", "loss", "mechanism", "model"])

@@ -56,13 +56,14 @@ def test_a_runs_last_lines_begin_with_auc(rare: Result, tmp_path: Path) -> None:
     )
     assert "87.00 % of the test set is one class, so always predicting" in lines[first + 1]
     assert any(line.startswith("accuracy") for line in lines[first:])
-    assert f"AUC {final['auc']:.4f}" in repr(rare)
+    assert f": AUC {final['auc']:.4f}, balanced accuracy" in repr(rare)
     usual = run_on(tmp_path / "usual", 0.5)
     words = [line.split(" ")[0] for line in printed(usual)]
     assert words.index("accuracy") < words.index("AUC")  # here AUC comes after the accuracy
     assert f"predicting the most frequent class: {100 * usual.most_frequent:.2f} %" in "\n".join(
         printed(usual)
     )
+    assert "AUC" not in repr(usual)
 
 
 def test_a_page_begins_with_auc(rare: Result, runs: dict[str, Path]) -> None:

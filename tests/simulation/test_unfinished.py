@@ -436,7 +436,7 @@ def test_a_stopped_run_has_the_model_of_its_checkpoint(tmp_path: Path, rounds: i
     so_far = MODEL_SO_FAR(done=rounds, of=4)
     assert scores["warnings"][0] == words.shown(so_far)
     assert load_trained(tmp_path / "run").so_far == so_far
-    assert f"round {rounds}/4" in repr(fedldp.load(tmp_path / "run"))
+    assert f"after {rounds} of 4 rounds" in repr(fedldp.load(tmp_path / "run"))
 
 
 def test_the_model_of_a_stopped_run_is_averaged_as_it_was_tested(tmp_path: Path) -> None:

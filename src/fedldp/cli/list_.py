@@ -36,7 +36,7 @@ def _dataset_rows(data_dir: Path | None) -> Rows:
 def _rows(kind: str, data_dir: Path | None, left_out: list[str], *, brief: bool = False) -> Rows:
     """Return all of a kind as rows; append a line for each that is left out.
 
-    Brief rows, which a summary shows, have names, and recipes their systems: none of both is made.
+    Brief rows, for a summary, have names, and recipes their systems; no recipe or system is made.
     """
     if kind == "recipes":
         return _recipe_rows(left_out, brief)

@@ -39,6 +39,19 @@ def run_text(name: str, config: RunConfig) -> str:
     return f"{name}: {config.system} on {config.dataset}, {clients}, {rounds}, seed {config.seed}"
 
 
+def in_short(final: Mapping[str, Any]) -> str:
+    """Return a model's main scores; AUC and balanced accuracy come first for imbalanced classes."""
+    if "mae" in final:
+        return f"R2 {area(final['r2']) or 'not defined'}"
+    if final["accuracy"] is None:
+        return "not tested"
+    first = ""
+    if final["auc"] is not None and is_imbalanced(final.get("most_frequent")):
+        balanced = percent(final["balanced_accuracy"])
+        first = f"AUC {area(final['auc'])}, balanced accuracy {balanced}, "
+    return f"{first}accuracy {percent(final['accuracy'])}"
+
+
 def score_lines(final: Mapping[str, Any], on: str, took: str = "") -> Iterator[tuple[str, str]]:
     """Yield what is printed about a model's scores: labels, and the text after each.
 

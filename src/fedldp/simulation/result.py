@@ -29,7 +29,6 @@ from fedldp.protocol.roles import State
 from fedldp.protocol.server_loop import MODEL_SCORES, Round, mean_metrics
 from fedldp.protocol.wire import Layout
 from fedldp.reporting import words
-from fedldp.reporting.progress import in_words
 from fedldp.reporting.record import (
     RunFolder,
     Schema,
@@ -53,7 +52,7 @@ from fedldp.reporting.scores import (
     most_frequent,
     named,
 )
-from fedldp.reporting.text import Displayed, html_table, round_rows, run_title
+from fedldp.reporting.text import Displayed, html_table, in_short, round_rows, run_title
 from fedldp.simulation.plan import delta_of, stated_so_far
 from fedldp.simulation.settings import from_mapping
 
@@ -217,9 +216,12 @@ class Result:
         return _table(self.rounds)
 
     def __repr__(self) -> str:
+        count = len(self.rounds)
+        of = "" if self.finished else f" of {self.config.rounds}"
+        after = f"after {count}{of} round{'' if count == 1 and self.finished else 's'}"
+        tested = in_short(final_of(self.rounds[-1], self.most_frequent))
         where = "" if self.run_dir is None else f", in {self.run_dir}"
-        last = in_words(self.rounds[-1], self.config.rounds)
-        return f"<fedldp.Result {self.title}: {last}{where}>"
+        return f"<fedldp.Result {self.title}: {tested} {after}{where}>"
 
     def _repr_html_(self) -> str:
         table = html_table(*round_rows(self.rounds_table(), figures=True))

@@ -109,15 +109,9 @@ class Workers:
 
                 self._file = self._folder.enter_context(scratch()) / "given"
                 joblib.dump(self._given, self._file)
+            arguments = [str(theirs.fileno()), str(self._file), json.dumps(path)]
             process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-c",
-                    _PROGRAM,
-                    str(theirs.fileno()),
-                    self._file,
-                    json.dumps(path),
-                ],
+                [sys.executable, "-c", _PROGRAM, *arguments],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 # Ctrl-C in a terminal reaches the whole process group, and only the parent decides

@@ -27,8 +27,8 @@ from fedldp.experiments.sweeping.grid import Design, in_words, runs_of
 from fedldp.experiments.sweeping.results import Combination, Sweep, text_of
 from fedldp.experiments.table import metrics_for
 from fedldp.reporting.lines import behind_sums, headline
-from fedldp.reporting.scores import TestSet, is_imbalanced
-from fedldp.reporting.words import area, percent
+from fedldp.reporting.scores import TestSet
+from fedldp.reporting.text import in_short
 from fedldp.simulation.given import Data, given_data
 from fedldp.simulation.plan import plan, problem_of, problem_with, released
 from fedldp.simulation.settings import from_mapping, named, nested
@@ -280,12 +280,7 @@ class SweepExperiment(KeptExperiment[Sweep]):
 
     def outcome(self, row: Row) -> str:
         """Return a finished run's scores for display."""
-        final = row["metrics"]
-        if "mae" in final:
-            return f"R2 {area(final.get('r2'))}  {row['seconds']:.1f} s"
-        imbalanced = is_imbalanced(final.get("most_frequent")) and final["auc"] is not None
-        first = f"AUC {final['auc']:.4f}  " if imbalanced else ""
-        return f"{first}accuracy {percent(final['accuracy'])}  {row['seconds']:.1f} s"
+        return f"{in_short(row['metrics'])}  {row['seconds']:.1f} s"
 
     def view(self, store: RunStore, folder: Path | None) -> Sweep:
         """Return what the rows so far say, and write it."""
