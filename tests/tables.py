@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
 from fedldp.accounting.events import Event
 from fedldp.accounting.guarantees import Adversary, Guarantee
 from fedldp.accounting.releases import Cohort, ReleaseHistory, rounds_of
-from fedldp.accounting.statement import Claim, SumInPath, statement
+from fedldp.accounting.statement import SumInPath, statement
 
 Table = Mapping[int, Mapping[int, Event]]
 
@@ -50,24 +51,29 @@ def table_of(releases: ReleaseHistory) -> dict[int, dict[int, Event]]:
     return {round: dict(sorted(found[round].items())) for round in sorted(found)}
 
 
+def stated(table: Table | ReleaseHistory, delta: float = 1e-5, **given: Any) -> list[Guarantee]:
+    """Return the lines about releases, without a claim and a shuffler unless these are given."""
+    releases = table if isinstance(table, ReleaseHistory) else released(table)
+    given = {"claim": None, "shuffler": None, **given}
+    return list(statement(releases, delta=delta, **given).guarantees)
+
+
+def of_unit(found: Iterable[Guarantee], unit: str, adversary: str = "server") -> list[Guarantee]:
+    """Return those of some lines that are about a unit, against an adversary."""
+    return [line for line in found if (line.unit, line.adversary) == (unit, adversary)]
+
+
 def lines_against(
     adversary: Adversary,
     event: Event,
     clients: int,
     rounds: int,
-    *,
-    persons_at_sites: int = 1,
-    claim: Claim | None = None,
+    **given: Any,
 ) -> list[Guarantee]:
     """Return the lines against an adversary, at delta 1e-5, if all clients, or the server alone,
     release the same in each round."""
     who = [DOWNLINK] if adversary == "downlink" else range(clients)
-    found = statement(
-        released({round: dict.fromkeys(who, event) for round in range(1, rounds + 1)}),
-        claim=claim,
-        shuffler=None,
-        summed=SumInPath(untrusted_clients=1) if adversary == "summing-server" else None,
-        delta=1e-5,
-        persons_at_sites=persons_at_sites,
-    )
-    return [line for line in found.guarantees if line.adversary == adversary]
+    if adversary == "summing-server":
+        given["summed"] = SumInPath(untrusted_clients=1)
+    table = {round: dict.fromkeys(who, event) for round in range(1, rounds + 1)}
+    return [line for line in stated(table, **given) if line.adversary == adversary]

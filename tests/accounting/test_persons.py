@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tables import DOWNLINK, lines_against, released
+from tables import DOWNLINK, lines_against, of_unit, stated
 
 from fedldp.accounting.events import (
     BinaryRandomizedResponse,
@@ -29,7 +29,7 @@ from fedldp.accounting.guarantees import (
     summing_guarantees,
 )
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
-from fedldp.accounting.statement import Claim, statement
+from fedldp.accounting.statement import Claim
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import AT_SITES, PART_OF_CLIENT, SECRET_SAMPLE, TAKES_PART
 
@@ -89,10 +89,7 @@ def test_noise_with_zcdp_only_costs_the_square_of_the_sites() -> None:
     def mixed(sites: int, adversary: Adversary) -> float:
         who = DOWNLINK if adversary == "downlink" else 0
         table = {1: {who: of_people(REPORT)}, 2: {who: of_people(PureReport(epsilon=0.2))}}
-        found = statement(
-            released(table), claim=None, shuffler=None, delta=DELTA, persons_at_sites=sites
-        )
-        (line,) = [g for g in found.guarantees if (g.unit, g.adversary) == ("person", adversary)]
+        (line,) = of_unit(stated(table, persons_at_sites=sites), "person", adversary)
         assert line.kind == "approximate"
         assert line.epsilon is not None
         return line.epsilon
@@ -114,11 +111,8 @@ def test_an_event_drawn_once_is_drawn_at_every_site() -> None:
 
 def test_sites_with_different_releases_are_all_counted_as_the_worst() -> None:
     one, other = of_people(PureReport(epsilon=1.0)), of_people(PureReport(epsilon=5.0))
-    found = statement(
-        released({1: {0: one, 1: one}, 2: {0: one, 1: other}}),
-        claim=None, shuffler=None, delta=0.0, persons_at_sites=2,
-    )  # fmt: skip
-    (line,) = [g for g in found.guarantees if g.unit == "person"]
+    table = {1: {0: one, 1: one}, 2: {0: one, 1: other}}
+    (line,) = of_unit(stated(table, 0.0, persons_at_sites=2), "person")
     assert 7.0 + 1.0 <= line.epsilon == 2 * (2 * 1.0 + 5.0)
     assert line.lower is None
 
@@ -164,21 +158,13 @@ def test_a_claim_for_a_person_has_a_line_that_counts_the_sites() -> None:
 
 @pytest.mark.parametrize("event", [SHARE, BITS])
 def test_without_lower_bounds_the_figures_are_those_of_the_statement(event: Event) -> None:
-    releases = released({1: dict.fromkeys(range(SITES), of_people(event))})
+    table = {1: dict.fromkeys(range(SITES), of_people(event))}
     for sites in (1, 4):
         whole, quick = (
-            statement(
-                releases,
-                claim=None,
-                shuffler=None,
-                delta=DELTA,
-                persons_at_sites=sites,
-                searched=searched,
-            )
+            stated(table, persons_at_sites=sites, searched=searched)
             for searched in (None, "client-run")
         )
-        of_run = [g.epsilon for g in whole.guarantees if g.unit != "client-round"]
-        assert [g.epsilon for g in quick.guarantees] == of_run
+        assert [g.epsilon for g in quick] == [g.epsilon for g in whole if g.unit != "client-round"]
 
 
 def test_a_sum_of_bits_does_not_cover_several_clients_at_once() -> None:

@@ -14,7 +14,7 @@ from folders import quick
 from hypothesis import given
 from hypothesis import strategies as st
 from ledger_helpers import ONE, One, asked
-from tables import DOWNLINK, Table, released, table_of
+from tables import DOWNLINK, Table, released, stated, table_of
 
 from fedldp.accounting.events import (
     BinaryRandomizedResponse,
@@ -25,13 +25,7 @@ from fedldp.accounting.events import (
     PureReport,
 )
 from fedldp.accounting.releases import Cohort, ReleaseHistory, blocks_of, rounds_of
-from fedldp.accounting.statement import (
-    SCHEMA_VERSION,
-    ShufflerInPath,
-    Statement,
-    SumInPath,
-    statement,
-)
+from fedldp.accounting.statement import SCHEMA_VERSION, ShufflerInPath, SumInPath
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.facts import Method
 from fedldp.core.kinds import ONE_COORDINATE, SHUFFLED_MESSAGES
@@ -204,21 +198,29 @@ def test_messages_without_data_are_no_releases() -> None:
     assert alone == released({}) == ReleaseHistory({})
     for delta in (0.0, 1e-5):
         for shuffler in (None, ShufflerInPath(chunk=1, untrusted_clients=0, prediction_error=0.0)):
-            found = statement(alone, claim=None, shuffler=shuffler, delta=delta)
-            lines = [(x.unit, x.kind, x.epsilon, x.delta) for x in found.guarantees]
+            found = stated(alone, delta, shuffler=shuffler)
+            lines = [(x.unit, x.kind, x.epsilon, x.delta) for x in found]
             assert lines == [("client-round", "pure", 0.0, 0.0), ("client-run", "pure", 0.0, 0.0)]
     # Even if a client's input is sent in clear, it need not depend on a single record.
-    mixed = statement(released({1: {0: FREE}}), claim=None, shuffler=None, delta=1e-5)
-    kinds = {line.unit: line.kind for line in mixed.guarantees}
+    kinds = {line.unit: line.kind for line in stated({1: {0: FREE}})}
     assert kinds == {"record": "pure", "client-round": "none", "client-run": "none"}
 
 
 # Lines say on whose word they rely
 
 
-def stated(event: Event, *own: str) -> Statement:
-    releases = ReleaseHistory.planned({event: range(3)}, {1: range(3)}, None)
-    return statement(releases, claim=None, shuffler=None, delta=1e-5, own_code=own)
+@pytest.mark.parametrize(
+    ("own", "event", "by"),
+    [
+        ((), ONE, "fedldp"),
+        (("mine:Noise",), ONE, "mine:Noise"),
+        (("mine:System", "mine:Noise"), ONE, "mine:System, mine:Noise"),
+        (("mine:Noise",), CLEAR, "fedldp"),  # an absent guarantee relies on nobody's word
+    ],
+)
+def test_a_line_says_on_whose_word_it_relies(own: tuple[str, ...], event: Event, by: str) -> None:
+    found = stated({1: dict.fromkeys(range(3), event)}, own_code=own)
+    assert {line.stated_by for line in found} == {by}
 
 
 def nested(method: Method | None) -> Iterator[Method]:
@@ -227,44 +229,23 @@ def nested(method: Method | None) -> Iterator[Method]:
         method = method.values.get("of")
 
 
-@pytest.mark.parametrize("own", [(), ("mine:Noise",), ("mine:System", "mine:Noise")])
-def test_a_line_says_on_whose_word_it_relies(own: tuple[str, ...]) -> None:
-    found = stated(PureReport(epsilon=1.0), *own)
-    assert {line.stated_by for line in found.guarantees} == {", ".join(own) or "fedldp"}
-
-
 def test_no_lower_bound_is_shown_for_a_users_own_code() -> None:
     bits = BinaryRandomizedResponse(epsilon=1.0, coordinates=8)
-    ours, theirs = (
-        statement(
-            ReleaseHistory.planned({bits: range(100)}, {1: range(100)}, None),
-            claim=None,
-            shuffler=ShufflerInPath(chunk=1, untrusted_clients=0, prediction_error=0.0),
-            summed=SumInPath(untrusted_clients=1),
-            delta=1e-5,
-            own_code=own,
-        )
-        for own in ((), ("mine:Bits",))
-    )
-    methods = [each for line in ours.guarantees for each in nested(line.method)]
+    shuffler = ShufflerInPath(chunk=1, untrusted_clients=0, prediction_error=0.0)
+    path = {"shuffler": shuffler, "summed": SumInPath(untrusted_clients=1)}
+    table = {1: dict.fromkeys(range(100), bits)}
+    ours, theirs = (stated(table, **path, own_code=own) for own in ((), ("mine:Bits",)))
+    methods = [each for line in ours for each in nested(line.method)]
     assert ONE_COORDINATE(tight="exact") in methods
     assert any(each.values["lower"] for each in SHUFFLED_MESSAGES.among(methods))
-    assert {line.adversary for line in ours.guarantees if line.lower is not None} == {
-        "server",
-        "shuffled-server",
-        "summing-server",
-    }
-    assert all(line.lower is None for line in theirs.guarantees)
-    for line, same in zip(theirs.guarantees, ours.guarantees, strict=True):
+    adversaries = {line.adversary for line in ours if line.lower is not None}
+    assert adversaries == {"server", "shuffled-server", "summing-server"}
+    assert all(line.lower is None for line in theirs)
+    for line, same in zip(theirs, ours, strict=True):
         assert line.epsilon == same.epsilon
         methods = list(nested(line.method))
         assert ONE_COORDINATE(tight="exact") not in methods
         assert all(each.values["lower"] is None for each in SHUFFLED_MESSAGES.among(methods))
-
-
-def test_an_absent_guarantee_relies_on_nobodys_word() -> None:
-    found = stated(InClear(what="weights"), "mine:Noise")
-    assert {line.stated_by for line in found.guarantees} == {"fedldp"}
 
 
 def test_a_statement_of_another_schema_version_is_refused(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Events whose author proves a curve of Renyi differential privacy, or a privacy profile."""
 
 import itertools
-import json
 import math
 from collections import Counter
 from fractions import Fraction
@@ -9,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from scipy.stats import norm
+from tables import of_unit, stated
 
 from fedldp.accounting.accountants import loss_of
 from fedldp.accounting.events import (
@@ -21,11 +21,11 @@ from fedldp.accounting.events import (
 from fedldp.accounting.guarantees import local_guarantees, proven_epsilon
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon, renyi_epsilon, zcdp_epsilon
 from fedldp.accounting.prices import cost
-from fedldp.accounting.releases import ReleaseHistory
-from fedldp.accounting.statement import statement
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import PROFILE_OF_ONE, RENYI_NOT_PURE, RENYI_OF_ONE
 from fedldp.mechanisms import mechanisms
+from fedldp.simulation.engine import simulate
+from fedldp.simulation.settings import from_mapping
 
 ORDERS = [1 + each / 20 for each in range(1, 2000)]
 
@@ -153,11 +153,12 @@ def test_a_profile_of_two_points_is_randomised_response():
 
 @pytest.mark.slow
 def test_an_error_is_added_and_points_above_the_hull_change_nothing():
-    exact = epsilon_of({gaussian_profile(0.5, 6): 10})
-    assert exact < epsilon_of({gaussian_profile(0.5, 6, error=1e-7): 10}) < exact + 0.2
-    (line,) = local_guarantees(
-        Counter({gaussian_profile(0.5, 6, error=1e-6): 10}), "client-run", 1e-5
+    exact, with_error = (
+        epsilon_of({gaussian_profile(0.5, 6, 200, error=error): 10}) for error in (0.0, 1e-7)
     )
+    assert exact < with_error < exact + 0.2
+    history = Counter({gaussian_profile(0.5, 6, 200, error=1e-6): 10})
+    (line,) = local_guarantees(history, "client-run", 1e-5)
     assert (line.epsilon, line.reason) == (None, PROFILE_OF_ONE)
     few = ProfileReport(points=((0.0, 0.4), (1.0, 0.1), (2.0, 0.0)))
     more = ProfileReport(points=((0.0, 0.4), (0.5, 0.39), (1.0, 0.1), (1.5, 0.09), (2.0, 0.0)))
@@ -203,9 +204,8 @@ def test_a_profile_does_not_compose_with_what_has_no_dominating_pair_here():
 
 @pytest.mark.parametrize("event", [CURVE, PROFILE], ids=["curve", "profile"])
 def test_a_statement_names_its_author_and_has_no_lower_bound(event):
-    releases = ReleaseHistory.planned({event: range(4)}, {1: range(4)}, None)
-    found = statement(releases, claim=None, shuffler=None, delta=1e-5, own_code=("mine:Skellam",))
-    lines = [line for line in found.guarantees if line.epsilon is not None]
+    found = stated({1: dict.fromkeys(range(4), event)}, own_code=("mine:Skellam",))
+    lines = [line for line in found if line.epsilon is not None]
     assert {line.unit for line in lines} >= {"client-round", "client-run"}
     assert {(line.stated_by, line.lower) for line in lines} == {("mine:Skellam", None)}
 
@@ -256,35 +256,17 @@ class Curved(Gaussian):
 
 
 @pytest.mark.usefixtures("folder_of_its_own")
-def test_ones_own_mechanism_states_a_curve_and_meets_a_target(
-    fedldp_command, tmp_path, monkeypatch
-):
+def test_ones_own_mechanism_states_a_curve_and_meets_a_target(tmp_path, monkeypatch):
     (tmp_path / "mine_of_renyi.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
-    run = tmp_path / "a.toml"
-    run.write_text(
-        """
-        system = "composed"
-        dataset = "digits"
-        model = "logistic"
-        num_clients = 20
-        rounds = 3
-        learning_rate = 0.1
-        mechanism = "mine_of_renyi:Curved"
-        bound = "norm"
-        [target]
-        unit = "client-run"
-        adversary = "server"
-        epsilon = 8.0
-        delta = 1e-5
-        """
-    )
-    found = json.loads(fedldp_command("run", run, "--json").out)["privacy"]["guarantees"]
-    (line,) = (
-        each
-        for each in found
-        if (each["unit"], each["adversary"]) == ("client-run", "server") and each["delta"]
-    )
-    assert 7.9 < line["epsilon"] <= 8
-    assert line["method"]["kind"] == "renyi"
-    assert (line["stated_by"], line["lower"]) == ("mine_of_renyi:Curved", None)
+    target = {"unit": "client-run", "adversary": "server", "epsilon": 8.0, "delta": 1e-5}
+    run = from_mapping(
+        {"system": "composed", "dataset": "digits", "model": "logistic", "num_clients": 20,
+         "rounds": 3, "learning_rate": 0.1, "mechanism": "mine_of_renyi:Curved", "bound": "norm",
+         "target": target}
+    )  # fmt: skip
+    lines = of_unit(simulate(run).privacy.guarantees, "client-run")
+    (line,) = (each for each in lines if each.delta)
+    assert 7.9 < line.epsilon <= 8
+    assert line.method.kind == "renyi"
+    assert (line.stated_by, line.lower) == ("mine_of_renyi:Curved", None)

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 from accounting_oracles import one_line
-from tables import DOWNLINK, released
+from tables import DOWNLINK, stated
 
 from fedldp.accounting.events import (
     Event,
@@ -19,14 +19,13 @@ from fedldp.accounting.events import (
     SampledClientsGaussian,
     SampledGaussian,
 )
-from fedldp.accounting.guarantees import Guarantee, local_guarantees, sampled_guarantee
+from fedldp.accounting.guarantees import local_guarantees, sampled_guarantee
 from fedldp.accounting.numerics.subsampled import (
     fixed_size_sample,
     poisson_sample,
     sampled_epsilon,
 )
 from fedldp.accounting.prices import cost
-from fedldp.accounting.statement import statement
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.core.kinds import IDEALISED, SAMPLED, SECRET_SAMPLE, SERVER_TRUSTED
 from fedldp.ledgers.budget import Budget, BudgetKind
@@ -34,10 +33,6 @@ from fedldp.ledgers.budget import Budget, BudgetKind
 SGD = SampledGaussian(noise_multiplier=1.1, sampling_rate=0.02, steps=50)
 ROUND = SampledClientsGaussian(noise_multiplier=2.0, sample_size=10, population=100)
 CLEAR = InClear(what="weights")
-
-
-def stated(releases: Any, delta: float = 1e-5) -> tuple[Guarantee, ...]:
-    return statement(released(releases), claim=None, shuffler=None, delta=delta).guarantees
 
 
 def test_a_record_in_clients_that_sample_their_examples() -> None:

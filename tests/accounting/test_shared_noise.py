@@ -9,6 +9,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tables import of_unit, stated
 
 from fedldp.accounting.events import (
     GaussianShare,
@@ -17,7 +18,7 @@ from fedldp.accounting.guarantees import local_guarantees, summing_guarantees
 from fedldp.accounting.numerics.gaussian import gaussian_delta, gaussian_epsilon, shares_mu
 from fedldp.accounting.prices import cost
 from fedldp.accounting.releases import ReleaseHistory
-from fedldp.accounting.statement import SumInPath, statement
+from fedldp.accounting.statement import SumInPath
 from fedldp.core.kinds import AT_MOST_UNTRUSTED, DISCRETE, HONEST_SUMMANDS
 
 SHARE = GaussianShare(squared_distance=4 * 900, variance=64)
@@ -107,14 +108,9 @@ def test_there_is_no_line_without_a_proof(delta: float) -> None:
 
 
 def epsilon_of_sums(releases: ReleaseHistory, summed: SumInPath) -> float:
-    privacy = statement(releases, claim=None, shuffler=None, summed=summed, delta=1e-5)
-    (epsilon,) = (
-        line.epsilon
-        for line in privacy.guarantees
-        if (line.unit, line.adversary) == ("client-run", "summing-server")
-    )
-    assert epsilon is not None
-    return epsilon
+    (line,) = of_unit(stated(releases, summed=summed), "client-run", "summing-server")
+    assert line.epsilon is not None
+    return line.epsilon
 
 
 def test_a_statement_counts_the_honest_clients_of_the_smallest_sum() -> None:

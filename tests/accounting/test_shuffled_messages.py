@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from accounting_oracles import Floats, clone_arrays, contour_delta, two_valued
+from tables import stated
 
 import fedldp
 from fedldp.accounting.accountants import shuffled_loss
@@ -24,7 +25,7 @@ from fedldp.accounting.numerics.shuffle import (
 )
 from fedldp.accounting.prices import cost
 from fedldp.accounting.releases import ClientIndices, ReleaseHistory
-from fedldp.accounting.statement import ShufflerInPath, statement
+from fedldp.accounting.statement import ShufflerInPath
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import HONEST_CATEGORIES, SHUFFLED_CATEGORIES, SHUFFLED_REPORTS
 from fedldp.simulation.plan import Plan, plan, problem_of
@@ -149,11 +150,11 @@ def made(
     clients: int = 100,
     untrusted: int = 0,
     delta: float = 1e-5,
-) -> tuple[Guarantee, ...]:
+) -> list[Guarantee]:
     """Return the lines of a run whose clients release ``EVENT`` in each of their rounds."""
     released = ReleaseHistory.planned({EVENT: range(clients)}, participants)
     path = ShufflerInPath(chunk=1, untrusted_clients=untrusted, prediction_error=0.0)
-    return statement(released, claim=None, shuffler=path, delta=delta).guarantees
+    return stated(released, delta, shuffler=path)
 
 
 def shuffled(lines: Iterable[Guarantee]) -> dict[str, Guarantee]:
@@ -191,10 +192,9 @@ def test_without_other_clients_nothing_is_hidden() -> None:
 
 def test_the_lines_without_the_shuffler_are_those_of_a_pure_report() -> None:
     pure = PureReport(epsilon=SUBSET.epsilon)
-    released = ReleaseHistory.planned({pure: range(100)}, {1: None, 2: None})
-    known = statement(released, claim=None, shuffler=None, delta=1e-5).guarantees
+    known = stated(dict.fromkeys((1, 2), dict.fromkeys(range(100), pure)))
     found = made({1: None, 2: None})
-    assert tuple(line for line in found if line.adversary == "server") == known
+    assert [line for line in found if line.adversary == "server"] == known
     for kind in ("pure", "zcdp", "gdp"):
         assert cost(EVENT, kind) == cost(pure, kind)
 
@@ -206,7 +206,7 @@ def test_a_report_with_only_an_epsilon_is_not_hidden() -> None:
     )
     path = ShufflerInPath(chunk=1, untrusted_clients=0, prediction_error=0.0)
     with pytest.raises(ConfigError, match="sends one kind of bits, or of categories"):
-        statement(mixed, claim=None, shuffler=path, delta=1e-5)
+        stated(mixed, shuffler=path)
 
 
 # A shuffler that keeps budgets apart hides no client with a budget of its own

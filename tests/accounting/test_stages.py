@@ -43,18 +43,14 @@ def test_a_likely_largest_sum_leaves_room_for_moved_losses(epsilon: float, delta
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [700])
-def test_stages_agree_with_a_single_grid(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    delta = 1e-5
-    exponent = exponent_for(delta, count)
+def test_stages_agree_with_a_single_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    exponent = exponent_for(1e-5, 700)
     for losses in (clone_losses(1.0, 30, exponent), end_losses(1.0, 30, exponent, flipped=True)):
-        staged = compose_lower([(losses, count)], delta), compose_upper([(losses, count)], delta)
+        parts = [(losses, 700)]
+        staged = compose_lower(parts, 1e-5), compose_upper(parts, 1e-5)
         with monkeypatch.context() as patch:
-            patch.setattr(pld_fft, "_MOST_USES", count)
-            single = (
-                compose_lower([(losses, count)], delta),
-                compose_upper([(losses, count)], delta),
-            )
+            patch.setattr(pld_fft, "_MOST_USES", 700)
+            single = compose_lower(parts, 1e-5), compose_upper(parts, 1e-5)
         assert max(staged[0], single[0]) <= min(staged[1], single[1])
         assert staged[1] == pytest.approx(staged[0], rel=1e-6)
         assert single[1] == pytest.approx(single[0], rel=1e-6)

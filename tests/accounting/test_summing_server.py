@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tables import of_unit, stated
 
 from fedldp.accounting.events import (
     BinaryRandomizedResponse,
@@ -18,7 +19,7 @@ from fedldp.accounting.events import (
 )
 from fedldp.accounting.guarantees import Guarantee, shuffled_guarantees, summing_guarantees
 from fedldp.accounting.releases import ReleaseHistory
-from fedldp.accounting.statement import SumInPath, spent_by_unit, statement
+from fedldp.accounting.statement import SumInPath, spent_by_unit
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import (
     AS_DRAWN,
@@ -40,8 +41,8 @@ def lines(
     """Return the lines against a summing server, by unit."""
     released = ReleaseHistory.planned({event: range(clients)}, dict.fromkeys(range(1, rounds + 1)))
     path = SumInPath(**{"untrusted_clients": 0, **settings})
-    made = statement(released, claim=None, shuffler=None, summed=path, delta=delta)
-    return {g.unit: g for g in made.guarantees if g.adversary == "summing-server"}
+    made = stated(released, delta, summed=path)
+    return {g.unit: g for g in made if g.adversary == "summing-server"}
 
 
 def test_the_figures_of_the_specification() -> None:
@@ -113,13 +114,9 @@ def test_an_unknown_round_is_refused() -> None:
 
 def test_with_no_trusted_client_the_lines_are_those_of_each_report() -> None:
     alone = lines(clients=3, untrusted_clients=3)
-    local = statement(
-        ReleaseHistory.planned({BITS: range(3)}, {1: None}), claim=None, shuffler=None, delta=1e-5
-    )
-    (known,) = [
-        g.epsilon for g in local.guarantees if (g.unit, g.kind) == ("client-round", "approximate")
-    ]
-    assert alone["client-round"].epsilon == known
+    _, known = of_unit(stated({1: dict.fromkeys(range(3), BITS)}), "client-round")
+    assert known.kind == "approximate"
+    assert alone["client-round"].epsilon == known.epsilon
 
 
 @pytest.mark.parametrize(
@@ -134,9 +131,7 @@ def test_clients_with_different_events_are_kept_apart() -> None:
     other = BinaryRandomizedResponse(epsilon=2.0, coordinates=1000)
     released = ReleaseHistory.planned({BITS: range(50), other: range(50, 100)}, {1: None})
     with pytest.raises(ConfigError, match="one kind of report"):
-        statement(
-            released, claim=None, shuffler=None, summed=SumInPath(untrusted_clients=0), delta=1e-5
-        )
+        stated(released, summed=SumInPath(untrusted_clients=0))
 
 
 SHARE = GaussianShare(squared_distance=900, variance=6400)
@@ -160,8 +155,7 @@ def test_the_statement_of_a_search_has_the_same_costs_of_a_run(event: Event, cli
     path = SumInPath(untrusted_clients=0, clients_in_sum=dict.fromkeys((1, 2, 3), clients))
 
     def spent(**searched: Any) -> list[dict[str, Any]]:
-        found = statement(released, claim=None, shuffler=None, summed=path, delta=1e-5, **searched)
-        return spent_by_unit(found.guarantees, ())
+        return spent_by_unit(stated(released, summed=path, **searched), ())
 
     assert spent(searched="client-run") == spent()
     assert spent()

@@ -66,27 +66,14 @@ SHARE = GaussianShare(squared_distance=900, variance=2**10)
 
 
 def of(
-    table: Table | Event,
-    *,
-    delta: float = DELTA,
-    sites: int = 1,
-    summed: SumInPath | None = None,
-    shuffler: ShufflerInPath | None = None,
-    own: Sequence[str] = (),
+    table: Table | Event, *, delta: float = DELTA, sites: int = 1, own: Any = (), **path: Any
 ) -> Released:
     """Return a run of ``table``, or of one client that releases an event in one round."""
     releases = released({1: {0: table}} if isinstance(table, Event) else table)
+    given = {"claim": None, "shuffler": None, "own_code": own, "persons_at_sites": sites, **path}
 
     def at(delta: float) -> Any:
-        return statement(
-            releases,
-            claim=None,
-            shuffler=shuffler,
-            summed=summed,
-            delta=delta,
-            own_code=own,
-            persons_at_sites=sites,
-        )
+        return statement(releases, delta=delta, **given)
 
     return Released(releases=releases, statement=at(delta), at=at, persons_at_sites=sites)
 
@@ -336,13 +323,11 @@ def test_sampled_shares_in_sums_are_composed(sites: int, rate: float) -> None:
 
 
 def crowd(bits: Event, clients: int, rounds: int, shuffled: bool) -> Released:
-    return of(
-        dict.fromkeys(range(rounds), dict.fromkeys(range(clients), bits)),
-        summed=None if shuffled else SumInPath(untrusted_clients=1),
-        shuffler=ShufflerInPath(chunk=5, untrusted_clients=1, prediction_error=0.0)
-        if shuffled
-        else None,
-    )
+    table = dict.fromkeys(range(rounds), dict.fromkeys(range(clients), bits))
+    if not shuffled:
+        return of(table, summed=SumInPath(untrusted_clients=1))
+    path = ShufflerInPath(chunk=5, untrusted_clients=1, prediction_error=0.0)
+    return of(table, shuffler=path)
 
 
 @pytest.mark.slow

@@ -12,9 +12,9 @@ from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
 from fedldp.models import build_model
 from fedldp.protocol.roles import Batch
-from fedldp.protocol.wire import Broadcast, RoundRequest, pack_request, read_request
+from fedldp.protocol.wire import Broadcast
 from fedldp.testing.clients import clients_of, trained
-from fedldp.training.batched_sgd import GROUP, epochs_of, joined, mean_gradients, padded
+from fedldp.training.batched_sgd import GROUP, epochs_of, joined, mean_gradients
 from fedldp.training.local_sgd import LocalSgd, batches
 from fedldp.training.tensors import read_weights
 
@@ -141,28 +141,6 @@ def test_an_overflow_of_one_client_affects_no_other() -> None:
     found = step.train_together(broadcast, clients, rows, lambda step: 0.1).open().rows
     assert not np.isfinite(found[0]).all()
     assert np.isfinite(found[1]).all()
-
-
-def test_rows_of_different_lengths_are_padded() -> None:
-    assert padded([np.array([5]), np.array([7, 8])]).tolist() == [[5, -1], [7, 8]]
-
-
-def test_a_read_only_broadcast_is_accepted_without_a_warning() -> None:
-    """The broadcast is read-only, and its weights do not change."""
-    model = build_model("logistic", (1, 8, 8), 10)
-    step = LocalSgd(model, 1, 5, 0.1, CPU)
-    sent = RoundRequest(
-        run="run", phase=0, broadcast=Broadcast(round=1, weights=read_weights(model))
-    )
-    broadcast = read_request(pack_request(sent)).broadcast
-    assert not broadcast.weights.flags.writeable
-    before = torch.is_warn_always_enabled()
-    torch.set_warn_always(True)  # otherwise torch warns only once per process
-    try:
-        step(broadcast, clients_of(load_dataset("digits").train, SIZES), GROUP)
-    finally:
-        torch.set_warn_always(before)
-    np.testing.assert_array_equal(broadcast.weights, sent.broadcast.weights)
 
 
 def test_a_model_with_dropout_is_refused_on_a_gpu_and_trains_alone_elsewhere() -> None:

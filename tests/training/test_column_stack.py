@@ -13,7 +13,7 @@ from fedldp.data import Examples
 from fedldp.models import build_model
 from fedldp.protocol.wire import Broadcast
 from fedldp.testing.clients import client_of, trained
-from fedldp.training.column_stack import KEPT, ColumnStack, as_columns, layers_of
+from fedldp.training.column_stack import ColumnStack, as_columns, layers_of
 from fedldp.training.local_sgd import (
     LocalSgd,
     gradients,
@@ -66,29 +66,6 @@ def test_a_step_is_that_of_autograd(
         for old, new, slope in zip(before, parameters, found, strict=True):
             scale = float(slope.abs().max())
             torch.testing.assert_close((old - new) / 0.5, slope, rtol=0, atol=1e-5 * scale + 1e-6)
-
-
-def test_equal_values_in_a_pool_pass_on_the_slope_once() -> None:
-    model = nn.Sequential(
-        *(nn.Conv2d(1, 1, 1), nn.MaxPool2d(2), nn.ReLU()), *(nn.Flatten(), nn.Linear(4, 2))
-    )
-    features = torch.tensor([[1.0, 3, 2, 2], [3, 3, 2, 2], [0, 5, 5, 1], [5, 0, 1, 1]])
-    features = torch.stack([features, -features]).view(2, 1, 4, 4)
-    labels, parameters = torch.tensor([0, 1]), list(model.parameters())
-    with torch.no_grad():
-        parameters[0].fill_(1.0)
-        parameters[1].fill_(0.25)
-    expected = [
-        p.detach() - g
-        for p, g in zip(parameters, gradients(model, features, labels, parameters), strict=True)
-    ]
-    stack = ColumnStack.of(model, (1, 4, 4), 2)
-    assert stack is not None
-    stack.load(parameters)
-    stack.step(as_columns(features), labels, torch.arange(2), 1.0)
-    stack.store(parameters)
-    for own, other in zip(parameters, expected, strict=True):
-        torch.testing.assert_close(own.detach(), other, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("number", [0, 4, 25])
@@ -178,13 +155,3 @@ def test_windows_that_do_not_fit_the_cache_are_left_to_autograd(
 ) -> None:
     model = build_model("cnn", GREY, 10)
     assert (layers_of(model, GREY, batch_size) is not None) == known
-
-
-def test_few_buffers_are_kept() -> None:
-    """A client's last batch may have any size below that of the others."""
-    stack = ColumnStack.of(convolution(), GREY, 10)
-    assert stack is not None
-    features, labels = examples(GREY, 10, 10)
-    for size in range(1, 11):
-        stack.step(as_columns(features), labels, torch.arange(size), 0.1)
-    assert stack._runs.cache_info().currsize == KEPT
