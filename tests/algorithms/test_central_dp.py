@@ -19,7 +19,7 @@ from scipy.stats import norm
 import fedldp
 from fedldp.accounting.events import SampledClientsGaussian
 from fedldp.accounting.guarantees import Guarantee
-from fedldp.accounting.numerics.gaussian import gaussian_epsilon
+from fedldp.accounting.numerics.gaussian import gaussian_epsilon, gaussian_sigma
 from fedldp.accounting.numerics.subsampled import fixed_size_sample, sampled_epsilon
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.central_dp import (
@@ -54,16 +54,18 @@ def config_of(**settings: Any) -> RunConfig:
 
 def step(config: RunConfig, updates: NDArray[np.float64], *, round: int = 1) -> NDArray[Any]:
     """Return how the server step changes the weights, given each client's change."""
-    start = np.linspace(-1, 1, SIZE).astype(np.float32)
     reports = [
-        Report(round=round, size=SIZE, payload=(start + u).astype("<f4").tobytes(), chunk=SIZE)
+        Report(round=round, size=SIZE, payload=(START + u).astype("<f4").tobytes(), chunk=SIZE)
         for u in updates
     ]
-    state = State(round=round, weights=start)
+    state = State(round=round, weights=START)
     there = config.changed(num_clients=max(1, len(reports)), clients_per_round=None)
     following, _ = Roles(there, PROBLEM).aggregate(reports, state)
     assert following.round == round + 1
-    return following.weights - start.astype(np.float64)
+    return following.weights - START.astype(np.float64)
+
+
+START = np.linspace(-1, 1, SIZE).astype(np.float32)
 
 
 def updates_of(norms: list[float], seed: int = 0) -> NDArray[np.float64]:
@@ -117,7 +119,6 @@ def test_replacing_one_client_moves_the_sum_by_twice_the_clip_at_most(
 
 def lines(config: RunConfig) -> dict[tuple[str, str], Guarantee]:
     found = plan(config, PROBLEM).privacy.guarantees
-    assert len({(line.unit, line.adversary) for line in found}) == len(found)
     return {(line.unit, line.adversary): line for line in found}
 
 
@@ -312,10 +313,7 @@ def downlink_of(**settings: Any) -> dict[str, Any]:
     ("multiplier", "delta", "clients", "drawn", "pooling"),
     [
         (1.0, 1e-5, 2, 1, 0),
-        (4.0, 1e-3, 6, 3, 2),
         (1.0, 1e-5, 6, 4, 3),
-        (4.0, 1e-3, 7, 2, 1),
-        (1.0, 1e-5, 8, 5, 4),
         (4.0, 1e-3, 9, 3, 2),
         (1.0, 1e-5, 5, 5, 4),
     ],
@@ -340,26 +338,18 @@ def discrete_of(**settings: Any) -> RunConfig:
 
 
 def test_exact_noise_has_the_guarantee_of_gaussian_rounds_without_sampling() -> None:
+    # Neighbours are two clips apart, so mu = 2 sqrt(T)/sigma for T rounds in which a client is
+    # drawn.
+    exact = gaussian_epsilon(2 * math.sqrt(15) / 4.0, 1e-3)
     for per_round in (None, 10):
-        config = discrete_of(
-            noise_multiplier=4.0, rounds=15, delta=1e-3, clients_per_round=per_round
-        )
-        found = lines(config)
+        given = {"rounds": 15, "delta": 1e-3, "clients_per_round": per_round}
+        found = lines(discrete_of(noise_multiplier=4.0, **given))
         line = found["client-run", "downlink"]
-        # Neighbours are two clips apart, so mu = 2 sqrt(T)/sigma for T rounds in which a client is
-        # drawn.
-        mu = 2 * math.sqrt(15) / 4.0 * (1 - 1e-6)  # the clip is rounded down to whole steps
-        assert gaussian_delta(line.epsilon, mu) <= 1e-3
-        assert gaussian_delta(line.epsilon * (1 - 1e-4), mu) > 1e-3
+        # The clip is rounded down to whole steps.
+        assert exact * (1 - 1e-4) < line.epsilon <= exact * (1 + 1e-9)
         assert found["client-run", "server"].kind == "none"
         assert not line.is_idealised
         assert SERVER_TRUSTED in line.assumptions
-
-
-def gaussian_delta(epsilon: float, mu: float) -> float:
-    return float(
-        norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
-    )
 
 
 def test_exact_noise_is_on_the_clipped_sum_and_new_for_another_sum() -> None:
@@ -383,25 +373,14 @@ def test_exact_noise_is_on_the_clipped_sum_and_new_for_another_sum() -> None:
     assert abs(np.corrcoef(noise[0], following(scaled, 2) - scaled.mean(axis=0))[0, 1]) < 0.2
 
 
-START = np.linspace(-1, 1, 650).astype(np.float32)
-
-
 def distributed_of(**settings: Any) -> Any:
     return fedldp.recipe("distributed-gaussian-digits", **settings)
 
 
-def lines_of_sums(config: Any) -> dict[tuple[str, str], Guarantee]:
-    return {(line.unit, line.adversary): line for line in plan(config, PROBLEM).privacy.guarantees}
-
-
-def epsilon_of_run(config: Any, adversary: str = "summing-server") -> float:
-    return float(lines_of_sums(config)["client-run", adversary].epsilon)
-
-
-def reports_of(roles: Roles, updates: np.ndarray, *, start: np.ndarray = START) -> list[Report]:
-    told = publish_weights(State(weights=start))
+def reports_of(roles: Roles, updates: np.ndarray) -> list[Report]:
+    told = publish_weights(State(weights=START))
     return [
-        roles.encode((start + update).astype(np.float32), told, sender_of(1, index))
+        roles.encode((START + update).astype(np.float32), told, sender_of(1, index))
         for index, update in enumerate(updates)
     ]
 
@@ -413,38 +392,23 @@ def one_round(updates: np.ndarray, **settings: Any) -> np.ndarray:
     return following.weights - START.astype(np.float64)
 
 
-def some_updates(count: int, norm: float) -> np.ndarray:
-    drawn = np.random.default_rng(0).normal(size=(count, 650))
-    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True) * norm
-
-
 # A round
 
 
 def test_with_a_huge_budget_a_round_adds_the_mean_of_the_clipped_changes() -> None:
-    updates = some_updates(5, 0.8) * np.array([0.5, 1, 1, 1, 10])[:, None]
-    clipped = some_updates(5, 0.8) * np.array([0.5, 1, 1, 1, 1.25])[:, None]
-    found = one_round(updates, epsilon=1e4, clip=1.0, rounds=1)
+    clipped = updates_of([0.4, 0.8, 0.8, 0.8, 1.0])
+    found = one_round(updates_of([0.4, 0.8, 0.8, 0.8, 8.0]), epsilon=1e4, clip=1.0, rounds=1)
     np.testing.assert_allclose(found, clipped.mean(axis=0), atol=0.02)
 
 
 def test_the_noise_of_a_round_is_exactly_what_the_sum_needs() -> None:
     clients, rounds, clip = 200, 10, 0.5
-    updates = np.repeat(some_updates(1, 0.3), clients, axis=0)
+    updates = np.repeat(updates_of([0.3]), clients, axis=0)
     found = one_round(updates, epsilon=4.0, clip=clip, rounds=rounds)
-    (mu,) = (m for m in [_mu_at(4.0)])
-    deviation = 2 * clip * math.sqrt(rounds) / mu / clients
+    deviation = 2 * clip * math.sqrt(rounds) * gaussian_sigma(4.0, 1e-5) / clients
     error = found - updates[0]
     assert np.std(error) == pytest.approx(deviation, rel=0.12)
     assert abs(error @ updates[0] / 0.3) < 4 * deviation
-
-
-def _mu_at(epsilon: float) -> float:
-    low, high = 1e-3, 10.0
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if gaussian_epsilon(middle, 1e-5) < epsilon else (low, middle)
-    return low
 
 
 def test_a_sum_gives_what_its_reports_give_one_by_one() -> None:
@@ -452,7 +416,7 @@ def test_a_sum_gives_what_its_reports_give_one_by_one() -> None:
     summing = roles.config.algorithm(PROBLEM).summing()
     assert summing is not None
     assert roles.config.composition.channel.kind == "sum"
-    reports = reports_of(roles, some_updates(6, 0.3))
+    reports = reports_of(roles, updates_of([0.3] * 6))
     words = sum(summing.words(report).astype(np.uint64) for report in reports)
     summed = summing.total(1, np.asarray(words) % 2**summing.bits, 6)
     start = State(weights=START)
@@ -473,8 +437,9 @@ def test_if_fewer_clients_answer_the_sum_protects_less() -> None:
     once = event.squared_distance / (2 * event.variance)
     limited = config.changed(client_budget=ClientBudget(kind="zcdp", limit=1.5 * once))
     # Of the 60 clients in the second round, 20 were in the first, and refuse.
-    expected = gaussian_epsilon(_mu_at(8.0) / math.sqrt(2) * math.sqrt(60 / 40), 1e-5)
-    assert epsilon_of_run(limited) == pytest.approx(expected, rel=1e-5)
+    mu = math.sqrt(60 / 40 / 2) / gaussian_sigma(8.0, 1e-5)
+    found = lines(limited)["client-run", "summing-server"].epsilon
+    assert found == pytest.approx(gaussian_epsilon(mu, 1e-5), rel=1e-5)
     result = simulate(limited)
     assert [record.clients for record in result.rounds] == [60, 40]
     assert result.privacy == plan(limited, PROBLEM).privacy
@@ -491,4 +456,4 @@ def test_clients_take_turns_that_all_of_them_can_count() -> None:
         times[there] += 1
     assert set(times) == {2, 3}
     assert config.composition.participation.max_rounds(0) == 3
-    assert TAKES_PART(rounds=3) in lines_of_sums(config)["client-run", "summing-server"].assumptions
+    assert TAKES_PART(rounds=3) in lines(config)["client-run", "summing-server"].assumptions

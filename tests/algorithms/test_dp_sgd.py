@@ -95,18 +95,12 @@ def test_a_step_adds_up_gradients_that_are_clipped_one_by_one(
 
 
 def test_a_sample_in_pieces_gets_its_noise_once() -> None:
-    sums = NoisySums(steps=1, sampling_rate=1.0, batch_size=8, clip=1e-6, noise_multiplier=3.0)
-    torch.manual_seed(0)
-    step = PrivateSgd(build_model("mlp", (1, 8, 8), 10), sums, 1e3, CPU)
-    drawn = np.random.default_rng(0)
-    size = 3 * PIECE + 1
-    features = drawn.normal(size=(size, 1, 8, 8)).astype(np.float32)
-    start = Broadcast(round=1, weights=read_weights(step.model).copy())
-    own = client_of(Examples(features, drawn.integers(0, 10, size)))
+    sums = replace(SUMS, clip=1e-6, noise_multiplier=3.0)
+    step = PrivateSgd(model_of("mlp"), sums, 1e3, CPU)
     # All gradients together move a weight by less than the noise: 769 clips are spread over 5,000
     # weights.
-    found = trained(step, start, own)
-    assert np.std(found - start.weights) == pytest.approx(3.0 * 1e-6 * 1e3 / 8, rel=0.05)
+    found = change(step, examples_of(3 * PIECE + 1))
+    assert np.std(found) == pytest.approx(3.0 * 1e-6 * 1e3 / 8, rel=0.05)
 
 
 def test_a_step_without_examples_adds_noise_of_the_stated_deviation() -> None:
@@ -154,7 +148,7 @@ def test_the_noise_comes_from_the_clients_stream(name: str) -> None:
     assert not np.array_equal(first, other)
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e3, 1e8, 1e38, math.inf])
+@pytest.mark.parametrize("scale", [1.0, 1e8, 1e38, math.inf])
 @pytest.mark.parametrize("model", ["mlp", "own_models:dropout"])
 def test_replacing_one_example_moves_a_step_by_twice_the_clip_at_most(
     model: str, scale: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,14 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import KINDS, OnFeatures
 from fedldp.algorithms.recipes import recipes
 from fedldp.core.errors import ConfigError
-from fedldp.core.randomness import Stream, numbered_generator
+from fedldp.core.randomness import numbered_generator
 from fedldp.data import Examples, load_dataset
 from fedldp.data.image_features import MapOnce
-from fedldp.protocol.client_store import MemoryStore
-from fedldp.protocol.roles import Batch, Client
+from fedldp.protocol.roles import Batch
 from fedldp.protocol.wire import Broadcast, Sensitive
 from fedldp.simulation.evaluating import evaluate, load_trained
 from fedldp.simulation.plan import plan, problem_of
+from fedldp.testing.clients import client_of, clients_of
 
 WITH_THEIR_OWN = ("ldpfl", "ldpfl_sound")
 SYSTEMS = {
@@ -53,7 +54,7 @@ def test_public_features_change_a_statement_only_by_the_size(config: RunConfig) 
     problem = problem_of(config, None)
     plain = config.changed(model="logistic")
     made = plain.changed(features="oriented-gradients")
-    as_large = problem.__class__(**{**problem.__dict__, "input_shape": (2, 8, 8)})
+    as_large = replace(problem, input_shape=(2, 8, 8))
     found, known = plan(made, problem), plan(plain, as_large)
     assert found.privacy == known.privacy
     assert found.releases == known.releases
@@ -88,52 +89,40 @@ def test_unknown_kinds_and_data_without_images_are_refused() -> None:
         ((1, 3, 9), "images of 3x9 are too small"),
     ):
         with pytest.raises(ConfigError, match=match):
-            made.layout(problem.__class__(**{**problem.__dict__, "input_shape": shape}))
+            made.layout(replace(problem, input_shape=shape))
 
 
 def test_a_client_maps_its_own_examples_alone_or_together() -> None:
     mapping = KINDS["oriented-gradients"]((2, 9, 8))
     seen: list[Any] = []
-    people: list[Any] = []
 
     class Watch:
         def group(self, most_examples: int) -> int:
             return 3
 
         def __call__(self, broadcast: Broadcast, batch: Batch, group: int = 1) -> Sensitive[Any]:
-            seen.append((batch.examples.features, [c.examples.features for c in batch]))
-            people.append((batch.examples.people, [c.examples.people for c in batch]))
+            seen.append((batch.examples, [each.examples for each in batch]))
             return Sensitive(None)
 
     whose = np.arange(7) // 2
     examples = Examples(IMAGES, np.arange(7), whose)
     rows = [np.array([4, 0]), np.array([2])]
-
-    def alone(place: int) -> Client:
-        def stream(purpose: str) -> Stream:
-            return Stream(bytes(32), simulated=True)
-
-        own = examples.taken(rows[place])
-        return Client(index=place, examples=own, fresh=stream, kept=stream, store=MemoryStore())
-
-    batch = Batch(
-        indices=[0, 1],
-        examples=examples,
+    batch = replace(
+        clients_of(examples, [2, 1]),
         rows=rows,
-        fresh=lambda purpose: [],
-        kept=lambda purpose: [],
-        alone=alone,
+        alone=lambda place: client_of(examples.taken(rows[place]), place),
     )
     update = OnFeatures(update=Watch(), once=MapOnce(mapping))
     told = Broadcast(round=1, weights=np.zeros(3, np.float32), ranges=None)
     update(told, batch, 3)
     update(told, batch, 3)
     assert update.group(9) == 3
-    assert seen[0][0] is seen[1][0]  # kept, not computed again
-    for own, found in zip(rows, seen[0][1], strict=True):
-        assert found.tobytes() == mapping(IMAGES[own]).tobytes()
-    assert people[0][0] is whose  # and each with its rows
-    assert [found.tolist() for found in people[0][1]] == [[2, 0], [1]]
+    (together, apart), (again, _) = seen
+    assert together.features is again.features  # kept, not computed again
+    assert together.people is whose
+    for own, found in zip(rows, apart, strict=True):
+        assert found.features.tobytes() == mapping(IMAGES[own]).tobytes()
+        assert found.people.tolist() == whose[own].tolist()
     assert MapOnce(mapping)(examples) is MapOnce(mapping)(examples)  # of another run too
     assert MapOnce(None)(examples) is examples
 

@@ -14,7 +14,7 @@ import fedldp
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import file_of, rests_on
 from fedldp.core.errors import ConfigError, RunError
-from fedldp.core.kinds import PUBLIC_FILE, RESTS_ON
+from fedldp.core.kinds import MAPS_ALONE, PUBLIC_FILE, RESTS_ON
 from fedldp.simulation.evaluating import evaluate
 from fedldp.simulation.plan import plan, problem_of
 
@@ -58,15 +58,28 @@ def test_a_run_trains_a_head_on_features_and_keeps_their_digest(
         evaluate(folder / "run")
 
 
-@pytest.mark.parametrize("features", [AXES, ENCODER])
-def test_every_line_states_that_it_relies_on_the_file(features: str) -> None:
+@pytest.mark.parametrize(
+    ("features", "said", "of"),
+    [
+        (AXES, PUBLIC_FILE(of=AXES), "file"),
+        (ENCODER, PUBLIC_FILE(of=ENCODER), "file"),
+        ("own_features:rows", MAPS_ALONE(of="own_features:rows"), "code"),
+        ("soft-gradients", None, None),
+    ],
+)
+def test_every_line_states_that_it_relies_on_a_file_or_on_own_code(
+    features: str, said: Any, of: str | None
+) -> None:
     made = small(features=features)
     found = plan(made, problem_of(made, None)).privacy
-    said = PUBLIC_FILE(of=features)
     assert any(line.kind != "none" for line in found.guarantees)
+    if said is None:
+        assert not RESTS_ON.is_in(found.warnings)
+        return
     for line in found.guarantees:
         assert line.kind == "none" or said in line.assumptions
-    assert found.warnings[-1] == RESTS_ON(assumption=said, of="file")
+        assert line.stated_by == "fedldp"  # features state nothing about releases
+    assert found.warnings[-1] == RESTS_ON(assumption=said, of=of)
 
 
 def test_names_of_files_are_distinguished_from_functions_and_kinds() -> None:

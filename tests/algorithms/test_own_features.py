@@ -12,8 +12,7 @@ import fedldp
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import OwnFeatures
 from fedldp.core.errors import ConfigError
-from fedldp.core.kinds import MAPS_ALONE, RESTS_ON
-from fedldp.simulation.plan import plan, problem_of
+from fedldp.simulation.plan import problem_of
 
 SHORT: dict[str, Any] = {"rounds": 1, "num_clients": 10, "num_examples": 200, "local_epochs": 1}
 
@@ -57,17 +56,3 @@ def test_bad_features_are_refused_before_a_run(name: str, match: str) -> None:
     made = small(features=f"own_features:{name}")
     with pytest.raises(ConfigError, match=rf"^features = own_features:{name}: .*{match}"):
         made.layout(problem_of(made, None))
-
-
-def test_every_line_states_its_assumption_about_the_features() -> None:
-    made, problem = small(), problem_of(small(), None)
-    found, known = (
-        plan(each, problem).privacy for each in (made, made.changed(features="soft-gradients"))
-    )
-    alone = MAPS_ALONE(of="own_features:rows")
-    assert any(line.kind != "none" for line in found.guarantees)
-    for line in found.guarantees:
-        assert line.kind == "none" or alone in line.assumptions
-        assert line.stated_by == "fedldp"  # it states nothing about releases
-    assert found.warnings[-1] == RESTS_ON(assumption=alone, of="code")
-    assert not RESTS_ON.is_in(known.warnings)

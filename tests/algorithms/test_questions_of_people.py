@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from runs_of_people import private, run_over_people, told_of
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 import fedldp
@@ -28,11 +29,8 @@ from fedldp.algorithms.people import SCORE
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.stages import ClassShares, shares_of, stages_of
 from fedldp.core.kinds import CLASS_COUNT_NOISE, HELD_OUT, TRAINED_ON
-from fedldp.core.randomness import Stream
-from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import HALF_WIDTH, PRIVATELY
 from fedldp.protocol.server_loop import means_of
-from fedldp.protocol.wire import Report
 from fedldp.reporting import words
 from fedldp.reporting.scores import asked_figures
 from fedldp.reporting.text import Terminal
@@ -47,21 +45,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def config_of(**settings: Any) -> Any:
-    return from_mapping(
-        {
-            "dataset": "x",
-            "num_clients": 5,
-            "system": "person_dp_sgd",
-            "channel": "sum",
-            "model": "linear",
-            "features": "unit-norm",
-            "rounds": 12,
-            "epsilon": 4.0,
-            "clip": 0.44,
-            "learning_rate": 8.0,
-            **settings,
-        }
-    )
+    return run_over_people(**settings)
 
 
 def world(number: int, seed: int = 0, constant: float = -2.4) -> tuple[np.ndarray, np.ndarray]:
@@ -69,11 +53,6 @@ def world(number: int, seed: int = 0, constant: float = -2.4) -> tuple[np.ndarra
     x = generator.normal(size=(number, 8)) / 3
     odds = constant + 4 * x[:, 0] + 3 * x[:, 1]
     return x.astype(np.float32), (generator.random(number) < 1 / (1 + np.exp(-odds))).astype(int)
-
-
-def private(result: Any, name: str) -> tuple[float, float]:
-    metrics = result.metrics
-    return metrics[PRIVATELY + name], metrics[PRIVATELY + name + HALF_WIDTH]
 
 
 # The study's configurations
@@ -113,8 +92,8 @@ def test_shares_that_are_not_seen_set_no_start(channel: str) -> None:
     for declared, used in ((None, [0.5, 0.5]), ([0.8, 0.2], [0.8, 0.2])):
         made = config_of(**common, class_shares=declared)
         found = simulate(made, dataset=data)
-        assert PRIVATELY + "share of class 1" not in found.metrics
-        half = found.metrics[f"{PRIVATELY}share of class 1{HALF_WIDTH}"]
+        share, half = private(found.metrics, "share of class 1")
+        assert share is None
         (note,) = CLASS_COUNT_NOISE.among(found.privacy.warnings)
         assert half > 0.8 * note.values["half_width"] > 0.16 / 3 * 1.96
         told = ClassShares(np.array([0.9, 0.04]), 0.1).usable(shares_of(made, 2))
@@ -133,7 +112,7 @@ def test_intervals_of_measured_shares_cover_the_noise_and_who_was_asked(channel:
         held = 0
         for seed in range(5):
             found = simulate(made.changed(seed=seed), dataset=fedldp.Dataset.from_arrays(x, y))
-            share, half = private(found, "share of class 1")
+            share, half = private(found.metrics, "share of class 1")
             (note,) = CLASS_COUNT_NOISE.among(found.privacy.warnings)
             noise = note.values["half_width"]
             held += abs(share - y.mean()) <= half
@@ -161,7 +140,7 @@ def test_the_accuracy_on_held_out_people_has_an_interval(channel: str) -> None:
     x, y = world(4_000, constant=0.0)
     made = config_of(channel=channel, held_out_people=0.3, epsilon=8.0)
     found = simulate(made, dataset=fedldp.Dataset.from_arrays(x, y, test=world(5_000, 1, 0.0)))
-    value, half = private(found, SCORE)
+    value, half = private(found.metrics, SCORE)
     assert abs(value - found.rounds[-2].accuracy) < 1.5 * half + 0.02
     assert found.rounds[-1].metrics[PRIVATELY + SCORE] == value
     (figure,) = asked_figures(found.metrics)
@@ -264,8 +243,10 @@ def test_intervals_hold_the_truth(kind: str, setting: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("channel", ["named", "sum", "central"])
-@pytest.mark.parametrize("more", [{}, {"measure_share": 0.1, "intercept_share": 0.05}], ids=str)
+@pytest.mark.parametrize(
+    ("channel", "more"),
+    [("named", {}), ("sum", {"measure_share": 0.1, "intercept_share": 0.05}), ("central", {})],
+)
 def test_the_model_that_is_saved_is_evaluated(channel: str, more: dict[str, Any]) -> None:
     """Not the last round's: these weights are averaged, and their columns are mapped back."""
     x, y = world(12_000)
@@ -279,7 +260,7 @@ def test_the_model_that_is_saved_is_evaluated(channel: str, more: dict[str, Any]
         ("observed share of class 1", y.mean()),
         ("Brier score", brier_score_loss(y, risk)),
     ):
-        value, half = private(result, name)
+        value, half = private(result.metrics, name)
         assert abs(value - truth) < 1.3 * half, name
         assert half < 0.025, name
     assert result.rounds[-1].auc == result.rounds[-3].auc  # the model stays as it is
@@ -298,7 +279,7 @@ def test_a_model_with_other_parts_is_evaluated_too() -> None:
     )  # fmt: skip
     result = simulate(made, dataset=fedldp.Dataset.from_arrays(x, y))
     risk = result.predict_proba(x)[:, 1]
-    value, half = private(result, "AUC")
+    value, half = private(result.metrics, "AUC")
     assert abs(value - roc_auc_score(y, risk)) < 1.3 * half
 
 
@@ -306,14 +287,6 @@ def test_a_small_model_has_room_for_the_cells_of_a_question() -> None:
     release = config_of(evaluation_share=0.1).algorithm(PROBLEM).release(0)
     (look,), (by_band,) = OfClasses(2).look, OfClasses(2).tables
     assert release.coordinates == max(look.cells, by_band.cells) > release.size
-
-
-@pytest.mark.parametrize("counts", [np.zeros(len(GRID) + 1), -np.ones(len(GRID) + 1)])
-def test_bands_exist_whatever_the_noise_made_of_the_look(counts: Any) -> None:
-    edges = Look(counts, 100.0).edges(MOST_BANDS, 0.1)
-    assert np.isfinite(edges).all()
-    assert 0 < edges.size <= MOST_BANDS
-    assert (np.diff(edges) > 0).all()
 
 
 @pytest.mark.parametrize("cell", [0, -1])
@@ -341,20 +314,11 @@ def test_shares_and_columns_are_those_of_people_who_answer_at_several_sites() ->
         rounds=2, server_optimizer="none", **own,
     )  # fmt: skip
     algorithm = made.algorithm(replace(PROBLEM, num_examples=3_000, num_clients=3, people=1_500))
-    server, release = algorithm.server(), algorithm.release(0)
-    sums = np.zeros(release.coordinates)
-    sums[:2] = np.array([1_200.0, 300.0]) * BLOCK
-    sums[2:10] = 150.0 * BLOCK
-    mechanism, reports = release.at(1).mechanism, []
-    for site in range(3):
-        stream = Stream.simulation(seed=0, round=1, client=site, purpose="mechanism")
-        payload = mechanism.encode(sums, stream)
-        reports.append(Report(round=1, size=sums.size, chunk=sums.size, payload=payload))
-    state, metrics = server.aggregate(
-        server.initial(draws_of_seed(0)(0)), reports, draws_of_seed(0)(1)
-    )
-    half = metrics[PRIVATELY + "share of class 1" + HALF_WIDTH]
-    assert abs(metrics[PRIVATELY + "share of class 1"] - 0.2) < 2 * half < 0.05
+    sums = np.r_[1_200.0, 300.0, np.full(8, 150.0)] * BLOCK
+    state, metrics = told_of(algorithm, [sums] * 3)
+    share, half = private(metrics, "share of class 1")
+    assert share is not None
+    assert abs(share - 0.2) < 2 * half < 0.05
     assert state.arrays[SHIFT] == pytest.approx(np.full(8, 0.1), abs=0.01)
 
 
@@ -367,20 +331,14 @@ def test_intervals_hold_if_people_answer_at_several_sites_or_sites_do_not(
     settings = {"rounds": 1, "epsilon": 20.0, "num_clients": 3, "channel": "named", **own}
     made = config_of(ask=["shares"], persons_at_sites=at_sites, **settings)
     algorithm = made.algorithm(replace(PROBLEM, num_examples=3_000, num_clients=3, people=1_500))
-    server, mechanism = algorithm.server(), algorithm.release(0).mechanism
-    state, generator, held = server.initial(draws_of_seed(0)(0)), np.random.default_rng(0), []
+    generator, held = np.random.default_rng(0), []
     people = 500 * at_sites  # at each site: all of them, or a third
     for number in range(300):
         ill = generator.binomial(people, 0.2, 3)
-        reports = []
-        for site in range(answered):
-            there = ill[0 if at_sites == 3 else site]
-            counts = np.rint(np.array([people - there, there]) * ASKED)
-            stream = Stream.simulation(seed=number, round=1, client=site, purpose="mechanism")
-            payload = mechanism.encode(counts, stream)
-            reports.append(Report(round=1, size=2, chunk=2, payload=payload))
-        _, metrics = server.aggregate(state, reports, draws_of_seed(number)(1))
-        share, half = (metrics[PRIVATELY + "share of class 1" + end] for end in ("", HALF_WIDTH))
+        there = [ill[0 if at_sites == 3 else site] for site in range(answered)]
+        counts = [np.array([people - each, each]) * ASKED for each in there]
+        share, half = private(told_of(algorithm, counts, number)[1], "share of class 1")
+        assert share is not None
         held.append(abs(share - 0.2) <= half)
     assert np.mean(held) > 0.92
 
@@ -399,56 +357,36 @@ def test_no_figure_is_seen_if_the_number_of_people_is_stated_wrongly(
         own = {"dataset": "x.csv", "client_column": "site", "person_column": "who"}
         made = made.changed(**own, persons_at_sites=sites)
         stated = replace(stated, people=stated.num_examples)
-    algorithm = made.algorithm(stated)
-    server, release = algorithm.server(), algorithm.release(0)
-    counts = np.rint(np.array([[2_500.0, 500.0]]) * ASKED / sites)
-    payload = release.mechanism.encode(counts[0], Stream(bytes(32), simulated=True))
-    report = Report(round=1, size=2, chunk=2, payload=payload)
-    state = server.initial(draws_of_seed(0)(0))
-    _, metrics = server.aggregate(state, [report], draws_of_seed(0)(1))
-    assert (PRIVATELY + "share of class 1" in metrics) == seen
-    assert PRIVATELY + "share of class 1" + HALF_WIDTH in metrics
+    counts = np.array([2_500.0, 500.0]) * ASKED / sites
+    _, metrics = told_of(made.algorithm(stated), [counts])
+    share, _ = private(metrics, "share of class 1")
+    assert (share is not None) == seen
 
 
-def told_of(
-    counts: np.ndarray, people: int, answered: int | None = None, **settings: Any
-) -> dict[str, float]:
-    """Return what is told once clients gave the same counts, in grid steps each, in one round."""
-    clients = settings["num_clients"]
-    algorithm = config_of(channel="named", **settings).algorithm(
-        replace(PROBLEM, num_examples=people, num_clients=clients)
-    )
-    server, release = algorithm.server(), algorithm.release(0)
-    sums = np.zeros(release.coordinates)
-    sums[: counts.size] = np.rint(counts)
-    draws, mechanism, reports = draws_of_seed(0), release.at(1).mechanism, []
-    for client in range(clients if answered is None else answered):
-        stream = Stream.simulation(seed=people, round=1, client=client, purpose="mechanism")
-        payload = mechanism.encode(sums, stream)
-        reports.append(Report(round=1, size=sums.size, chunk=sums.size, payload=payload))
-    _, found = server.aggregate(server.initial(draws(0)), reports, draws(1))
-    return dict(found)
+def at_clients(people: int, clients: int) -> Problem:
+    return replace(PROBLEM, num_examples=people, num_clients=clients)
 
 
 @pytest.mark.parametrize("clients", [1, 10])
 def test_a_single_table_tells_nothing_if_far_more_people_answer_than_stated(clients: int) -> None:
     """Nothing else would show that a sum did not fit: 13 % of class 1 was once told as 96 %."""
+    made = config_of(rounds=1, num_clients=clients, ask=["shares"], channel="named")
     for epsilon, people in ((0.5, 20_000), (1.0, 5_000), (2.0, 12_000), (8.0, 20_000)):
+        algorithm = made.changed(epsilon=epsilon).algorithm(at_clients(people, clients))
         for times in (1, 10, 100):
             counts = np.array([0.87, 0.13]) * people * times / clients * ASKED
-            settings = {"rounds": 1, "epsilon": epsilon, "num_clients": clients, "ask": ["shares"]}
-            told = told_of(counts, people, **settings)
-            assert (PRIVATELY + "share of class 1" in told) == (times == 1), (epsilon, people)
-            assert PRIVATELY + "share of class 1" + HALF_WIDTH in told
+            _, told = told_of(algorithm, [counts] * clients, people)
+            share, _ = private(told, "share of class 1")
+            assert (share is not None) == (times == 1), (epsilon, people)
 
 
 @pytest.mark.parametrize("times", [0.01, 0.6, 1.09, 1.9, 30])
 def test_shares_are_of_all_who_answered_however_many_were_stated(times: float) -> None:
     """A number that was rounded down by 9 % once made 50 % of a class 55 %, +- 3 %."""
     counts = np.array([0.5, 0.5]) * 3_000 * times / 3 * BLOCK
-    settings = {"epsilon": 20.0, "num_clients": 3, "measure_share": 0.5, "rounds": 2}
-    told = told_of(counts, 3_000, **settings)
-    share = told.get(PRIVATELY + "share of class 1")
+    made = config_of(epsilon=20.0, num_clients=3, measure_share=0.5, rounds=2, channel="named")
+    _, told = told_of(made.algorithm(at_clients(3_000, 3)), [counts] * 3)
+    share, _ = private(told, "share of class 1")
     if 0.5 < times < 2:
         assert share == pytest.approx(0.5, abs=0.01)
     else:
@@ -468,8 +406,9 @@ def test_an_interval_is_wider_if_fewer_clients_answer(more: dict[str, Any], answ
     """It covers the chance of who was asked; where all answered, the people of all clients were."""
     scale = BLOCK if "measure_share" in more else ASKED
     counts = np.array([0.8, 0.2]) * 300 * scale
-    told = told_of(counts, 3_000, answered, epsilon=1_000.0, num_clients=10, **more)
-    half = told[f"{PRIVATELY}share of class 1{HALF_WIDTH}"]
+    made = config_of(epsilon=1_000.0, num_clients=10, channel="named", **more)
+    _, told = told_of(made.algorithm(at_clients(3_000, 10)), [counts] * answered)
+    _, half = private(told, "share of class 1")
     assert half == pytest.approx(1.96 * math.sqrt(0.8 * 0.2 / (300 * answered)), rel=0.02)
 
 
@@ -484,20 +423,11 @@ def test_no_wrong_figure_is_told_however_many_more_people_answer_than_stated(tim
     truth, asked = np.array([0.87, 0.13, 0.5, 0.4, 0.1]), ("share of class 0", "sex=f", "sex=m")
     for people in (1_000, 2_000, 2_290, 3_370, 4_450, 5_260):
         stated = Problem((2,), 2, people, None, 1, features=("sex=f", "sex=m"))
-        algorithm = made.algorithm(stated)
-        server, release = algorithm.server(), algorithm.release(0)
-        counts = np.zeros(release.coordinates)
-        counts[:5] = np.rint(truth * people * times * math.sqrt(0.5) * ASKED)
-        stream = Stream.simulation(seed=people, round=1, client=0, purpose="mechanism")
-        report = Report(
-            round=1, size=counts.size, chunk=counts.size,
-            payload=release.mechanism.encode(counts, stream),
-        )  # fmt: skip
-        state = server.initial(draws_of_seed(0)(0))
-        _, metrics = server.aggregate(state, [report], draws_of_seed(0)(1))
+        counts = truth * people * times * math.sqrt(0.5) * ASKED
+        _, metrics = told_of(made.algorithm(stated), [counts], people)
         for name, share in zip(asked, truth[[0, 2, 3]], strict=True):
-            assert metrics.get(PRIVATELY + name, share) == pytest.approx(share, abs=0.05), people
-            assert PRIVATELY + name + HALF_WIDTH in metrics
+            told, _ = private(metrics, name)
+            assert told is None or told == pytest.approx(share, abs=0.05), people
 
 
 def test_what_is_printed_says_on_whom_a_figure_was_measured() -> None:

@@ -21,10 +21,10 @@ from fedldp.core import kinds
 from fedldp.data import Examples
 from fedldp.mechanisms.gaussian_share import SharedGaussian
 from fedldp.mechanisms.k_closest import KClosest
-from fedldp.protocol.roles import Batch, State, Update
+from fedldp.protocol.roles import State, Update
 from fedldp.protocol.wire import Broadcast, Layout, Sensitive
 from fedldp.simulation.engine import simulate
-from fedldp.testing.clients import Roles, senders_of
+from fedldp.testing.clients import Roles, clients_of, senders_of
 from fedldp.training.linear_models import STATISTICS, LinearModel, Statistics
 from fedldp.training.ridge import OwnStatistics, RidgeSolution
 
@@ -103,10 +103,7 @@ def test_the_mean_of_solutions_is_the_model() -> None:
     features = draw.normal(size=(40, 1, 8, 8)).astype(np.float32)
     examples = Examples(features, draw.integers(0, 10, 40))
     rows = np.split(np.arange(40), [2, 10, 20, 21])
-    batch = Batch(
-        indices=range(5), examples=examples, rows=rows,
-        fresh=lambda purpose: [], kept=lambda purpose: [], alone=lambda place: None,  # type: ignore[arg-type, return-value]
-    )  # fmt: skip
+    batch = clients_of(examples, [len(own) for own in rows])
     ridge = RidgeSolution(model=LinearModel(10, 64, False), ridge=0.1)
     told = Broadcast(round=1, weights=np.zeros(size, np.float32))
     update = ridge(told, batch)
@@ -138,11 +135,7 @@ def test_summed_values_of_two_clients_differ_by_no_more_than_is_charged() -> Non
     examples = Examples(
         np.array([x for x, _ in flat], np.float32), np.array([y for _, y in flat], np.int64)
     )
-    rows = np.split(np.arange(len(flat)), np.cumsum([len(own) for own in sets])[:-1])
-    batch = Batch(
-        indices=range(len(sets)), examples=examples, rows=rows,
-        fresh=lambda purpose: [], kept=lambda purpose: [], alone=lambda place: None,  # type: ignore[arg-type, return-value]
-    )  # fmt: skip
+    batch = clients_of(examples, [len(own) for own in sets])
     told = Broadcast(round=1, weights=np.zeros(4, np.float32))
     own = OwnStatistics(statistics=Statistics(LinearModel(2, 2, False)))
     found = own(told, batch).open().aux[STATISTICS]
@@ -170,11 +163,7 @@ def test_clients_with_one_label_send_that_label_and_its_weights() -> None:
     model = LinearModel(10, 64, intercept=True)
     told = Broadcast(round=1, weights=np.zeros(650, np.float32))
     features = np.random.default_rng(0).normal(size=(4, 1, 8, 8)).astype(np.float32)
-    batch = Batch(
-        indices=range(3), examples=Examples(features, np.array([7, 7, 0, 0])),
-        rows=[np.array([0, 1]), np.array([2, 3]), np.array([], np.int64)],
-        fresh=lambda purpose: [], kept=lambda purpose: [], alone=lambda place: None,  # type: ignore[arg-type, return-value]
-    )  # fmt: skip
+    batch = clients_of(Examples(features, np.array([7, 7, 0, 0])), [2, 2, 0])
     rows = np.asarray(RidgeSolution(model=model, ridge=0.1)(told, batch).open().rows)
     sent = release.bound.apply(rows, told).reshape(3, 10, 65)
     assert [np.flatnonzero(each.any(1)).tolist() for each in sent[:2]] == [[7], [0]]

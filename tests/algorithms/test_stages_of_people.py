@@ -11,9 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from runs_of_people import CHANNELS, run_over_people, told_of
+from sklearn.metrics import roc_auc_score
 
+import fedldp
 from fedldp.accounting.events import GaussianShare, PerRecord
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.accounting.statement import Statement
@@ -32,17 +36,15 @@ from fedldp.algorithms.stages import (
 from fedldp.audit.harness import update_of
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.kinds import DECLARED_PUBLIC, STAGE
-from fedldp.core.randomness import Stream
 from fedldp.data.examples import Examples
 from fedldp.data.public_features import CONSTANT
 from fedldp.mechanisms.summing import signed
 from fedldp.protocol.client_store import MemoryStore
 from fedldp.protocol.keys import SecretKeys, draws_of_seed
 from fedldp.protocol.roles import HALF_WIDTH, Senders, Update
-from fedldp.protocol.wire import Broadcast, Report, Sensitive
+from fedldp.protocol.wire import Broadcast, Sensitive
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
-from fedldp.simulation.settings import from_mapping
 from fedldp.training.column_sums import (
     BLOCK,
     LARGEST_SCALE,
@@ -62,21 +64,9 @@ STAGED = {"measure_share": 0.1, "intercept_share": 0.05}
 
 
 def config_of(channel: str, **settings: Any) -> RunConfig:
-    return from_mapping(
-        {
-            "dataset": "x",
-            "num_clients": 5,
-            "system": "person_dp_sgd",
-            "channel": channel,
-            "model": "linear",
-            "features": "unit-norm",
-            "rounds": 20,
-            "epsilon": 1.0,
-            "clip": 0.44,
-            "learning_rate": 4.0,
-            **settings,
-        }
-    )
+    own = {"channel": channel, "rounds": 20, "epsilon": 1.0, "learning_rate": 4.0}
+    made: RunConfig = run_over_people(**{**own, **settings})
+    return made
 
 
 def epsilon_of(config: RunConfig) -> float:
@@ -122,7 +112,7 @@ def test_shares_sum_to_exactly_one_and_every_round_is_in_one_stage(
     assert list(itertools.chain(*(stage.rounds for stage in found))) == list(range(1, rounds + 1))
 
 
-@pytest.mark.parametrize("channel", ["named", "sum", "central"])
+@pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("epsilon", [0.5, 1, 8])
 def test_epsilon_is_the_same_with_one_stage_and_with_three(channel: str, epsilon: float) -> None:
     for shares in ({}, STAGED):
@@ -149,6 +139,9 @@ def test_every_round_is_charged_at_the_noise_of_its_stage(channel: str) -> None:
             assert events[round] == release.at(round).mechanism.event(release.coordinates)
 
 
+MIXED_SHARES = pytest.mark.parametrize(
+    "shares", [STAGED, {"measure_share": 0.7, "intercept_share": 0.01}]
+)
 WIDE = Problem((1999,), 2, 1500, None, 5)
 """Has 4,000 weights, so that the deviation of one sum's noise is known within 2 %."""
 
@@ -171,7 +164,7 @@ def sent(encoder: Any, round: int, value: float) -> Any:
 
 
 @pytest.mark.parametrize("channel", ["named", "sum"])
-@pytest.mark.parametrize("shares", [STAGED, {"measure_share": 0.7, "intercept_share": 0.01}])
+@MIXED_SHARES
 def test_what_a_client_sends_hides_a_person_as_well_as_the_event_of_the_round_says(
     channel: str, shares: dict[str, float]
 ) -> None:
@@ -193,7 +186,7 @@ def test_what_a_client_sends_hides_a_person_as_well_as_the_event_of_the_round_sa
         assert 0.8 * claimed < apart / noise < 1.1 * claimed
 
 
-@pytest.mark.parametrize("shares", [STAGED, {"measure_share": 0.7, "intercept_share": 0.01}])
+@MIXED_SHARES
 def test_a_trusted_server_hides_a_person_as_well_as_the_event_of_the_round_says(
     shares: dict[str, float],
 ) -> None:
@@ -331,13 +324,14 @@ def test_a_broadcast_without_a_map_is_refused_before_an_example_is_looked_at(
         ColumnMap.told(broadcast, 3)
 
 
+def update_of_stages() -> Any:
+    update = config_of("named", **STAGED).algorithm(PROBLEM).local_update(torch.device("cpu"))
+    return getattr(update, "update", update)
+
+
 def test_a_client_knows_the_stage_from_its_agreement_and_not_from_the_server() -> None:
     """Whatever a broadcast says beside its number, the sum is that of the number's stage."""
-    import torch
-
-    config = config_of("named", **STAGED)
-    update: Any = config.algorithm(PROBLEM).local_update(torch.device("cpu"))
-    update = getattr(update, "update", update)
+    update = update_of_stages()
     assert update.measured == range(1, 2)
     assert update.intercepts == range(18, 21)
     columns = {SHIFT: np.zeros(8, np.float32), SCALE: np.ones(8, np.float32)}
@@ -361,11 +355,7 @@ def test_a_client_knows_the_stage_from_its_agreement_and_not_from_the_server() -
 @pytest.mark.parametrize("largest", [0.0, 1.0])
 def test_no_gradient_of_the_intercept_is_clipped(largest: float) -> None:
     """A single row's gradient has the length |p - y| 0.3, whatever the weights are."""
-    import torch
-
-    config = config_of("named", **STAGED)
-    update: Any = config.algorithm(PROBLEM).local_update(torch.device("cpu"))
-    update = getattr(update, "update", update)
+    update = update_of_stages()
     weights = np.zeros((2, 9), np.float32)
     weights[0, -1] = largest * 300
     row = Examples(np.array([[0.0] * 8 + [0.3]], np.float32), np.array([1]))
@@ -464,16 +454,8 @@ def test_the_server_rate_changes_no_measured_start() -> None:
     starts = []
     for rate in (1.0, 0.5, 0.1):
         config = config_of("named", epsilon=50.0, measure_share=0.3, server_rate=rate)
-        algorithm = config.algorithm(PROBLEM)
-        server, release = algorithm.server(), algorithm.release(0)
-        sums, reports = np.zeros(release.coordinates), []
-        sums[:2] = np.array([270, 30]) * BLOCK  # of the 300 people of each client
-        for client in range(5):
-            stream = Stream.simulation(seed=1, round=1, client=client, purpose="mechanism")
-            payload = release.at(1).mechanism.encode(sums, stream)
-            reports.append(Report(round=1, size=sums.size, chunk=sums.size, payload=payload))
-        draws = draws_of_seed(0)
-        starts.append(server.aggregate(server.initial(draws(0)), reports, draws(1))[0].weights)
+        counts = np.array([270, 30]) * BLOCK  # of the 300 people of each client
+        starts.append(told_of(config.algorithm(PROBLEM), [counts] * 5)[0].weights)
     assert float(abs(starts[0]).max()) > 1
     assert starts[1] == pytest.approx(starts[0])
     assert starts[2] == pytest.approx(starts[0])
@@ -529,16 +511,16 @@ def test_a_measured_run_finds_shares_and_risks_in_wide_ranges(channel: str) -> N
     x = generator.normal(size=(9000, 4))
     y = (generator.random(9000) < 1 / (1 + np.exp(2.2 - 2 * x[:, 0]))).astype(np.int64)
     rows = (x * [0.03, 1, 1, 1]).astype(np.float32)
-    data = fedldp_data(rows, y)
+    data = fedldp.Dataset.from_arrays(rows, y)
     common: dict[str, Any] = {"rounds": 14, "epsilon": 4.0, "learning_rate": 30.0}
     plain = simulate(config_of(channel, **common), dataset=data)
     staged = simulate(config_of(channel, **common, **STAGED), dataset=data)
     assert staged.rounds[0].metrics["private share of class 1"] == pytest.approx(y.mean(), abs=0.02)
-    assert auc(staged, rows, y) > auc(plain, rows, y) + 0.02
+    risks = [result.predict_proba(rows)[:, 1] for result in (plain, staged)]
+    assert roc_auc_score(y, risks[1]) > roc_auc_score(y, risks[0]) + 0.02
     for result in (plain, staged):  # of what was released, each round at its stage's noise
         assert 3.999 < stated_by(result.privacy, channel) <= 4
-    risk = staged.predict_proba(rows)[:, 1].mean()
-    assert risk == pytest.approx(y.mean(), abs=0.02)
+    assert risks[1].mean() == pytest.approx(y.mean(), abs=0.02)
 
 
 @pytest.mark.slow
@@ -568,18 +550,6 @@ def test_a_folded_column_finds_a_u_and_measuring_leaves_it_alone(tmp_path: Path)
     assert (columns.shift[1], columns.scale[1]) == (0, 1)
     others = measured(noisy, 1e-3, 2)[0]
     assert columns.scale[[0, 2]] == pytest.approx(others.scale[[0, 2]])
-
-
-def fedldp_data(rows: Any, labels: Any) -> Any:
-    import fedldp
-
-    return fedldp.Dataset.from_arrays(rows, labels)
-
-
-def auc(result: Any, rows: Any, labels: Any) -> float:
-    from sklearn.metrics import roc_auc_score
-
-    return float(roc_auc_score(labels, result.predict_proba(rows)[:, 1]))
 
 
 # Refusals
