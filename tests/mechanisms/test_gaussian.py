@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -160,6 +160,31 @@ def test_a_report_is_the_clipped_vector_plus_independent_noise(
         np.testing.assert_array_equal(noise, mechanism.noise(300, make()))
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "sampler"),
+    [(Gaussian(1.0, 2.0), discrete_gaussian), (Laplace(1.0, 2.0), discrete_laplace)],
+)
+def test_deployment_draws_the_exact_noise(mechanism: GridNoise, sampler: Any) -> None:
+    expected = sampler(50, mechanism.scale_bits, deployed(3))
+    np.testing.assert_array_equal(mechanism.noise(50, deployed(3)), expected)
+
+
+def test_a_vector_too_long_for_the_grid_is_refused_before_anything_is_drawn() -> None:
+    gaussian, laplace = Gaussian(1.0, 1e4), Laplace(1.0, 1e-3)
+    longest = 2 * laplace.ball.radius - 3
+    assert laplace.event(longest).epsilon > 0
+    assert gaussian.event(gaussian.ball.radius).mu > 0
+    too_long, unread = np.zeros(longest + 1), cast("Any", None)
+    for refused in (
+        lambda: gaussian.event(4 * gaussian.ball.radius**2),
+        lambda: laplace.event(longest + 1),
+        lambda: laplace.encode(too_long, unread),
+        lambda: laplace.bound(too_long),
+    ):
+        with pytest.raises(ConfigError, match=r"too long for this much noise.*larger epsilon"):
+            refused()
+
+
 @both
 def test_noise_beyond_32_bits_is_cut(mechanism: GridNoise, monkeypatch: pytest.MonkeyPatch) -> None:
     far = np.array([1 << 40, -(1 << 40)])
@@ -197,20 +222,6 @@ def test_events_are_on_the_safe_side_of_exact_arithmetic(clip: float, ratio: flo
     claimed = 2 * Fraction(clip) / Fraction(sigma)
     assert Fraction(event.mu) <= claimed * (1 + Fraction(1, 1 << 51))
     assert Fraction(event.mu) >= claimed * (1 - Fraction(1, 100_000)) - 4 / steps
-
-
-def test_a_vector_too_long_for_the_grid_is_refused() -> None:
-    mechanism = Gaussian(1.0, 1e4)
-    radius = mechanism.ball.radius
-    assert mechanism.event(radius).mu > 0
-    with pytest.raises(ConfigError, match=r"too long for this much noise.*larger epsilon"):
-        mechanism.event(4 * radius**2)
-
-
-def test_deployment_draws_the_exact_noise() -> None:
-    mechanism = Gaussian(1.0, 2.0)
-    expected = discrete_gaussian(50, mechanism.scale_bits, deployed(3))
-    np.testing.assert_array_equal(mechanism.noise(50, deployed(3)), expected)
 
 
 # Its guarantee, from the discrete probabilities themselves
@@ -306,25 +317,3 @@ def test_every_output_has_a_ratio_of_at_most_e_to_epsilon(epsilon: float, roundi
     losses = [Fraction(abs(y - ends[1]) - abs(y - ends[0]), scale) for y in outputs]
     within = max(map(abs, losses)) <= Fraction(epsilon)
     assert within == (rounding == "as it is")
-
-
-def test_deployment_draws_exact_laplace_noise() -> None:
-    mechanism = Laplace(1.0, 2.0)
-    streams = [Stream(bytes(32), simulated=False) for _ in range(2)]
-    np.testing.assert_array_equal(
-        mechanism.noise(50, streams[0]), discrete_laplace(50, mechanism.scale_bits, streams[1])
-    )
-
-
-def test_a_vector_too_long_for_the_grid_is_refused_before_anything_is_drawn() -> None:
-    mechanism = Laplace(1.0, 1e-3)
-    longest = 2 * mechanism.ball.radius - 3
-    assert mechanism.event(longest).epsilon > 0
-    unread: Any = None
-    for refused in (
-        lambda: mechanism.event(longest + 1),
-        lambda: mechanism.encode(np.zeros(longest + 1), unread),
-        lambda: mechanism.bound(np.zeros(longest + 1)),
-    ):
-        with pytest.raises(ConfigError, match=r"too long for this much noise.*larger epsilon"):
-            refused()

@@ -90,7 +90,7 @@ DIMENSIONS = [2, 3, 10, 651, 21_841, 10**6]
 
 
 @pytest.mark.parametrize("dimension", DIMENSIONS)
-@pytest.mark.parametrize("epsilon", [1e-3, 0.01, 1.0, 10.0, 100.0, 1e3, 1e5])
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 100.0, 1e5])
 def test_the_epsilon_is_at_most_the_requested_one_and_close_to_it(
     epsilon: float, dimension: int
 ) -> None:

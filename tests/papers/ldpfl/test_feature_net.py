@@ -165,9 +165,11 @@ def of_server(seed: int = 0) -> Draw:
 
 def test_a_public_encoder_is_sent_in_the_broadcast() -> None:
     net, images = public("digits").build(of_server()), digits().features
-    broadcast = Broadcast(round=1, weights=np.zeros(3, np.float32), public=to_public(net))
-    back = from_public(broadcast, SMALL)
+    empty = Broadcast(round=1, weights=np.zeros(3, np.float32))
+    back = from_public(replace(empty, public=to_public(net)), SMALL)
     np.testing.assert_array_equal(back.features(images, CPU), net.features(images, CPU))
+    with pytest.raises(RunError, match="encoder"):
+        from_public(empty, SMALL)
 
 
 def test_a_public_encoder_that_diverges_ends_the_run_with_one_line(
@@ -178,11 +180,6 @@ def test_a_public_encoder_that_diverges_ends_the_run_with_one_line(
     monkeypatch.setattr("fedldp.papers.ldpfl.encoding.load_dataset", lambda *_, **__: data)
     with pytest.raises(RunError, match=r"^[^\n]*became NaN or infinite; scale the features down"):
         public("digits").build(of_server())
-
-
-def test_a_broadcast_without_an_encoder_is_refused() -> None:
-    with pytest.raises(RunError, match="encoder"):
-        from_public(Broadcast(round=1, weights=np.zeros(3, np.float32)), SMALL)
 
 
 def test_the_clients_own_data_set_is_not_public_and_another_is() -> None:

@@ -300,25 +300,14 @@ EPSILON = 1.0
 
 
 def start(
-    case: Case,
-    folder: Path,
-    *,
-    examples: Examples | None = None,
-    budget: Budget = PURE,
-    keys: SecretKeys | None = None,
-    client: int = 0,
-    step: Any = None,
+    case: Case, folder: Path, *, examples: Examples | None = None, keys: SecretKeys | None = None
 ) -> ClientRuntime:
     """Return a real client's runtime over a folder, as after a restart."""
+    ledger = SqliteLedger(folder / "ledger", PURE)
     return case.start(
-        client,
-        secret_keys(client) if keys is None else keys,
-        folder,
-        ledger=SqliteLedger(folder / "ledger", budget),
-        role=None if step is None else replace(case.role(client), local_update=step),
-        examples=examples,
+        0, keys or secret_keys(0), folder, ledger=ledger, examples=examples,
         failed=lambda error: None,
-    )
+    )  # fmt: skip
 
 
 def test_a_lost_draw_is_not_repeated_for_free(tmp_path: Path) -> None:
@@ -405,9 +394,5 @@ def test_a_client_with_a_label_outside_the_classes_is_refused_at_the_start(
 def test_keys_of_another_run_are_refused_at_the_start(tmp_path: Path) -> None:
     """What the client draws once for a run would be what it drew for the other run."""
     keys = replace(secret_keys(0), run="another")
-    refused_at_the_start(
-        sound(),
-        tmp_path,
-        f"^keys: they belong to another run; give the keys for run {RUN}$",
-        keys=keys,
-    )
+    line = f"^keys: they belong to another run; give the keys for run {RUN}$"
+    refused_at_the_start(sound(), tmp_path, line, keys=keys)

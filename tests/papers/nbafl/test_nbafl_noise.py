@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import mpmath
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import fedldp
-from fedldp.algorithms.bounds import Unbounded
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.release import Release
-from fedldp.algorithms.server_update import ServerUpdate, WeightedMean
 from fedldp.core.errors import ConfigError
-from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.papers.nbafl.parts import NbaflNoise, downlink_noise
-from fedldp.protocol.keys import draws_of_secret, draws_of_seed
-from fedldp.protocol.roles import State
-from fedldp.protocol.wire import Report
+from fedldp.papers.nbafl.parts import NbaflNoise
 
 
 def noise(**changes: Any) -> NbaflNoise:
@@ -60,14 +51,10 @@ def test_equations_4_and_5(
     epsilon: float,
 ) -> None:
     exposures = data.draw(st.integers(1, rounds))
-    levels = NbaflNoise(
-        bounded=clip,
-        delta=delta,
-        rounds=rounds,
-        exposures=exposures,
-        clients=clients,
+    levels = noise(
+        bounded=clip, delta=delta, rounds=rounds, exposures=exposures, clients=clients,
         smallest=smallest,
-    )
+    )  # fmt: skip
     with mpmath.workdps(30):
         c = mpmath.sqrt(2 * mpmath.log(mpmath.mpf("1.25") / mpmath.mpf(delta)))
         uplink = c * exposures * (2 * mpmath.mpf(clip) / smallest) / epsilon
@@ -146,68 +133,3 @@ def test_no_noise_is_for_more_examples_than_the_smallest_client_has() -> None:
 
 
 # The server step
-
-SIZE = 2000
-START = np.linspace(-1, 1, SIZE).astype(np.float32)
-QUIET = Gaussian(100.0, 0.1)
-
-
-def reports(vectors: np.ndarray, weights: list[float | None]) -> list[Report]:
-    return [
-        Report(
-            round=3,
-            size=SIZE,
-            payload=(QUIET.ball.clip(vector).astype("<i4")).tobytes(),
-            chunk=SIZE,
-            weight=weight,
-        )
-        for vector, weight in zip(vectors, weights, strict=True)
-    ]
-
-
-def noisy_average(send: Any, sigma: float) -> ServerUpdate:
-    return ServerUpdate(
-        estimate=WeightedMean(
-            release=Release(bound=Unbounded(send=send), mechanism=QUIET, size=SIZE)
-        ),
-        noise=partial(downlink_noise, sigma) if sigma else None,
-    )
-
-
-def averaged(server: ServerUpdate, sent: list[Report], *, round: int = 3, seed: int = 0) -> State:
-    state = State(round=round, weights=START)
-    following, metrics = server(state, sent, draws_of_seed(seed)(round))
-    assert metrics == {}
-    return following
-
-
-@pytest.mark.parametrize("weights", [[None] * 4, [1.0, 2.0, 3.0, 10.0]])
-@pytest.mark.parametrize("send", ["weights", "update"])
-def test_the_mean_by_weights(weights: list[float | None], send: Any) -> None:
-    vectors = np.random.default_rng(0).normal(size=(4, SIZE))
-    following = averaged(noisy_average(send, 0.0), reports(vectors, weights))
-    mean = np.average(vectors, axis=0, weights=[w or 1.0 for w in weights])
-    expected = mean + START if send == "update" else mean
-    np.testing.assert_allclose(following.weights, expected, atol=3e-6)
-    assert (following.round, following.weights.dtype) == (4, np.float32)
-
-
-def test_the_servers_noise() -> None:
-    sent = reports(np.zeros((3, SIZE)), [None] * 3)
-    drawn = [
-        averaged(noisy_average("weights", sigma), sent, round=round, seed=seed).weights
-        for sigma, seed, round in ((0.25, 0, 3), (0.25, 0, 4), (0.25, 1, 3), (4.0, 0, 3))
-    ]
-    # 2,000 draws: a relative standard error of 1.6 %.
-    assert [np.std(each) for each in drawn] == pytest.approx([0.25, 0.25, 0.25, 4.0], rel=0.08)
-    assert np.abs(np.corrcoef(drawn[:3]) - np.eye(3)).max() < 0.1
-
-
-def test_a_deployed_servers_noise_comes_from_its_secret() -> None:
-    server, state = noisy_average("weights", 1.0), State(round=2, weights=START)
-    sent = reports(np.ones((2, SIZE)), [None, None])
-    draws = [draws_of_secret(bytes([key]) * 32, run) for key, run in ((1, "a"), (1, "b"), (2, "a"))]
-    found = [server(state, sent, draw(2))[0].weights for draw in (draws[0], *draws)]
-    np.testing.assert_array_equal(found[0], found[1])
-    others = [*found[1:], averaged(server, sent, round=2, seed=0).weights]
-    assert np.abs(np.corrcoef(others) - np.eye(4)).max() < 0.1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -44,6 +46,6 @@ def test_a_bit_estimates_its_stated_expectation() -> None:
 
 def test_signs_are_calibrated_as_the_noise_itself() -> None:
     common = PerRun(epsilon=2.0, delta=1e-5, clip=1.5, rounds=12)
-    signs = PerRun(epsilon=2.0, delta=1e-5, clip=1.5, rounds=12, kind=GaussianSign).gaussian(0)
+    signs = replace(common, kind=GaussianSign).gaussian(0)
     assert isinstance(signs, GaussianSign)
     assert (signs.clip, signs.sigma) == (1.5, common.sigma(0))

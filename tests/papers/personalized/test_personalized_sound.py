@@ -245,19 +245,6 @@ def test_reports_are_weighted_by_their_inverse_variance() -> None:
 # Signs
 
 
-def test_signs_are_post_processing_of_the_gaussian_report() -> None:
-    change = np.cos(np.arange(SIZE)) / 10
-    whole, signs = config(), config(perturbation="sign")
-    for client in range(3):
-        values = grid_values(whole, encoded(whole, client, change))
-        payload = encoded(signs, client, change).payload
-        found = np.unpackbits(np.frombuffer(payload, np.uint8), count=SIZE)
-        np.testing.assert_array_equal(found, values >= 0)
-        assert len(payload) == 82
-        events = [roles_of(settings).encoder(client).event() for settings in (whole, signs)]
-        assert events[0] == events[1]
-
-
 def test_the_mean_of_signs_estimates_the_change_to_first_order() -> None:
     """E b = 2 Phi(x/sigma) - 1, so the server's estimate has a relative error within 1/6
     (x/sigma)^2."""

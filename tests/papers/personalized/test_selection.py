@@ -38,15 +38,6 @@ def of_senders(given: list[float], reports: list[Report]) -> Estimated:
     return mean(State(weights=START), reports, draws_of_seed(0)(1))
 
 
-def test_a_mean_by_sender_weights_each_report_by_its_sender() -> None:
-    values = {2: 5.0, 0: 1.0, 1: 100.0}
-    reports = [sent(np.full(SIZE, value), client=c) for c, value in values.items()]
-    found = of_senders([3.0, 0.0, 1.0], reports)
-    np.testing.assert_allclose(found.values, 2.0)
-    assert found.metrics == {"drawn": 1.0}
-    assert of_senders([0.0] * 3, reports).values is None
-
-
 def test_a_mean_by_sender_needs_reports_of_its_size_and_their_senders() -> None:
     with pytest.raises(RunError, match="no report arrived"):
         of_senders([1.0] * 3, [])
