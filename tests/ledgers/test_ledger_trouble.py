@@ -7,15 +7,13 @@ import os
 import resource
 import signal
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
 from ledger_helpers import ONE, PLENTY, apart, digest, filled, forks, fresh, patched, release
 
-from fedldp.core.errors import LedgerUnusable, OverBudget
-from fedldp.ledgers.budget import Budget
+from fedldp.core.errors import LedgerUnusable
 from fedldp.ledgers.sqlite import SqliteLedger
 
 
@@ -92,36 +90,6 @@ def test_a_commit_is_synced_with_its_folder(path: Path) -> None:
 
 
 # Several processes, and kills
-
-
-@forks
-def test_two_processes_never_pass_the_budget(path: Path, tmp_path: Path) -> None:
-    budget = Budget("pure", 60.5)
-
-    def client(name: str) -> Callable[[], None]:
-        def work() -> None:
-            ledger = SqliteLedger(path, budget, timeout_seconds=60.0)
-            with (tmp_path / name).open("w") as log:
-                try:
-                    log.write(f"common 0 {digest(release(ledger, 'common', 0, ONE, fresh))}\n")
-                    for round in itertools.count():
-                        log.write(f"{name} {round} ")
-                        log.write(f"{digest(release(ledger, name, round, ONE, fresh))}\n")
-                except OverBudget as error:
-                    log.write(f"refused: {error}\n")
-
-        return work
-
-    processes = [apart(client(name)) for name in ("a", "b")]
-    for process in processes:
-        process.join()
-        assert process.exitcode == 0
-    lines = [(tmp_path / name).read_text().splitlines() for name in ("a", "b")]
-    assert all("refused: pure budget of epsilon 60.5: 60.0 is spent" in x.pop() for x in lines)
-    entries = SqliteLedger(path).verify()
-    assert len(entries) == 60
-    assert {f"{e.run} {e.round} {e.payload_sha256}" for e in entries} == set(lines[0] + lines[1])
-    assert lines[0][0] == lines[1][0]  # the common round: the same bytes for both
 
 
 def test_a_ledger_that_another_process_began_meanwhile_is_kept(

@@ -170,21 +170,6 @@ def test_a_resumed_simulation_answers_nothing_again() -> None:
 # Worker processes
 
 
-def test_an_older_worker_does_not_undo_anything() -> None:
-    ledger = MemoryLedger()
-    charge(ledger, 0, 1, ONE)
-    older = ledger.extract([0])
-    charge(ledger, 0, 4, ONE)
-    charge(older, 0, 2, OTHER)
-    before = ledger.to_record()
-    with pytest.raises(PrivacyError):
-        ledger.absorb(older)
-    assert ledger.to_record() == before
-    with pytest.raises(NoLongerKept):
-        charge(ledger, 0, 3, ONE)
-    charge(ledger, 0, 4, ONE)
-
-
 @pytest.mark.parametrize("other", [(2, OTHER, "?"), (3, ONE, "!"), (3, OTHER, "?")])
 def test_workers_that_disagree_are_refused(other: tuple[int, Event, str]) -> None:
     ledger = MemoryLedger()

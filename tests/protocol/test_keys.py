@@ -27,19 +27,6 @@ def start(stream: Stream) -> bytes:
 # A client's secret
 
 
-def test_kept_streams_repeat_and_differ_by_secret_run_and_purpose() -> None:
-    keys = SecretKeys(SECRET, "run")
-    assert start(keys.kept("portions")) == start(keys.kept("portions"))
-    assert start(keys.kept("portions")) == start(SecretKeys(SECRET, "run").kept("portions"))
-    others = (
-        keys.kept("rows of a person"),
-        keys.kept("held-out people"),
-        SecretKeys(SECRET, "another").kept("portions"),
-        SecretKeys(bytes(KEY_BYTES), "run").kept("portions"),
-    )
-    assert len({start(keys.kept("portions")), *map(start, others)}) == 5
-
-
 def test_kept_streams_are_those_of_hkdf() -> None:
     """Compared with a second implementation of RFC 5869 and AES in counter mode."""
     info = b"".join(
@@ -107,27 +94,6 @@ def test_no_secret_is_shown() -> None:
 
 
 # A simulation's seed
-
-
-def test_the_streams_of_a_seed_repeat_and_differ_by_every_argument() -> None:
-    keys = SimulationKeys(3, 4)
-    assert start(keys.fresh(1, 0, "mechanism")) == start(
-        SimulationKeys(3, 4).fresh(1, 0, "mechanism")
-    )
-    assert start(keys.kept("portions")) == start(SimulationKeys(3, 4).kept("portions"))
-    all_of_them = [
-        keys.fresh(1, 0, "mechanism"),
-        keys.fresh(2, 0, "mechanism"),
-        keys.fresh(1, 1, "mechanism"),
-        keys.fresh(1, 2, "mechanism"),
-        keys.fresh(1, 0, "batches"),
-        keys.kept("portions"),
-        keys.kept("rows of a person"),
-        SimulationKeys(4, 4).fresh(1, 0, "mechanism"),
-        SimulationKeys(3, 5).fresh(1, 0, "mechanism"),
-        SimulationKeys(3, 5).kept("portions"),
-    ]
-    assert len({start(stream) for stream in all_of_them}) == len(all_of_them)
 
 
 # The secret's file

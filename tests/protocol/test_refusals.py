@@ -105,14 +105,6 @@ def test_only_a_phase_without_training_may_lack_weights() -> None:
         )
 
 
-def test_policies_with_equal_terms_are_equal() -> None:
-    """The runtimes of a simulation share a policy, so they read a request once."""
-    same = Policy(run="run", rounds=5, phases=2, layout=Layout(TENSORS.names, TENSORS.shapes))
-    assert hash(same) == hash(POLICY)
-    assert same == POLICY
-    assert replace(POLICY, rounds=6) != POLICY
-
-
 def with_nan(message: bytes) -> bytes:
     """Return a request whose last weight is NaN, which ``pack_request`` would refuse to pack."""
     return message[:-4] + np.float32(np.nan).tobytes()
@@ -144,22 +136,10 @@ real_and_simulated = pytest.mark.parametrize("real", [True, False], ids=["real",
 
 
 @refused_requests
-@real_and_simulated
-def test_requests_outside_the_policy_are_refused_before_training(
-    real: bool, message: bytes, reason: Reason, tmp_path: Path
+def test_a_refusal_depends_on_the_request_alone(
+    message: bytes, reason: Reason, tmp_path: Path
 ) -> None:
-    site = Site(tmp_path, real)
-    runtime = site.start()
-    refusal = refusal_of(runtime.answer(message))
-    assert refusal.reason is reason
-    assert site.local_update.calls == 0
-    assert not site.entries() if real else site.memory.spent(0) == 0
-    assert isinstance(reply_of(runtime.answer(packed_request())), Report), "it goes on"
-
-
-@refused_requests
-def test_a_refusal_depends_on_no_example(message: bytes, reason: Reason, tmp_path: Path) -> None:
-    """A refusal depends neither on the client nor on its keys nor on earlier requests."""
+    """Neither on examples nor on keys nor on earlier requests; nobody trains for it or pays."""
     sites = [
         Site(tmp_path / "a", examples=examples_of(0.1)),
         Site(tmp_path / "b", examples=examples_of(3e38, 1)),
@@ -169,20 +149,19 @@ def test_a_refusal_depends_on_no_example(message: bytes, reason: Reason, tmp_pat
     for site in sites:
         site.folder.mkdir()
     assert isinstance(reply_of(sites[-1].ask(packed_request(5))), Report)
-    assert len({site.ask(message) for site in sites}) == 1
-
-
-def test_a_refusal_names_the_request_as_far_as_it_could_be_read(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    for message, (reason, _) in ((m, (r, n)) for n, (m, r) in REFUSED.items()):
-        run, phase, refusal = read_reply(site.ask(message))
-        if reason is Reason.MALFORMED:
-            assert (run, phase, refusal) == ("", 0, Refusal(0, reason))
-            continue
+    (answer,) = {site.ask(message) for site in sites}
+    run, phase, refusal = read_reply(answer)
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason is reason
+    assert [site.local_update.calls for site in sites] == [0, 0, 0, 1]
+    assert sites[0].entries() == sites[1].entries() == []
+    assert sites[2].memory.spent(0) == 0
+    # It names the request as far as it could be read.
+    told = ("", 0, 0)
+    if reason is not Reason.MALFORMED:
         asked = read_request(message)
-        assert isinstance(refusal, Refusal)
-        assert (refusal.round, phase) == (asked.broadcast.round, asked.phase)
-        assert run == asked.run
+        told = asked.run, asked.phase, asked.broadcast.round
+    assert (run, phase, refusal.round) == told
 
 
 valid = packed_request(public={"more": np.arange(3.0)}, ranges=Ranges.fixed(0.0, 1.0, LAYOUT.sizes))
@@ -261,17 +240,20 @@ def test_failed_training_is_answered_like_training_that_gave_nan(
         tmp_path, real, local_update=MeanStep(trouble), encoder=Seeing(), failed=seen.append
     )
     message = site.ask(packed_request())
-    report = reply_of(message)
-    assert isinstance(report, Report)
+    assert isinstance(reply_of(message), Report)
     assert b"42" not in message
     assert given == [True, True][1 - real :]  # a real client first tries the encoder
     assert [type(error) for error in seen] == [Trouble]
     assert site.ask(packed_request()) == message
 
 
-def test_failed_training_costs_as_much_as_training(tmp_path: Path) -> None:
-    site = Site(tmp_path, local_update=MeanStep(trouble), failed=lambda error: None, releases=1)
-    site.ask(packed_request())
+def test_a_real_client_whose_training_fails_answers_at_the_usual_cost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A missing answer would reveal the failure; the log names only the type of the error."""
+    site = Site(tmp_path, local_update=MeanStep(trouble), releases=1)
+    assert isinstance(reply_of(site.ask(packed_request())), Report)
+    assert caplog.messages == ["training or encoding failed: Trouble"]
     assert [entry[2] for entry in site.entries()] == [ENCODER.event()]
     assert refusal_of(site.ask(packed_request(2))).reason is Reason.OVER_BUDGET
 
@@ -291,15 +273,6 @@ def test_a_simulation_shows_its_user_what_failed(tmp_path: Path) -> None:
     assert site.memory.spent(0) == 0
     site.local_update = MeanStep()
     assert isinstance(reply_of(site.ask(packed_request())), Report)
-
-
-def test_a_real_client_whose_training_fails_still_answers(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A missing answer would reveal the failure; the log names only the type of the error."""
-    site = Site(tmp_path, real=True, local_update=MeanStep(trouble))
-    assert isinstance(reply_of(site.ask(packed_request())), Report)
-    assert caplog.messages == ["training or encoding failed: Trouble"]
 
 
 @pytest.mark.parametrize("error", [ConfigError("no"), PrivacyError("no"), KeyError("importance")])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import stat
 from contextlib import closing
 from pathlib import Path
 
@@ -99,16 +98,6 @@ def test_a_servers_name_for_a_run_is_not_used_as_a_path(run: str, tmp_path: Path
     (made,) = folder.iterdir()
     assert [path.name for path in made.iterdir()] == ["kept.safetensors"]
     assert [path.name for path in tmp_path.iterdir()] == ["client"]
-
-
-def test_kept_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
-    before = os.umask(0)
-    try:
-        store = FolderStore(tmp_path / "client", "run")
-        store.arrays("kept", ones)
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE(store.folder.stat().st_mode) == 0o700
 
 
 def test_values_kept_for_a_round_are_deleted_once_a_later_round_keeps_some(

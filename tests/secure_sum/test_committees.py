@@ -46,16 +46,6 @@ def lines_of(recipe: str, **settings: Any) -> dict[tuple[str, str], Guarantee]:
     }
 
 
-@pytest.mark.slow
-def test_a_simulated_dialogue_has_the_same_sum_with_committees_and_without() -> None:
-    settings = {"num_clients": 7, "rounds": 1, "num_examples": 140, "dropout": 0.0}
-    one = fedldp.run(fedldp.recipe("secure-aggregation-digits", **settings))
-    many = fedldp.run(fedldp.recipe("secure-aggregation-digits", committee=3, **settings))
-    assert {n: w.tobytes() for n, w in one.weights.items()} == {
-        n: w.tobytes() for n, w in many.weights.items()
-    }
-
-
 def test_every_client_is_in_one_committee_and_none_is_too_small() -> None:
     for clients in range(2, 60):
         for least in range(2, clients + 1):

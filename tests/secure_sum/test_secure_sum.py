@@ -48,12 +48,14 @@ mask_settings = settings(
 
 @st.composite
 def runs(draw: st.DrawFn) -> Run:
-    """Draw a sum of up to 6 clients, any of which may drop out before any phase."""
+    """Draw a sum of up to 6 clients, any of which may drop out before any phase, with keys that a
+    roster certifies or without."""
     inputs = draw(st.dictionaries(st.integers(0, 2**32 - 2), CODES, min_size=2, max_size=6))
     most = len(inputs) + draw(st.integers(0, 1))
     threshold = draw(st.integers(most // 2 + 1, most))
     leaves = draw(st.fixed_dictionaries({}, optional={u: st.integers(0, 3) for u in inputs}))
-    return Run(make_setup(most, threshold, D), inputs, leaves)
+    roster = make_roster(inputs) if draw(st.booleans()) else None
+    return Run(make_setup(most, threshold, D), inputs, leaves, roster=roster)
 
 
 def total_of(codes: list[Codes]) -> Codes:
@@ -293,26 +295,6 @@ def test_any_threshold_of_the_shares_recover_the_secret(
         assert recovered(chosen) == secret
     for chosen in combinations(shares, threshold - 1):
         assert recovered(chosen) != secret
-
-
-@settings(max_examples=30)
-@given(secret=SECRETS, other=SECRETS, points=POINTS, data=st.data())
-def test_fewer_shares_are_consistent_with_every_secret(
-    secret: bytes, other: bytes, points: list[int], data: st.DataObject
-) -> None:
-    # For any t - 1 shares and any other secret, there is a share of one more point that gives that
-    # secret. So the shares reveal nothing about it.
-    threshold = data.draw(st.integers(2, len(points)))
-    shares = dict(zip(points, split(secret, threshold, points, stream()), strict=True))
-    chosen = data.draw(st.permutations(points))[:threshold]
-    weights = weights_at_zero(chosen)
-    known = sum(
-        w * int.from_bytes(shares[p], "little")
-        for w, p in zip(weights[:-1], chosen[:-1], strict=True)
-    )
-    last = (int.from_bytes(other, "little") - known) * pow(weights[-1], -1, PRIME) % PRIME
-    fitting = [*(shares[p] for p in chosen[:-1]), last.to_bytes(17, "little")]
-    assert combine(weights, fitting) == other
 
 
 def test_every_set_of_fewer_shares_is_uniform_in_a_small_field(

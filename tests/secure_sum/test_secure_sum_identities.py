@@ -53,13 +53,6 @@ def record(
     return keys + signature
 
 
-@pytest.mark.parametrize("leaves", [{}, {2: 1}, {2: 2}, {2: 3}])
-def test_a_sum_with_certified_keys_is_exact(leaves: dict[int, int]) -> None:
-    run = Run(SETUP, {u: np.array([u, -u]) for u in range(N)}, leaves, roster=ROSTER)
-    there = [u for u in range(N) if leaves.get(u, 4) > 2]
-    assert run.total().tolist() == [sum(there), -sum(there)]
-
-
 FORGED = {
     "another's": record(3, signer=4),
     "of another round": record(3, round=2),

@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 from secure_sums import make_roster, private_of
 
 import fedldp
-from fedldp.accounting.events import NoRelease
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.data import Examples
@@ -160,42 +158,6 @@ def test_shares_of_noise_add_up_to_the_weights_of_the_simulation_bit_for_bit(
     assert [(s.round, s.clients, s.complete, s.dropped) for s in channel.heard] == [
         (round, tuple(range(N)), complete, {}) for round in (1, 2) for complete in (False, True)
     ]
-
-
-def test_each_answer_is_charged_once_and_only_one_of_four_costs(tmp_path: Path) -> None:
-    channel = Channel(config(), tmp_path)
-    encoder = channel.config.algorithm(channel.inputs.problem).encoder(0)
-    role = channel.site(0).members.role
-    events = [role.encoder.event(phase) for phase in Phase]
-    assert events[Phase.MASKED_INPUT] == encoder.event()
-    assert all(
-        isinstance(event, NoRelease)
-        for phase, event in zip(Phase, events, strict=True)
-        if phase is not Phase.MASKED_INPUT
-    )
-    channel.run()
-    assert channel.ledger.releases(RUN).histories() == [{encoder.event(): 2}]
-
-
-def test_a_total_is_the_sum_of_its_clients_reports(tmp_path: Path) -> None:
-    """The sum covers exactly what the same clients would send by name."""
-    made = config(rounds=1)
-    channel = Channel(made, tmp_path, tamper=lambda u, q, a: None if u == 3 else a)
-    seen: list[Counted] = []
-    total = channel.summing.total
-
-    def kept(*given: Any) -> Any:
-        seen.append(total(*given))
-        return seen[-1]
-
-    channel.summing = replace(channel.summing, total=kept)
-    channel.run()
-    ones = np.zeros(channel.summing.size, np.int64)
-    for index in (0, 1, 2, 4, 5):
-        (path,) = (tmp_path / str(index)).rglob("sum-input.safetensors")
-        ones += load_file(path)["words"]
-    assert seen[0].ones.tolist() == ones.tolist()
-    assert seen[0].reports == 5
 
 
 @pytest.mark.slow
