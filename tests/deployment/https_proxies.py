@@ -7,8 +7,6 @@ import random
 import socket
 import ssl
 import threading
-import time
-from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
@@ -179,54 +177,6 @@ class RecordingProxy:
                 if isinstance(content, Report):
                     found.setdefault((content.round, phase), set()).add(message.answer)
         return found
-
-
-class LossyProxy(RecordingProxy):
-    """Loses some messages, and delivers others twice.
-
-    A third of all requests and answers are lost, on the way to the server or back, and pass when
-    they are sent again. Answers that pass are delivered twice. Delays differ, so that messages of
-    different sites change their order.
-
-    Attributes:
-        lost: how often each kind of request was lost.
-        doubled: how many messages were delivered twice.
-    """
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.lost: Counter[str] = Counter()
-        self.doubled = 0
-        self._seen: set[bytes] = set()
-        self._random = random.Random(0)
-
-    def delivered(self, request: Any, body: bytes) -> httpx.Response | bytes | None:
-        path = request.path
-
-        def send() -> httpx.Response:
-            return passed_on(request, body)
-
-        kind = path.split("/")[2]
-        if kind not in ("question", "answer"):
-            return send()
-        if kind == "question":
-            found = send()
-            place = kind.encode() + found.content
-            if found.status_code != httpx.codes.OK:
-                return found
-        else:
-            found, place = None, path.encode() + body
-        if place not in self._seen and self._random.random() < 1 / 3:
-            self._seen.add(place)
-            self.lost[kind] += 1
-            if kind == "answer" and self.lost[kind] % 2:
-                send()  # the reply is lost
-            return None
-        time.sleep(self._random.uniform(0.0, 0.2))
-        if kind == "answer":
-            self.doubled += 1
-            send()
-        return found if found is not None else send()
 
 
 def passed_on(request: Any, body: bytes) -> httpx.Response:

@@ -5,19 +5,15 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 from fedldp.deployment.messages import Answered, read_message
-from fedldp.protocol.roles import ServerRole, State
 
 PATIENCE = 600.0
 LIMIT = 1 << 30
@@ -180,15 +176,25 @@ class DiesAtCommit:
 
 
 @dataclass(frozen=True)
-class HoldsAnAnswer:
-    """Sends its n-th answer late, or half of it before the process dies.
+class Hastens:
+    """Signs of life, and what follows from silence, come so many times as fast."""
 
-    Attributes:
-        seconds: the delay; None to send half of the answer.
-    """
+    times: float
+
+    def apply(self) -> None:
+        from fedldp.deployment import watch
+        from fedldp.deployment.https import pipe, site
+
+        watch.SILENT_SECONDS /= self.times
+        site.BEAT_SECONDS /= self.times
+        pipe._ALIVE_SECONDS /= self.times
+
+
+@dataclass(frozen=True)
+class DiesInAnAnswer:
+    """Sends half of its n-th answer before the process dies."""
 
     number: int
-    seconds: float | None = None
 
     def apply(self) -> None:
         import httpx
@@ -204,9 +210,7 @@ class HoldsAnAnswer:
             if url.startswith("/v1/answer/"):
                 content = given["content"]
                 seen[0] += isinstance(read_message(content), Answered)
-                if seen[0] == self.number and self.seconds is not None:
-                    time.sleep(self.seconds)
-                elif seen[0] == self.number:
+                if seen[0] == self.number:
                     length = {"content-length": str(len(content))}
                     given |= {"headers": {**given["headers"], **length}, "content": half(content)}
             return real(client, method, url, **given)
@@ -251,101 +255,3 @@ class DiesAtEveryFile:
         for module in (record, journal, messages, server):
             module.replace_file = write  # type: ignore[attr-defined]
         record.append_file = journal.append_file = deadly(record.append_file)
-
-
-@dataclass(frozen=True)
-class DiskIsFull:
-    """Limits the size of files from the first write to a file with a given name on.
-
-    Attributes:
-        name: the name; None for a limit from the beginning.
-    """
-
-    limit: int
-    name: str | None = None
-
-    def apply(self) -> None:
-        import resource
-
-        from fedldp.deployment import journal, server
-        from fedldp.reporting import record
-
-        # The log is on another disk.
-        log = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
-        assert log.stdin is not None
-        for stream in (1, 2):
-            os.dup2(log.stdin.fileno(), stream)
-
-        def fill() -> None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (self.limit, resource.RLIM_INFINITY))
-
-        if self.name is None:
-            fill()
-            return
-
-        def filling(real: Callable[..., None]) -> Callable[..., None]:
-            def write(path: Path, *content: Any, **how: Any) -> None:
-                if path.name == self.name:
-                    fill()
-                real(path, *content, **how)
-
-            return write
-
-        write = filling(record.replace_file)
-        for module in (record, journal, server):
-            module.replace_file = write  # type: ignore[attr-defined]
-        journal.append_file = filling(record.append_file)
-
-
-@dataclass(frozen=True)
-class OtherWeights:
-    """A server whose first weights differ from those that its secret gives."""
-
-    def apply(self) -> None:
-        from fedldp.deployment import server
-
-        real = server.server_role
-
-        def role(*given: Any) -> ServerRole:
-            honest = real(*given)
-
-            def initial(draw: Any) -> State:
-                state = honest.initial(draw)
-                return replace(state, weights=state.weights + np.float32(0.01))
-
-            return replace(honest, initial=initial)
-
-        server.server_role = role
-
-
-@dataclass(frozen=True)
-class GivesUpSoon:
-    """A site and a server that count a silent connection as lost after seconds, not a minute."""
-
-    seconds: float
-
-    def apply(self) -> None:
-        import httpx
-
-        from fedldp.deployment.https import pipe, server, site
-
-        site.BEAT_SECONDS = self.seconds / 3
-        site._SECONDS = httpx.Timeout(self.seconds)
-        pipe._ALIVE_SECONDS = server._PART_SECONDS = self.seconds
-        pipe.POLL_SECONDS = self.seconds / 3
-
-
-@dataclass(frozen=True)
-class ClockJumps:
-    """The wall clock shows a different time whenever it is read."""
-
-    seconds: float
-
-    def apply(self) -> None:
-        real, looks = time.time, [0]
-
-        def jumping() -> float:
-            looks[0] += 1
-            return real() + self.seconds * (-1) ** looks[0]
-
-        time.time = jumping

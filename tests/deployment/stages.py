@@ -31,50 +31,31 @@ class Stage:
         self,
         folder: Path,
         channel: str,
-        *settings: str,
-        deadline: float = 300.0,
-        quorum: int = 3,
+        *,
         between: bool = False,
-        **given: Any,
     ) -> None:
         self.folder = folder
         self.port, other = free_ports(2)
         self.behind = other if between else self.port
         self.server_table = {"url": f"https://{HOST}:{self.port}", "ca": "../tls/ca.pem"}
         self.env: Environment = make_environment(
-            folder,
-            *settings,
-            channel=channel,
-            deadline=deadline,
-            quorum=quorum,
-            policy={"server": [self.server_table]},
-            **given,
+            folder, channel=channel, deadline=300.0, policy={"server": [self.server_table]}
         )
         (folder / "run.agreement").write_bytes(self.env.agreement.to_bytes())
         test = self.env.inputs.dataset.test
         np.savez(folder / "test.npz", features=test.features, labels=test.labels)
-        keys = ["--test-keys"] if self.env.agreement.test_seed is not None else []
         self.agents = [
             Party(folder / f"agent-{i}.log",
-                  *("deploy", "site", policy.key.parent / "site.toml", *keys))
+                  *("deploy", "site", policy.key.parent / "site.toml", "--test-keys"))
             for i, policy in enumerate(self.env.policies)
         ]  # fmt: skip
-        self.server = self.server_of("server")
-
-    def server_of(self, name: str, agreement: str = "run.agreement") -> Party:
-        """Return a server with its own folder, and with the shared key and certificate."""
-        folder = self.folder
-        return Party(
-            folder / f"{name}.log",
-            *("deploy", "server", folder / name, folder / agreement, "--json"),
+        self.server = Party(
+            folder / "server.log",
+            *("deploy", "server", folder / "server", folder / "run.agreement", "--json"),
             *("--test", folder / "test.npz", "--listen", f"{HOST}:{self.behind}"),
             *("--certificate", folder / "tls" / "server.pem"),
             *("--key", folder / "tls" / "server.key"),
         )
-
-    def start(self) -> None:
-        for party in (*self.agents, self.server):
-            party.start()
 
     def close(self) -> None:
         """End the agents as systemd does; no process may remain."""
@@ -90,19 +71,14 @@ class Stage:
         for party in (*self.agents, self.server):
             party.stop()
 
-    def rounds(self, server: str = "server") -> list[int]:
-        """Return how many sites took part in each complete round."""
-        file = self.folder / server / "metrics.jsonl"
-        lines = file.read_text().splitlines() if file.exists() else []
-        return [json.loads(line)["clients"] for line in lines]
-
     def assert_whole(self, recorded: RecordingProxy | None = None) -> None:
         """Check that all sites took part, each paid once, and the weights equal the simulation's.
 
         With what was recorded between the sites and the server: check also that each site gave one
         answer for each place, and that each part of an answer is the beginning of a whole one.
         """
-        assert self.rounds() == [3, 3]
+        done = (self.folder / "server" / "metrics.jsonl").read_text().splitlines()
+        assert [json.loads(line)["clients"] for line in done] == [3, 3]
         for index, site in enumerate(self.env.agreement.sites):
             assert self.env.releases(index) == whole(self.env)
             if recorded is not None:

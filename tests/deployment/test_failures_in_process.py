@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import logging
+import os
 import sqlite3
+import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +33,7 @@ from environments import (
     whole,
 )
 
-from fedldp.core.errors import LedgerUnusable, StoreUnusable
+from fedldp.core.errors import EndedForGood, LedgerUnusable, RunError, StoreUnusable
 from fedldp.deployment import running, sites
 from fedldp.deployment.acceptance import Acceptances, accept
 from fedldp.deployment.journal import Journal
@@ -92,7 +97,69 @@ def test_late_reordered_and_foreign_answers_are_not_counted(
     assert_each_once(env, pipe)
 
 
+def test_an_answer_that_is_late_is_paid_for_and_not_added_later(tmp_path: Path) -> None:
+    env = make_environment(tmp_path, "rounds=3", quorum=2, deadline=1.0)
+    late, clients = list[Body](), list[int]()
+
+    def tamper(node: int, asked: bytes, answer: Body) -> list[Body]:
+        if node == 0 and asks(asked, round=1):
+            late.append(answer)
+            return []
+        return [*late[:1], answer] if node == 0 else [answer]
+
+    env.server().serve(env.pipe(tamper=tamper), lambda record: clients.append(record.clients))
+    assert clients == [2, 3, 3]
+    for index in range(3):
+        assert env.releases(index) == [(1, 0), (2, 0), (3, 0)]
+
+
 # The server
+
+
+def test_wrong_clocks_and_a_second_server_with_the_same_key_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock is wrong by years whenever it is read. The other server has other weights, and asks
+    sites that have paid for their answers in this round."""
+    real, looks = time.time, itertools.count()
+    monkeypatch.setattr(time, "time", lambda: real() + 1e9 * (-1) ** next(looks))
+    env = make_environment(tmp_path, seeded=False)
+    other = replace(env, folder=tmp_path / "another server").server()
+    other._state = replace(other._state, weights=other._state.weights + np.float32(0.01))
+
+    def die(node: int, asked: bytes, answer: Body) -> list[Body]:
+        if all(env.releases(site) for site in range(3)):
+            raise Killed
+        return [answer]
+
+    pipe = env.pipe(tamper=die)
+    with pytest.raises(Killed):
+        env.serve(pipe)
+    with pytest.raises(EndedForGood, match="site-2 refused: asked-otherwise"):
+        other.serve(FakePipe(pipe.agents, seen=pipe.seen), lambda record: None)
+    again = FakePipe(pipe.agents, seen=pipe.seen)
+    assert [record.clients for record in env.serve(again).rounds] == [3, 3]
+    assert_each_once(env, again)
+
+
+@pytest.mark.parametrize("file", ["journal", "checkpoint.partial"])
+def test_a_server_whose_disk_is_full_stops_in_one_line_and_continues_when_there_is_room(
+    tmp_path: Path, file: str, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env, fsync, written = make_environment(tmp_path), os.fsync, tmp_path / "server" / file
+
+    def full(handle: int) -> None:
+        if written.exists() and os.path.samestat(os.fstat(handle), written.stat()):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(RunError, match=r"^cannot write .*No space left") as told:
+            env.serve()
+    assert "\n" not in str(told.value)
+    assert bits(env.serve()) == expected
+    assert_each_once(env)
 
 
 @pytest.mark.slow

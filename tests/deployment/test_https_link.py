@@ -19,12 +19,15 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from environments import HOST, new_tls, write_tls
 from https_ends import DIGEST, LARGEST, Ends, all_taken, eventually, is_hung_up, taken
+from https_proxies import GARBAGE, CuttableLink, GarbageProxy
 from pydantic import ValidationError
 
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.certificates import authorities_of, fingerprint, is_of_server
+from fedldp.deployment.demo import free_ports
 from fedldp.deployment.https import pipe as pipe_module
 from fedldp.deployment.https import server as listening
+from fedldp.deployment.https import site as site_module
 from fedldp.deployment.https.hello import NO_DIGEST, TAG, Hello, Nonces
 from fedldp.deployment.https.pipe import RunPipe
 from fedldp.deployment.https.site import fetch_agreement
@@ -370,6 +373,41 @@ def test_a_site_reads_no_more_than_it_expects(
     assert asked == [bytes(100)]
 
 
+def test_garbage_at_both_ends_stops_nothing(
+    ends: Ends, pipe: RunPipe, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The site gets it in place of every other request, from a proxy with the server's own key; the
+    server gets it from strangers, inside and outside TLS."""
+    noise = [*GARBAGE, b"GET / HTTP/9.9\r\n\r\n", b"POST /v1/answer/1 HTTP/1.1\r\n\r\n"]
+    (port,) = free_ports(1)
+    with (
+        GarbageProxy(port, ends.port, ends.folder) as garbage,
+        ends.link(0, url=f"https://{HOST}:{port}"),
+    ):
+        for number, each in enumerate(noise):
+            for raw in (ends.secured(), socket.create_connection((HOST, ends.port))):
+                with raw, contextlib.suppress(OSError):
+                    raw.sendall(each)
+            asked = b"%03d" % number
+            assert taken(pipe, pipe.ask(0, asked)) == asked[::-1]
+    assert garbage.given >= len(GARBAGE)
+    assert len(caplog.records) < 40
+
+
+def test_many_wrong_keys_keep_no_site_out_and_fill_no_log(
+    ends: Ends, pipe: RunPipe, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ends.link(0):
+        for number in range(40):
+            with ends.client() as client:
+                hello = ends.hello(client, Ed25519PrivateKey.generate())
+                assert client.post("/v1/hello", content=hello.to_bytes()).status_code == 403
+            if number % 10 == 0:
+                assert taken(pipe, pipe.ask(0, b"asked")) == b"deksa"
+    assert caplog.text.count("not in the roster") in (1, 2)
+    assert len(caplog.records) < 12
+
+
 # Connections that last
 
 
@@ -419,6 +457,30 @@ def test_a_stranger_is_sent_away_in_time(
 
 
 # What breaks
+
+
+def test_a_cut_loses_nothing(
+    ends: Ends, pipe: RunPipe, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Packets are dropped silently for longer than anybody waits, and no connection comes back."""
+    monkeypatch.setattr(site_module, "BEAT_SECONDS", 0.3)
+    client = site_module._client
+    monkeypatch.setattr(site_module, "_client", lambda url, ca, s=1.0: client(url, ca, s))
+    monkeypatch.setattr(pipe_module, "POLL_SECONDS", 0.3)
+    monkeypatch.setattr(pipe_module, "_ALIVE_SECONDS", 1.0)
+    (port,) = free_ports(1)
+    with (
+        CuttableLink(port, ends.port) as between,
+        ends.link(0, url=f"https://{HOST}:{port}"),
+    ):
+        assert taken(pipe, pipe.ask(0, b"first")) == b"tsrif"
+        between.cut()
+        tag = pipe.ask(0, b"second")
+        eventually(lambda: "no connection" in caplog.text)
+        eventually(lambda: not pipe.sites[0].there)
+        between.mend()
+        assert taken(pipe, tag) == b"dnoces"
+    assert len(caplog.records) < 12
 
 
 @slow

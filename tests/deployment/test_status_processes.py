@@ -13,12 +13,14 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from real_processes import DiesAtEveryFile, Party, eventually
+from real_processes import DiesAtEveryFile, Hastens, Party, eventually
 from stages import playing
 
 from fedldp.core.kinds import NOT_RUNNING, SILENT
+from fedldp.deployment import watch
 from fedldp.deployment.checks import check_server, check_site
 from fedldp.deployment.demo import free_ports
+from fedldp.deployment.https import pipe
 from fedldp.deployment.policy import read_policy
 from fedldp.deployment.status import status_of_server, status_of_site
 
@@ -27,7 +29,9 @@ pytestmark = pytest.mark.slow
 DEATHS = 2
 
 
-def test_a_waiting_server_says_for_whom_it_waits_and_ends_at_ctrl_c(tmp_path: Path) -> None:
+def test_a_waiting_server_says_for_whom_it_waits_and_ends_when_it_is_told_to(
+    tmp_path: Path,
+) -> None:
     with playing(tmp_path, "named") as stage:
         stage.agents[1].start()
         stage.server.start()
@@ -41,13 +45,20 @@ def test_a_waiting_server_says_for_whom_it_waits_and_ends_at_ctrl_c(tmp_path: Pa
             folder, *(tmp_path / n for n in ("run.agreement", "server.pem", "server.key"))
         )
         assert "it runs: round 1: waits until 3 sites" in first.what
-        assert stage.server.process is not None
-        os.kill(stage.server.process.pid or 0, signal.SIGINT)
-        assert stage.server.wait() == 0
+        stage.server.interrupt(0)
         assert status_of_server(folder)["warnings"][0]["kind"] == NOT_RUNNING.name
         assert stage.env.releases(1) == []
-        stage.assert_sound()
+        # SIGTERM ends each side with the same line.
+        stage.server.start()
+        eventually(lambda: stage.server.text().count("site-1 is connected and has accepted") == 2)
+        stage.server.end()  # which checks the exit status
+        assert stage.server.text().count("told to stop; started again, it goes on") == 2
+        for party in (stage.agents[0], stage.agents[2], stage.server):
+            party.start()
+        assert stage.server.wait() == 0
+        stage.assert_whole()
         stage.close()
+        assert stage.agents[1].text().count("told to stop") == 1
 
 
 def test_a_killed_server_comes_back_without_intervention(tmp_path: Path) -> None:
@@ -118,37 +129,23 @@ logging.getLogger("fedldp.site").info("takes part")"""
     assert line.endswith("fedldp.site takes part")
 
 
-def test_sigterm_ends_each_side_with_a_line_and_status_0(tmp_path: Path) -> None:
-    with playing(tmp_path, "named") as stage:
-        folder = tmp_path / "server"
-        stage.agents[0].start()
-        stage.server.start()
-        eventually(lambda: (folder / "agreement").exists())
-        eventually(lambda: status_of_server(folder)["sites"][0]["state"] == "ready")
-        stage.server.end()  # which checks the exit status
-        assert stage.server.text().count("told to stop; started again, it goes on") == 1
-        assert "Traceback" not in stage.server.text()
-        assert status_of_server(folder)["warnings"][0]["kind"] == NOT_RUNNING.name
-        for party in (*stage.agents[1:], stage.server):
-            party.start()
-        assert stage.server.wait() == 0
-        stage.assert_whole()
-        stage.close()
-        assert stage.agents[0].text().count("told to stop") == 1
+FASTER = 5.0
 
 
-FROZEN = 75.0
-
-
-def test_a_frozen_agent_is_noticed_within_a_minute(tmp_path: Path) -> None:
+def test_a_frozen_agent_is_noticed_within_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In the status, checks, metrics and log of both sides; then it goes on."""
+    assert watch.SILENT_SECONDS + watch._BEAT_SECONDS < 60
+    assert pipe._ALIVE_SECONDS < 60
+    monkeypatch.setattr(watch, "SILENT_SECONDS", watch.SILENT_SECONDS / FASTER)
     with playing(tmp_path, "named") as stage:
         (port,) = free_ports(1)
         stage.server = Party(
             tmp_path / "server.log", *stage.server._arguments, "--metrics", str(port)
         )
-        stage.agents[0].start()
-        stage.server.start()
+        stage.agents[0].start(Hastens(FASTER))
+        stage.server.start(Hastens(FASTER))
         policy, folder = read_policy(tmp_path / "site-0" / "site.toml"), tmp_path / "server"
         takes_part = f'fedldp_site_takes_part{{run="{stage.env.agreement.run[:8]}",site="site-0"}}'
 
@@ -169,7 +166,7 @@ def test_a_frozen_agent_is_noticed_within_a_minute(tmp_path: Path) -> None:
             eventually(lambda: states() == ["silent", "away", "0.0"], patience=60.0)
             assert SILENT.name in [each["kind"] for each in status_of_site(policy)["warnings"]]
             assert not next(f.ok for f in check_site(policy) if f.what.startswith("agent "))
-            time.sleep(max(0.0, frozen + FROZEN - time.monotonic()))
+            time.sleep(max(0.0, frozen + 75.0 / FASTER - time.monotonic()))
         finally:
             os.kill(pid, signal.SIGCONT)
         eventually(lambda: states() == ["ready", "ready", "1.0"])

@@ -224,14 +224,6 @@ def playing(folder: Path, rounds: tuple[int, int], **policy: Any) -> Iterator[Tw
 
 
 @pytest.mark.slow
-def test_each_of_two_studies_equals_its_simulation_on_one_budget(tmp_path: Path) -> None:
-    with playing(tmp_path, (2, 3)) as both:
-        for server in both.servers:
-            assert server.wait() == 0, server.text()[-2000:]
-        both.assert_whole()
-
-
-@pytest.mark.slow
 def test_a_study_goes_on_while_the_other_server_is_gone(tmp_path: Path) -> None:
     with playing(tmp_path, (2, 2)) as both:
         both.servers[1].kill()
