@@ -232,22 +232,6 @@ def test_no_event_from_any_json_lowers_the_spent_budget(record: Any, kind: Budge
         before = ledger.spent(0)
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        None, 5, [], "PureReport", {}, {"event": None}, {"event": ["PureReport"]}, {"event": {}},
-        {"event": "Nobody"}, {"event": "Event"}, {"event": "PureReport"},
-        {"event": "PureReport", "epsilon": 1.0, "more": 1},
-        {"event": "PureReport", "epsilon": {"event": "PureReport", "epsilon": 1.0}},
-        {"event": "DrawnOnce", "drawn": {"event": "PureReport", "epsilon": 1.0}},
-    ],
-)  # fmt: skip
-def test_a_record_of_no_event_is_refused_in_one_line(record: Any) -> None:
-    with pytest.raises(ConfigError) as refusal:
-        from_record(record)
-    assert "\n" not in str(refusal.value)
-
-
 def test_a_record_nested_too_deeply_is_refused() -> None:
     record: dict[str, Any] = {"event": "PureReport", "epsilon": 1.0}
     for _ in range(100_000):

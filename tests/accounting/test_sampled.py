@@ -118,18 +118,6 @@ def test_statements_refuse_them_out_of_place() -> None:
             local_guarantees(Counter([event]), "record", 1e-5)
 
 
-def test_impossible_samples_are_refused() -> None:
-    for event, named in (
-        (SampledGaussian(noise_multiplier=0.0, sampling_rate=0.1, steps=1), "noise_multiplier"),
-        (SampledGaussian(noise_multiplier=1.0, sampling_rate=1.5, steps=1), "sampling_rate = 1.5"),
-    ):
-        with pytest.raises(ConfigError, match=named):
-            sampled_guarantee(Counter([event]), "record", "server", 1e-5)
-    many = SampledClientsGaussian(noise_multiplier=1.0, sample_size=11, population=10)
-    with pytest.raises(ConfigError, match="sample_size = 11"):
-        sampled_guarantee(Counter([many]), "client-run", "downlink", 1e-5)
-
-
 @pytest.mark.parametrize("event", [SGD, ROUND])
 @pytest.mark.parametrize("kind", get_args(BudgetKind))
 def test_no_budget_of_a_client_covers_them(event: Event, kind: BudgetKind) -> None:

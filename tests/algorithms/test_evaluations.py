@@ -26,7 +26,6 @@ from benchmarks.evaluation_coverage import KINDS, RANGE, asked, more_coverage, r
 from fedldp.algorithms.answers import TWO_SIDED, Answer, as_metrics
 from fedldp.algorithms.evaluation import MANY_BANDS, PIECES, OfClasses, OfNumbers, against_the_rest
 from fedldp.algorithms.problem import Problem
-from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import COUNT_NOISE
 from fedldp.data.label_range import STEPS, centred
 from fedldp.protocol.roles import HALF_WIDTH, PRIVATELY
@@ -382,11 +381,6 @@ def test_three_classes_and_numbers_are_evaluated_at_the_price_of_a_share() -> No
             lines = plan(made, problem).privacy.guarantees
             found.append([line.epsilon for line in lines if line.epsilon])
         assert found[0] == pytest.approx(found[1], rel=2e-3)
-
-
-def test_what_is_about_classes_is_refused_for_numbers() -> None:
-    with pytest.raises(ConfigError, match="held_out_people and label_range"):
-        config_of(held_out_people=0.1, label_range=[0.0, 60.0], evaluation_share=0.0)
 
 
 def test_places_of_labels_are_exact() -> None:

@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import own_features
-import pytest
 
-import fedldp
-from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import OwnFeatures
-from fedldp.core.errors import ConfigError
-from fedldp.simulation.plan import problem_of
-
-SHORT: dict[str, Any] = {"rounds": 1, "num_clients": 10, "num_examples": 200, "local_epochs": 1}
-
-
-def small(**changes: Any) -> RunConfig:
-    settings = {**SHORT, "model": "logistic", "features": "own_features:rows", **changes}
-    return fedldp.recipe("quickstart", **settings)
 
 
 def test_a_function_is_given_one_example_at_a_time() -> None:
@@ -38,21 +24,3 @@ def test_no_example_is_refused_by_a_users_features() -> None:
     images = np.array([0, 9, -9, 1], np.float32).reshape(4, 1, 1, 1)
     found = OwnFeatures("own_features:brittle", (1, 1, 1))(images)
     assert found.tolist() == [[1, 0], [0, 0], [0, 0], [1, 1]]
-
-
-@pytest.mark.parametrize(
-    ("name", "match"),
-    [
-        ("missing", "AttributeError"),
-        ("nothing", "it is not a function"),
-        ("broken", "ValueError: no features today"),
-        ("matrix", "it must return a vector of finite numbers"),
-        ("counted", "its result must depend on the example alone"),
-        ("running", "its result must depend on the example alone"),
-        ("Needy", "it cannot be created without arguments: TypeError"),
-    ],
-)
-def test_bad_features_are_refused_before_a_run(name: str, match: str) -> None:
-    made = small(features=f"own_features:{name}")
-    with pytest.raises(ConfigError, match=rf"^features = own_features:{name}: .*{match}"):
-        made.layout(problem_of(made, None))

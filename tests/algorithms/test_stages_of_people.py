@@ -34,7 +34,7 @@ from fedldp.algorithms.stages import (
     start_at,
 )
 from fedldp.audit.harness import update_of
-from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.errors import RunError
 from fedldp.core.kinds import DECLARED_PUBLIC, STAGE
 from fedldp.data.examples import Examples
 from fedldp.data.public_features import CONSTANT
@@ -553,28 +553,6 @@ def test_a_folded_column_finds_a_u_and_measuring_leaves_it_alone(tmp_path: Path)
 
 
 # Refusals
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"class_weights": [1.0, 2.0]}, "measure_share = 0.1 and class_weights"),
-        ({"clients_per_round": 3}, "clients_per_round = 3"),
-        ({"model": "logistic"}, "model = logistic and features = "),
-        ({"features": "none"}, "model = linear and features = none"),
-        ({"class_shares": [0.5, 0.3, 0.2]}, "one share for each of the 2 classes"),
-        ({"class_shares": [0.5, 0.3]}, "with a sum of 1"),
-        ({"class_shares": [0.5, 0.5], "initial": "m.safetensors"}, "class_shares = .* and initial"),
-        ({"server_optimizer": "momentum"}, "server_optimizer = momentum"),
-        (
-            {"person_budget": {"kind": "zcdp", "limit": 0.02, "unit": "record"}},
-            "the whole run costs",
-        ),
-    ],
-)
-def test_stages_refuse_what_does_not_go_together(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        plan(config_of("named", **{**STAGED, **settings}), PROBLEM)
 
 
 def test_a_budget_that_covers_all_stages_is_enough() -> None:

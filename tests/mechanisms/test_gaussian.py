@@ -119,11 +119,6 @@ def test_a_wrong_clip_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         ball.clip(np.array([5000.0, 5000.0]))
 
 
-def test_a_radius_beyond_exact_integers_is_refused() -> None:
-    with pytest.raises(ConfigError, match="radius = 67108865"):
-        GridBall(2, LARGEST_GRID_RADIUS + 1, 1.0)
-
-
 @pytest.mark.parametrize("order", [1, 2])
 def test_the_check_of_the_norm_is_exact_at_its_limit(order: Any) -> None:
     # Sums that float64 would round to a wrong integer: radius^2 is 2^52.

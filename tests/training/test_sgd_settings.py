@@ -315,20 +315,6 @@ def test_where_a_client_is_protected_its_statistics_are_and_elsewhere_they_are_r
         assert sum(broadcast.ranges.sizes) == algorithm.layout.size == len(broadcast.weights)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"bound": "norm", "mechanism": "gaussian", "channel": "named"},
-        {"bound": "direction", "mechanism": "k_closest", "channel": "named"},
-    ],
-    ids=str,
-)
-def test_statistics_are_refused_within_a_norm(given: dict[str, str]) -> None:
-    config = fedldp.recipe("composed-digits", model=NAME, untrusted_clients=0, **given)
-    with pytest.raises(ConfigError, match=rf"^model = {NAME}: 1.running_mean is computed from"):
-        plan(config, problem_of(config, None))
-
-
 def test_the_first_ranges_of_equal_weights_are_as_wide_as_the_setting_says() -> None:
     config = fedldp.recipe("ldp-fl-digits", model=NAME, ranges="adaptive", range_first=0.75)
     problem = problem_of(config, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -134,21 +134,6 @@ def test_diverging_training_is_told_and_a_blank_network_gives_zeros() -> None:
         assert found.shape == (len(images), SMALL.num_features)
         assert not found.any()
     assert not restore(SMALL, state_of(net)).features(digits().features, CPU).any()
-
-
-@pytest.mark.parametrize(
-    ("shape", "layers", "named"),
-    [
-        ((54,), "deep", "dataset"),
-        ((1, 8, 8), "mnist", "encoder_channels"),
-        ((1, 3, 40), "deep", "3x40"),
-    ],
-)
-def test_data_that_are_not_images_or_too_small_are_refused(
-    shape: tuple[int, ...], layers: Literal["deep", "mnist"], named: str
-) -> None:
-    with pytest.raises(ConfigError, match=f"^[^\n]*{named}[^\n]*$"):
-        Architecture(shape, 10, (4, 6), layers)
 
 
 # The public encoder

@@ -14,7 +14,6 @@ from sklearn.linear_model import SGDClassifier
 from torch import nn
 
 from fedldp.algorithms.features import Features
-from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
 from fedldp.data import Examples, load_dataset
 from fedldp.models import build_model
@@ -24,7 +23,6 @@ from fedldp.protocol.wire import Broadcast
 from fedldp.testing.clients import client_of, trained
 from fedldp.training.local_sgd import LocalSgd, evaluate
 from fedldp.training.losses import one_vs_rest
-from fedldp.training.portions import check_portions
 from fedldp.training.tensors import read_weights
 
 CPU = torch.device("cpu")
@@ -119,12 +117,6 @@ def test_a_sample_keeps_each_example_with_its_probability() -> None:
             kept, count = kept + len(sample), count + len(portion)
     # The probability beyond five deviations is below 1e-6.
     assert abs(kept - 0.8 * count) < 5 * math.sqrt(0.16 * count)
-
-
-def test_too_few_examples_in_all_for_the_rounds_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"rounds = 10: 29 training examples are too few"):
-        check_portions(29, 3, 10)
-    check_portions(30, 3, 10)
 
 
 def gradient_descent(
