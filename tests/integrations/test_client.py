@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +18,7 @@ from torch import nn
 import fedldp
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError, PrivacyError
+from fedldp.core.kinds import FROZEN_WEIGHTS_PUBLIC
 from fedldp.integrations.client import PrivateClient
 from fedldp.integrations.loop import composition, planned
 from fedldp.ledgers.budget import Budget
@@ -26,15 +26,16 @@ from fedldp.protocol.wire import Layout, Vector
 from fedldp.reporting import words
 
 SIZE = 40
+PLENTY = Budget("pure", 1e6)
 START = {"weight": np.zeros(SIZE, np.float32)}
 
 
 class Node:
     """A client of one node, which counts how often it has trained."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, limit: float = PLENTY.limit) -> None:
         layout = Layout(("weight",), ((SIZE,),))
-        self.client = PrivateClient(layout, folder=folder, budget=Budget("pure", 1e6), **SETTINGS)
+        self.client = PrivateClient(layout, folder=folder, budget=Budget("pure", limit), **SETTINGS)
         self.trained = 0
 
     def __call__(self, round: int = 1, run: str = "run") -> Vector:
@@ -133,27 +134,76 @@ def test_settings_of_data_model_and_training_are_refused_by_name(
     file = tmp_path / "private.toml"
     file.write_text(written({**SETTINGS, name: 1}))
     with pytest.raises(ConfigError, match=f"^{name}: .*; leave it out$"):
-        PrivateClient(Layout(("0",), ((3,),)), file, folder=tmp_path, budget=Budget("pure", 1e6))
+        PrivateClient(Layout(("0",), ((3,),)), file, folder=tmp_path, budget=PLENTY)
 
 
-@pytest.mark.parametrize(
-    ("setting", "why"),
-    [
-        ("channel=sum", "set channel = named"),
-        ("channel=shuffle", "set channel = named"),
-        ("epsilon_growth=2", "leave epsilon_growth out"),
-        ("dataset=digits", "dataset: your own loop"),
-        ("target.epsilon=1", "target: .*give epsilon"),
-    ],
-)
-def test_account_refuses_what_a_node_refuses(
-    tmp_path: Path, setting: str, why: str, fedldp_command: Any
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"channel": "sum"}, "set channel = named"),
+    ({"channel": "shuffle"}, "set channel = named"),
+    ({"weighting": "examples"}, "set weighting = uniform"),
+    ({"epsilon_growth": 2}, "leave epsilon_growth out"),
+    ({"dataset": "digits"}, "dataset: your own loop"),
+    ({"target": {"epsilon": 1}}, "target: .*give epsilon"),
+    ({"mechanism": "privunit", "bound": "norm", "range_radius": None}, "real numbers only"),
+    ({"mechanism": "none", "epsilon": None, "range_radius": None}, "a mechanism that rand"),
+    ({"epsilon": [1.0] * 5 + [2.0] * 5}, "one value for all"),
+    ({"local_update": "solution", "bound": "norm", "mechanism": "k_closest",
+      "range_radius": None}, "local_update: your own loop decides"),
+    ({"system": "dp_sgd", "noise_multiplier": 1.0, "mechanism": None, "epsilon": None,
+      "range_radius": None}, "your own code trains"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "why"), REFUSED)
+def test_a_composition_that_does_not_fit_is_refused(
+    tmp_path: Path, changes: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ConfigError, match=why):
+        PrivateClient(nn.Linear(3, 2), folder=tmp_path, budget=PLENTY, **{**SETTINGS, **changes})
+
+
+def test_account_needs_a_size_and_refuses_what_a_node_refuses(
+    tmp_path: Path, fedldp_command: Any
 ) -> None:
     file = tmp_path / "private.toml"
-    file.write_text(written(SETTINGS))
+    file.write_text(written({**SETTINGS, "channel": "sum"}))
     assert f"fedldp account {file} --size" in fedldp_command("account", file).assert_refused()
-    said = fedldp_command("account", file, "--size", 650, "--set", setting).assert_refused()
-    assert re.search(why, said)
+    said = fedldp_command("account", file, "--size", 650).assert_refused()
+    assert "set channel = named" in said
+
+
+class Frozen(nn.Module):
+    """A frozen encoder with a buffer, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).requires_grad_(False)
+        self.head = nn.Linear(3, 2)
+
+
+def test_a_model_with_frozen_weights_sends_the_others(tmp_path: Path) -> None:
+    def made(model: nn.Module | Layout, **changes: Any) -> PrivateClient:
+        return PrivateClient(model, folder=tmp_path, budget=PLENTY, **{**SETTINGS, **changes})
+
+    with pytest.raises(ConfigError, match="freeze its layer with trainable"):
+        made(Frozen())
+    with pytest.raises(ConfigError, match="use group norm, no norm"):
+        made(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)))
+    private = made(Frozen(), trainable="head")
+    assert private.statement().warnings[-2] == FROZEN_WEIGHTS_PUBLIC
+    assert private.layout == Layout(("head.weight", "head.bias"), ((2, 3), (2,)))
+    assert private.event() == made(nn.Linear(3, 2)).event()  # with the same number of weights
+    with pytest.raises(ConfigError, match="which has only trained parameters"):
+        made(Layout(("0",), ((2, 3),)), trainable="head")
+
+
+def test_a_budget_below_one_round_is_refused_at_the_beginning(tmp_path: Path) -> None:
+    price = PLENTY.price(Node(tmp_path).client.event())
+    Node(tmp_path, price)
+    with pytest.raises(
+        ConfigError, match="no round would be answered"
+    ):
+        Node(tmp_path, price * 0.999)
 
 
 def test_the_page_on_nvflare_has_the_epsilon_of_each_round(tmp_path: Path) -> None:

@@ -22,10 +22,6 @@ from node_settings import SETTINGS
 from torch import nn
 
 from fedldp.accounting.statement import Statement
-from fedldp.core.errors import ConfigError
-from fedldp.core.kinds import (
-    FROZEN_WEIGHTS_PUBLIC,
-)
 from fedldp.integrations.loop import composition, planned
 from fedldp.models import layout_of_trained
 from fedldp.protocol.keys import SecretKeys
@@ -148,8 +144,6 @@ def test_the_mean_that_strategies_compute_is_unbiased(tmp_path: Path, mechanism:
     """A mean over many coordinates, or over nodes, equals that of the app's own arrays."""
     size, nodes = (4000, 1) if mechanism == "two_point" else (40, 30)
     bound = {} if mechanism == "two_point" else {"bound": "norm", "range_radius": None, "clip": 4.0}
-    if mechanism == "piecewise":
-        bound = {"bound": "range"}
     private = PrivateMod(
         Layout(("0",), ((size,),)), folder=tmp_path, budget=Budget("pure", 1e9),
         **settings(mechanism=mechanism, epsilon=8.0, **bound),
@@ -305,83 +299,6 @@ def test_the_mod_can_be_sent_to_other_processes(tmp_path: Path) -> None:
     found = arrays_of(app(asked(arrays={"0": WEIGHT, "1": START["bias"]})))
     assert list(found) == ["0", "1"]
     assert len(private.ledgers()["partition-0"].releases()) == 1
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"channel": "sum"}, "set channel = named"),
-        ({"weighting": "examples"}, "set weighting = uniform"),
-        ({"mechanism": "privunit", "bound": "norm", "range_radius": None}, "real numbers only"),
-        ({"mechanism": "none", "epsilon": None, "range_radius": None}, "a mechanism that rand"),
-        ({"epsilon": [1.0] * 5 + [2.0] * 5}, "one value for all"),
-        ({"local_update": "solution", "bound": "norm", "mechanism": "k_closest",
-          "range_radius": None}, "local_update: your own loop decides"),
-        ({"system": "dp_sgd", "noise_multiplier": 1.0, "mechanism": None, "epsilon": None,
-          "range_radius": None}, "your own code trains"),
-    ],
-)  # fmt: skip
-def test_a_composition_that_does_not_fit_is_refused(
-    tmp_path: Path, changes: dict[str, Any], why: str
-) -> None:
-    with pytest.raises(ConfigError, match=why):
-        mod(tmp_path, **changes)
-
-
-class Frozen(nn.Module):
-    """A frozen encoder with a buffer, and a head."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).requires_grad_(False)
-        self.head = nn.Linear(3, 2)
-
-
-def test_a_model_with_frozen_weights_sends_the_others(tmp_path: Path) -> None:
-    def made(**changes: Any) -> PrivateMod:
-        budget = Budget("pure", 1e6)
-        return PrivateMod(Frozen(), folder=tmp_path, budget=budget, **settings(**changes))
-
-    with pytest.raises(ConfigError, match="freeze its layer with trainable"):
-        made()
-    private = made(trainable="head")
-    assert private.statement().warnings[-2] == FROZEN_WEIGHTS_PUBLIC
-    head = {f"head.{name}": each for name, each in START.items()}
-    app = App(private, changed)
-    found = arrays_of(app(asked(1, head)))
-    assert {name: each.shape for name, each in found.items()} == {
-        "head.weight": (2, 3), "head.bias": (2,),
-    }  # fmt: skip
-    (release,) = private.ledgers()["partition-0"].releases()
-    assert (
-        release.event == mod(tmp_path / "other")._client.event()
-    )  # with the same number of weights
-    whole = {**head, "encoder.0.bias": np.zeros(3, np.float32)}
-    refused = app(asked(2, whole)).error
-    assert "2 trained parameters: 'encoder.0.bias'" in refused.reason
-    assert app.calls == 1
-    with pytest.raises(ConfigError, match="which has only trained parameters"):
-        PrivateMod(
-            Layout(("0",), ((2, 3),)), folder=tmp_path, budget=Budget("pure", 1e6),
-            **settings(trainable="head"),
-        )  # fmt: skip
-
-
-def test_a_budget_below_one_round_is_refused_at_the_beginning(tmp_path: Path) -> None:
-    price = Budget("pure", 1e6).price(mod(tmp_path)._client.event())
-    mod(tmp_path, price)
-    with pytest.raises(
-        ConfigError, match=r"so no round would be answered; give epsilon .* for the"
-    ):
-        mod(tmp_path, price * 0.999)
-
-
-def test_a_model_with_buffers_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="use group norm, no norm"):
-        PrivateMod(
-            nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), folder=tmp_path,
-            budget=Budget("pure", 1), **SETTINGS,
-        )  # fmt: skip
 
 
 def test_replies_are_delayed_if_so_configured(tmp_path: Path) -> None:
