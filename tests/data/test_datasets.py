@@ -6,12 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 from small_files import covertype_bytes, covertype_rows, idx_bytes, published
 
 from fedldp.core.errors import DataError, DataMissing
 from fedldp.data import Dataset, list_datasets, load_dataset
-from fedldp.data.examples import split
 from fedldp.data.folder import is_present
 from fedldp.data.sources import SOURCES, PublishedDataset
 
@@ -48,14 +46,6 @@ def test_digits_split_is_part_of_the_benchmark() -> None:
     np.testing.assert_allclose(*shares, atol=0.002)
     assert digest(data) == digest(load_dataset("digits", seed=7))
     assert digest(data)[:16] == "8110e5c2c9d024b5"
-
-
-def test_digits_are_those_of_scikit_learn() -> None:
-    """They are split as any other data set without a published split is."""
-    published, data = load_digits(), load_dataset("digits")
-    for part, rows in zip((data.train, data.test), split(published.target, 0.2, 0), strict=True):
-        np.testing.assert_array_equal(16 * part.features[:, 0], published.images[rows])
-        np.testing.assert_array_equal(part.labels, published.target[rows])
 
 
 @pytest.mark.parametrize(

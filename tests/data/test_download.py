@@ -106,27 +106,29 @@ def failure(tmp_path: Path, name: str = "small") -> str:
 
 
 @pytest.mark.usefixtures("one_file")
-def test_fetch_stores_only_the_file(server: Server, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "asked"),
+    [
+        ({}, [("/good", None)]),
+        ({"small.bin": CONTENT}, []),
+        ({"small.bin": CONTENT[:-1] + b"?"}, [("/good", None)]),
+        ({"small.bin.partial": b"not the start of the file"}, [("/good", "bytes=25-")]),
+    ],
+    ids=["nothing", "whole", "damaged", "of a server that ignores Range"],
+)
+def test_the_folder_then_has_the_file_alone(
+    server: Server, tmp_path: Path, before: dict[str, bytes], asked: list[tuple[str, str | None]]
+) -> None:
+    """Whatever it had; a whole file needs no network."""
+    server.understands_range = False
+    (tmp_path / "small").mkdir()
+    for name, content in before.items():
+        (tmp_path / "small" / name).write_bytes(content)
     (path,) = fetch("small", tmp_path)
     assert path == tmp_path / "small" / "small.bin"
     assert path.read_bytes() == CONTENT
     assert list(path.parent.iterdir()) == [path]
-    assert server.asked == [("/good", None)]
-
-
-@pytest.mark.usefixtures("one_file", "no_network")
-def test_a_whole_file_needs_no_network(tmp_path: Path) -> None:
-    (tmp_path / "small").mkdir()
-    (tmp_path / "small" / "small.bin").write_bytes(CONTENT)
-    assert fetch("small", tmp_path) == [tmp_path / "small" / "small.bin"]
-
-
-@pytest.mark.usefixtures("one_file")
-def test_a_damaged_file_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "small").mkdir()
-    (tmp_path / "small" / "small.bin").write_bytes(CONTENT[:-1] + b"?")
-    (path,) = fetch("small", tmp_path)
-    assert path.read_bytes() == CONTENT
+    assert server.asked == asked
 
 
 @pytest.mark.usefixtures("one_file")
@@ -144,16 +146,6 @@ def test_a_broken_download_is_resumed(server: Server, tmp_path: Path) -> None:
     assert path.read_bytes() == CONTENT
     assert not partial.exists()
     assert server.asked == [("/good", None), ("/good", f"bytes={have}-")]
-
-
-@pytest.mark.usefixtures("one_file")
-def test_a_download_starts_anew_if_the_server_ignores_range(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "small").mkdir()
-    (tmp_path / "small" / "small.bin.partial").write_bytes(b"not the start of the file")
-    server.understands_range = False
-    (path,) = fetch("small", tmp_path)
-    assert path.read_bytes() == CONTENT
-    assert server.asked == [("/good", "bytes=25-")]
 
 
 @pytest.mark.usefixtures("one_file")
@@ -240,13 +232,18 @@ def archived(
     return serve
 
 
-def test_an_archive_is_unpacked_and_removed(
-    archived: Callable[..., PublishedFile], tmp_path: Path
+@pytest.mark.parametrize("of_user", [False, True])
+def test_an_archive_is_unpacked_and_only_that_of_the_user_is_kept(
+    archived: Callable[..., PublishedFile], server: Server, tmp_path: Path, of_user: bool
 ) -> None:
-    archived({})
+    archive = archived({})
+    if of_user:
+        (tmp_path / archive.name).write_bytes(server.files["/cifar.tar.gz"])
     fetch("cifar10", tmp_path)
     assert len(load_dataset("cifar10", data_dir=tmp_path).train) == 50
-    assert [path.name for path in tmp_path.iterdir()] == ["cifar-10-batches-py"]
+    kept = {archive.name} if of_user else set()
+    assert {path.name for path in tmp_path.iterdir()} == {"cifar-10-batches-py"} | kept
+    assert [path for path, _ in server.asked] == ([] if of_user else ["/cifar.tar.gz"])
 
 
 def test_an_archive_cannot_write_elsewhere(
@@ -285,13 +282,3 @@ def test_a_member_that_is_a_link_is_not_taken(
     with pytest.raises(DataError, match=r"cifar-10-batches-py/data_batch_1, .* missing or damaged"):
         fetch("cifar10", tmp_path)
     assert list((tmp_path / "cifar-10-batches-py").iterdir()) == []
-
-
-def test_an_archive_from_the_user_is_used_and_kept(
-    archived: Callable[..., PublishedFile], server: Server, tmp_path: Path
-) -> None:
-    archive = archived({})
-    (tmp_path / archive.name).write_bytes(server.files["/cifar.tar.gz"])
-    fetch("cifar10", tmp_path)
-    assert server.asked == []
-    assert (tmp_path / archive.name).exists()

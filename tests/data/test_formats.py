@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -70,27 +71,6 @@ def test_a_folder_that_cannot_be_written_is_read(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"no gzip",
-        idx_bytes(IMAGES)[:-9],
-        zipped(b""),
-        zipped(b"\x00\x00\x08\x03\x00"),
-        zipped(gzip.decompress(idx_bytes(IMAGES))[:-1]),
-        zipped(gzip.decompress(idx_bytes(IMAGES)) + b"x"),
-        zipped(b"\x00\x00\x0d\x03" + gzip.decompress(idx_bytes(IMAGES))[4:]),
-        zipped(b"\x00\x00\x08\x03" + b"\xff" * 12),
-        idx_bytes(IMAGES[0]),
-    ],
-)
-def test_idx_malformed(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "images.gz"
-    path.write_bytes(content)
-    refused(read_images, path)
-
-
 def test_cifar_batch(tmp_path: Path) -> None:
     path = tmp_path / "data_batch_1"
     path.write_bytes(cifar_bytes(PIXELS, [3, 1, 4, 1]))
@@ -117,9 +97,34 @@ def test_cifar_pickle_cannot_run_code(tmp_path: Path) -> None:
     assert marker.exists(), "the pickle is harmless, so the test above shows nothing"
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
+def matlab(**variables: np.ndarray) -> bytes:
+    content = io.BytesIO()
+    scipy.io.savemat(content, variables)
+    return content.getvalue()
+
+
+def covertype_with(column: int, value: int) -> bytes:
+    rows = covertype_rows(7)
+    rows[3, column] = value
+    return covertype_bytes(rows)
+
+
+TWO = np.zeros((32, 32, 3, 2), np.uint8)
+ONES = np.ones((2, 1), np.uint8)
+MALFORMED: dict[Callable[[Path], object], list[bytes]] = {
+    read_images: [
+        b"",
+        b"no gzip",
+        idx_bytes(IMAGES)[:-9],
+        zipped(b""),
+        zipped(b"\x00\x00\x08\x03\x00"),
+        zipped(gzip.decompress(idx_bytes(IMAGES))[:-1]),
+        zipped(gzip.decompress(idx_bytes(IMAGES)) + b"x"),
+        zipped(b"\x00\x00\x0d\x03" + gzip.decompress(idx_bytes(IMAGES))[4:]),
+        zipped(b"\x00\x00\x08\x03" + b"\xff" * 12),
+        idx_bytes(IMAGES[0]),
+    ],
+    read_cifar_batch: [
         b"",
         b"no pickle",
         cifar_bytes(PIXELS, [0, 1, 2, 3])[:-500],
@@ -129,11 +134,31 @@ def test_cifar_pickle_cannot_run_code(tmp_path: Path) -> None:
         pickle.dumps({"labels": [1]}),
         pickle.dumps([1, 2]),
     ],
-)
-def test_cifar_malformed(tmp_path: Path, content: bytes) -> None:
+    read_svhn: [
+        matlab(X=TWO),
+        matlab(X=TWO, y=np.ones((3, 1), np.uint8)),
+        matlab(X=TWO.astype(float), y=ONES),
+        matlab(X=np.zeros((2, 32, 32, 3), np.uint8), y=ONES),
+        matlab(X=TWO, y=11 * ONES),
+        matlab(X=TWO, y=0 * ONES),
+    ],
+    read_covertype: [
+        b"no gzip",
+        covertype_bytes(covertype_rows(7))[:-12],
+        covertype_bytes(covertype_rows(7)[:, :54]),
+        zipped(b"1,2,x\n"),
+        zipped(b"1,2\n1\n"),
+        *map(covertype_with, (0, 4, 10, 54, 54, 9), (3859, -174, 2, 0, 8, 10**12)),
+    ],
+}
+
+
+@pytest.mark.parametrize("read", MALFORMED)
+def test_a_malformed_file_is_refused(tmp_path: Path, read: Callable[[Path], object]) -> None:
     path = tmp_path / "data_batch_1"
-    path.write_bytes(content)
-    refused(read_cifar_batch, path)
+    for content in MALFORMED[read]:
+        path.write_bytes(content)
+        refused(read, path)
 
 
 @given(damage=st.binary(min_size=1, max_size=8), share=st.floats(0, 1))
@@ -157,23 +182,6 @@ def test_svhn_layout_and_digit_zero(tmp_path: Path) -> None:
     assert labels.tolist() == [*range(1, 10), 0] * 2
     stored = scipy.io.loadmat(path)["X"]
     np.testing.assert_array_equal(images[5, 2], stored[:, :, 2, 5])
-
-
-@pytest.mark.parametrize(
-    "variables",
-    [
-        {"X": np.zeros((32, 32, 3, 2), np.uint8)},
-        {"X": np.zeros((32, 32, 3, 2), np.uint8), "y": np.ones((3, 1), np.uint8)},
-        {"X": np.zeros((32, 32, 3, 2)), "y": np.ones((2, 1), np.uint8)},
-        {"X": np.zeros((2, 32, 32, 3), np.uint8), "y": np.ones((2, 1), np.uint8)},
-        {"X": np.zeros((32, 32, 3, 2), np.uint8), "y": np.full((2, 1), 11, np.uint8)},
-        {"X": np.zeros((32, 32, 3, 2), np.uint8), "y": np.zeros((2, 1), np.uint8)},
-    ],
-)
-def test_svhn_malformed(tmp_path: Path, variables: dict[str, np.ndarray]) -> None:
-    path = tmp_path / "train_32x32.mat"
-    scipy.io.savemat(path, variables)
-    refused(read_svhn, path)
 
 
 def test_covertype_scales_by_the_public_ranges(tmp_path: Path) -> None:
@@ -205,30 +213,3 @@ def test_adult_has_a_feature_for_each_number_and_category(tmp_path: Path) -> Non
     for column in ("State-gov", "13", ", White"):
         path.write_text(row.replace(column, "x") + "\n")
         refused(read_adult, path)
-
-
-@pytest.mark.parametrize(
-    ("column", "value"), [(0, 3859), (4, -174), (10, 2), (54, 0), (54, 8), (9, 10**12)]
-)
-def test_covertype_outside_its_range(tmp_path: Path, column: int, value: int) -> None:
-    path = tmp_path / "covtype.data.gz"
-    rows = covertype_rows(7)
-    rows[3, column] = value
-    path.write_bytes(covertype_bytes(rows))
-    refused(read_covertype, path)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"no gzip",
-        covertype_bytes(covertype_rows(7))[:-12],
-        covertype_bytes(covertype_rows(7)[:, :54]),
-        zipped(b"1,2,x\n"),
-        zipped(b"1,2\n1\n"),
-    ],
-)
-def test_covertype_malformed(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "covtype.data.gz"
-    path.write_bytes(content)
-    refused(read_covertype, path)

@@ -124,15 +124,6 @@ def test_what_does_not_depend_on_bad_cells_is_refused_with_them(tmp_path: Path) 
 # Parquet
 
 
-def parquet(folder: Path, **cells: Any) -> Path:
-    arrow = pytest.importorskip("pyarrow")
-    from pyarrow.parquet import write_table
-
-    path = folder / "mine.parquet"
-    write_table(arrow.table(cells), path)
-    return path
-
-
 def test_a_damaged_parquet_file_is_refused_in_one_line(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     with pytest.raises(DataError, match=r"cannot be read as \.parquet"):
