@@ -6,7 +6,6 @@ from __future__ import annotations
 import inspect
 import re
 import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
@@ -33,16 +32,12 @@ SCRIPT = Path(sysconfig.get_path("scripts")) / "fedldp"
 pytestmark = pytest.mark.usefixtures("folder_of_its_own")
 
 
-@pytest.mark.parametrize("recipe", [None, "fedavg-quickstart"])
-def test_the_json_of_a_run_keeps_to_the_contract(
-    fedldp_command: Any, tmp_path: Path, recipe: str | None
-) -> None:
-    named = [] if recipe is None else [recipe]
-    outcome = fedldp_command("run", *named, *SHORT, "--rounds", 2, "--seed", 7, "--json")
+def test_the_json_of_a_run_keeps_to_the_contract(fedldp_command: Any, tmp_path: Path) -> None:
+    outcome = fedldp_command("run", *SHORT, "--rounds", 2, "--seed", 7, "--json")
     assert outcome.status == 0
     found = document(outcome.out)
     check_run(found, 2)
-    assert found["recipe"] == (recipe or "quickstart")
+    assert found["recipe"] == "quickstart"
     assert found["seed"] == found["config"]["seed"] == 7
     assert found["config"]["num_clients"] == 5
     assert found["system"] == found["config"]["system"]
@@ -72,18 +67,6 @@ def test_the_installed_script_prints_one_document_and_nothing_else(tmp_path: Pat
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
-def test_a_fresh_process_refuses_in_one_line(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "fedldp", "run", "--set", "epsilon=-1"],
-        capture_output=True, text=True, cwd=tmp_path, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines() == [done.stderr.strip()]
-    assert "epsilon = -1" in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_without_json_a_run_prints_a_table_and_the_statement(fedldp_command: Any) -> None:
     outcome = fedldp_command("run", *SHORT, "--out", "here")
     assert outcome.status == 0
@@ -100,16 +83,6 @@ def test_resuming_prints_the_same_document(fedldp_command: Any) -> None:
     again = fedldp_command("run", "--resume", "here", "--workers", 1, "--json")
     assert again.status == 0
     assert document(again.out) == document(first.out)
-
-
-def test_a_resumed_run_refuses_new_settings(fedldp_command: Any) -> None:
-    assert fedldp_command("run", *SHORT, "--out", "here").status == 0
-    before = {path: path.read_bytes() for path in Path("here").iterdir()}
-    for more in (["--set", "rounds=3"], ["--rounds", 3], ["--seed", 1], ["--out", "there"],
-                 ["fedavg-quickstart"]):  # fmt: skip
-        fedldp_command("run", "--resume", "here", "--workers", 1, *more).assert_refused()
-    assert {path: path.read_bytes() for path in Path("here").iterdir()} == before
-    assert not Path("there").exists()
 
 
 # Configurations
@@ -156,20 +129,6 @@ def test_set_reads_values_as_toml_or_text(fedldp_command: Any) -> None:
     assert {key: found[key] for key in expected} == expected
 
 
-def test_settings_may_be_at_their_limits_or_unset(fedldp_command: Any) -> None:
-    for delta in ("0", "1e-300"):
-        outcome = fedldp_command("account", "nbafl-digits", "--delta", delta, "--json")
-        check_statement(document(outcome.out))
-    refused = fedldp_command("account", "quickstart", "--delta", "nan").assert_refused()
-    assert "delta = nan: give a number of at least 0" in refused
-    fixed, median = (
-        document(fedldp_command("account", "central-dp-digits", *more, "--json").out)
-        for more in ((), ("--set", "clip="))
-    )
-    assert fixed["claim"] is None
-    assert median["claim"] is not None
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_missing_gpu_is_refused(fedldp_command: Any) -> None:
     assert "cuda" in fedldp_command("run", *SHORT, "--device", "cuda").assert_refused()
@@ -180,6 +139,12 @@ def test_what_is_no_toml_file_is_refused_in_one_line(fedldp_command: Any) -> Non
     fedldp_command("run", "it.toml").assert_refused()
     Path("folder.toml").mkdir()
     fedldp_command("run", "folder.toml").assert_refused()
+
+
+@pytest.mark.parametrize("delta", ["0", "1e-300"])
+def test_delta_may_be_at_its_limits(fedldp_command: Any, delta: str) -> None:
+    outcome = fedldp_command("account", "nbafl-digits", "--delta", delta, "--json")
+    check_statement(document(outcome.out))
 
 
 # Lists
@@ -251,20 +216,11 @@ def test_help_says_what_every_argument_and_option_is() -> None:
                 assert told.keys() <= {one.name for one in parameters(each, {})}, each
 
 
-def test_a_table_in_a_pipe_has_one_line_a_row(
-    fedldp_command: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    for kind in ("recipes", "systems"):
-        lines = [line.strip("│ ") for line in fedldp_command("list", kind).out.splitlines()]
-        for row in document(fedldp_command("list", kind, "--json").out):
-            [line] = [line for line in lines if line.partition(" ")[0] == row["name"] != line]
-            assert line.endswith(row["description"])
-
-
 @pytest.mark.parametrize(
-    "command", [("account",), ("account", "ldpfl-digits"), ("show", "quickstart"), ("run", *SHORT)]
-)
+    "command",
+    [("account",), ("account", "ldpfl-digits"), ("show", "quickstart"), ("run", *SHORT),
+     ("list", "recipes"), ("list", "systems")],
+)  # fmt: skip
 def test_what_goes_into_a_pipe_is_not_broken_into_lines(
     fedldp_command: Any, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -159,7 +159,7 @@ def test_a_site_sees_statement_and_cost_before_it_accepts(
 
 
 @pytest.mark.slow
-def test_a_restored_site_says_what_it_has_accepted_since_its_copy(
+def test_a_site_declares_how_its_ledger_came_to_be_what_it_is(
     agreed: Any, fedldp_command: Any
 ) -> None:
     """What each way charges is tested without the command line, in tests/deployment."""
@@ -168,43 +168,21 @@ def test_a_restored_site_says_what_it_has_accepted_since_its_copy(
     accept = ("deploy", "accept", "run.agreement", "--yes")
     restored = ("deploy", "restored", "site.toml", "--yes")
     assert "last here  no release yet; compare it with" in fedldp_command(*accept).out
-    ledger = SqliteLedger("state/site.db")
     for both_or_none in ((), ("--none-since", "--since", "run.agreement")):
         line = fedldp_command(*restored, *both_or_none).assert_refused()
         assert "--since, --none-since: " in line
-    assert ledger.releases() == []
     outcome = fedldp_command(*restored, "--none-since")
     assert outcome.out.count("rounds charged as lost") == 1
     assert "is left" in outcome.out
-    once = len(ledger.releases())
     Path("run.agreement").unlink()
     assert agreed().status == 0
     assert "accept it with --new" in fedldp_command(*accept).assert_refused()
     outcome = fedldp_command(*restored, "--since", "run.agreement", "--restores", "2")
     assert outcome.out.count("rounds charged as lost") == 4  # both agreements, twice
-    assert len(ledger.releases()) == 5 * once
-    assert fedldp_command(*accept).status == 0
-
-
-@pytest.mark.slow
-def test_a_site_says_that_it_was_moved_or_that_nothing_of_its_ledger_is_left(
-    agreed: Any, fedldp_command: Any
-) -> None:
-    assert agreed().status == 0
-    site(limit=20_000.0)
-    accept = ("deploy", "accept", "run.agreement", "--yes")
-    restored = ("deploy", "restored", "site.toml", "--yes")
-    assert fedldp_command(*accept).status == 0
-    assert fedldp_command(*restored, "--none-since").status == 0
     last = SqliteLedger("state/site.db").releases()[-1]
-    mark = Path("keys/hospital.key.ledger")
-    assert mark.stat().st_mode & 0o777 == 0o600
-    shutil.copy(mark, "copy")
-    Path("copy").replace(mark)
+    shutil.copy("keys/hospital.key.ledger", "copy")
+    Path("copy").replace("keys/hospital.key.ledger")
     assert "it is a copy" in fedldp_command(*accept).assert_refused()
-    for wrong in (("--none-since",), ("--restores", "2"), ("--anew",)):
-        line = fedldp_command(*restored, "--moved", last.hash, *wrong).assert_refused()
-        assert f"moved = {last.hash}: it does not go with {wrong[0]}; " in line
     assert fedldp_command(*restored, "--moved", last.hash).status == 0
     shown = fedldp_command(*accept).out
     assert f"last here  release {last.number} on 20" in shown
@@ -216,7 +194,6 @@ def test_a_site_says_that_it_was_moved_or_that_nothing_of_its_ledger_is_left(
     outcome = fedldp_command(*restored, "--anew", "--since", "run.agreement")
     assert "rounds charged as lost" in outcome.out
     assert fedldp_command(*accept).status == 0
-    assert amiss(fedldp_command("deploy", "site", "site.toml", "--check")) == ["server"]
 
 
 @pytest.mark.slow

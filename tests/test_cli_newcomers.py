@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from documents import SHORT, document
+from documents import SHORT
 
 from fedldp.cli import run as cli_run
 from fedldp.core.errors import DataMissing, RunError
@@ -16,9 +16,7 @@ from fedldp.data import folder
 from fedldp.data.download import fetch
 from fedldp.data.sources import SOURCES
 from fedldp.reporting import words
-from fedldp.reporting.record import check_replaceable
 from fedldp.simulation import engine
-from fedldp.simulation.evaluating import predict
 
 pytestmark = pytest.mark.usefixtures("folder_of_its_own")
 
@@ -126,9 +124,6 @@ def test_verifying_an_incomplete_data_set_fails(
     monkeypatch.setattr(
         folder, "checksum_status", lambda path, _: "ok" if path in there else "missing"
     )
-    rows = document(fedldp_command("list", "datasets", "--data-dir", tmp_path, "--json").out)
-    (listed,) = (row for row in rows if row["name"] == "mnist")
-    assert (listed["folder"], listed["present"]) == (str(where), False)
     outcome = fedldp_command("data", "verify", "--data-dir", tmp_path)
     assert outcome.status == 2
     assert f"{second} is missing: fetch it with `fedldp data fetch NAME`" in outcome.err
@@ -153,17 +148,3 @@ def test_a_statement_is_shown_once_unless_another_one_holds(
     fewer = SimpleNamespace(of=lambda holds: shown(holds.warning(FEWER_THAN_PLANNED)))
     monkeypatch.setattr(engine, "Displayed", fewer)
     assert words.line(FEWER_THAN_PLANNED) in " ".join(fedldp_command("run", *SHORT).out.split())
-
-
-# The user's own files
-
-
-def test_data_files_are_never_replaced(tmp_path: Path) -> None:
-    data = tmp_path / "patients.csv"
-    data.write_text("age,ill\n50,1\n")
-    with pytest.raises(RunError, match="it exists and is another kind of file"):
-        predict(None, data, data)  # type: ignore[arg-type] # it is refused before it is used
-    assert data.read_text() == "age,ill\n50,1\n"
-    older = tmp_path / "older.csv"
-    older.write_text("row,class,probability of 0\n")
-    check_replaceable(older, b"row,class")

@@ -176,22 +176,6 @@ def test_every_guarantee_without_a_recipe_is_met(unit: str, adversary: str) -> N
 # Labels and columns
 
 
-@pytest.mark.slow
-def test_labels_are_of_any_type(fitted: Any) -> None:
-    features, labels, sites = rows()
-    shares = fitted.predict_proba(features)
-    assert np.mean(fitted.predict(features) == labels) > 0.9
-    for given, classes in (
-        (labels == "well", [False, True]),
-        (np.where(labels == "well", 7, 2), [2, 7]),
-        (labels.astype(object), ["ill", "well"]),
-    ):
-        model = FederatedClassifier(**PRIVATE, **QUICK)
-        model.fit(features.astype(np.float32).tolist(), given, groups=sites)
-        assert model.classes_.tolist() == classes
-        np.testing.assert_allclose(model.predict_proba(features), shares, atol=1e-6)
-
-
 class Single(torch.nn.Module):
     """A model that always computes in single precision, whatever precision it is given."""
 

@@ -98,22 +98,6 @@ def test_a_list_leaves_a_summary_whose_settings_are_not_all_given(
     assert rows[0]["description"] == f"{listed} (of the installed package toypaper)"
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new", "says"),
-    [
-        ("mechanism.py", "import numpy", "import nonsuch, numpy", "No module named 'nonsuch'"),
-        ("recipes/toypaper.toml", "\nepsilon = 1.0", "\nepsilonn = 1.0", "did you mean epsilon?"),
-    ],
-)
-def test_show_and_account_say_why_a_recipe_cannot_be_made(
-    install: Install, fedldp_command: Any, file: str, old: str, new: str, says: str
-) -> None:
-    assert old in TOY[file]
-    install("toypaper", {**TOY, file: TOY[file].replace(old, new)})
-    for asked in ("show", "account"):
-        assert says in fedldp_command(asked, "toypaper-digits").assert_refused()
-
-
 def test_its_figures_are_its_authors_word(toy: None) -> None:
     config = find_recipe("toypaper-digits-eps4").config
     assert config.system == config.name() == "toypaper.preset:toy"

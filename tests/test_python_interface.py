@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 import torch
 from documents import document
+from torch import nn
 
 import fedldp
 import fedldp.data
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.kinds import MODEL_SO_FAR, NOT_FINISHED, SIMULATED
+from fedldp.models import _given
 from fedldp.protocol.server_loop import Round
 from fedldp.reporting import words
 from fedldp.simulation.settings import to_toml
@@ -320,46 +322,31 @@ def test_what_the_script_defines_does_not_go_to_workers(
         fedldp.run("quickstart", workers=2, **{name: "__main__:mine"})
 
 
-GIVEN_ELSEWHERE = """
-import torch, fedldp
-from torch import nn
-
-class Net(nn.Sequential):
-    def __init__(self):
-        super().__init__(nn.Flatten(), nn.Linear(64, 10))
-
-def stop(record):
-    raise KeyboardInterrupt
-settings = {"rounds": 2, "local_epochs": 1, "num_clients": 5}
-fedldp.run("fedavg-quickstart", model=Net(), out="object", **settings)
-fedldp.run("fedavg-quickstart", model=Net, out="class", **settings)
-try:
-    fedldp.run("fedavg-quickstart", model=Net, out="cut", after_round=stop, **settings)
-except KeyboardInterrupt:
-    pass
-"""
-
-
-@pytest.mark.slow
-def test_a_model_that_another_process_gave_is_found_once_it_is_defined(
+def test_a_model_of_a_script_is_found_once_another_script_defines_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from torch import nn
-
-    subprocess.run([sys.executable, "-c", GIVEN_ELSEWHERE], check=True, capture_output=True)
-    for name in ("object", "class"):
-        with pytest.raises(FedldpError, match="define the script's class or function here"):
-            fedldp.load(tmp_path / name).model()
-
-    class Net(nn.Sequential):
+    class OfScript(nn.Sequential):
         def __init__(self) -> None:
             super().__init__(nn.Flatten(), nn.Linear(64, 10))
 
-    monkeypatch.setattr(sys.modules["__main__"], "Net", Net, raising=False)
+    def stop(record: Round) -> None:
+        raise KeyboardInterrupt
+
+    OfScript.__module__, OfScript.__qualname__ = "__main__", "OfScript"
+    with monkeypatch.context() as script:
+        script.setattr(sys.modules["__main__"], "OfScript", OfScript, raising=False)
+        script.setattr(_given, "_GIVEN", {})  # what this process was given, another one was not
+        whole = fedldp.run("fedavg-quickstart", model=OfScript, out="class", **SMALL)
+        fedldp.run("fedavg-quickstart", model=OfScript(), out="object", **SMALL)
+        with pytest.raises(KeyboardInterrupt):
+            fedldp.run("fedavg-quickstart", model=OfScript, out="cut", after_round=stop, **SMALL)
+    for name in ("object", "class"):
+        with pytest.raises(FedldpError, match="define the script's class or function here"):
+            fedldp.load(tmp_path / name).model()
+    monkeypatch.setattr(sys.modules["__main__"], "OfScript", OfScript, raising=False)
     found = fedldp.load(tmp_path / "class")
     weights = dict(found.trained().model.named_parameters())
     np.testing.assert_array_equal(weights["1.bias"].detach(), found.weights["1.bias"])
     resumed = fedldp.resume(tmp_path / "cut")
-    for label, each in found.weights.items():
-        # The other process may have had more threads.
-        np.testing.assert_allclose(resumed.weights[label], each, atol=1e-6)
+    for label, each in whole.weights.items():
+        np.testing.assert_array_equal(resumed.weights[label], each)

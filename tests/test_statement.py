@@ -32,10 +32,8 @@ from fedldp.accounting.statement import Statement, statement
 from fedldp.core.formatting import number
 from fedldp.core.kinds import ARRIVAL_TIMES, NUMBER_OF_EXAMPLES, SENT_IN_CLEAR, SIMULATED, WEIGHTS
 from fedldp.mechanisms import mechanisms
-from fedldp.protocol.keys import draws_of_seed
 from fedldp.reporting import words
 from fedldp.reporting.words import explain
-from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import plan, problem_of
 
 
@@ -85,31 +83,7 @@ def test_account_states_what_ldp_fl_protects_at_the_papers_settings(fedldp_comma
 # Before and after a run
 
 
-@pytest.mark.slow
-def test_participation_is_counted_not_assumed() -> None:
-    config = small(rounds=9, clients_per_round=2, num_clients=8)
-    most = max(Counter(c for r in range(1, 10) for c in _chosen(config, r)).values())
-    assert most < 9
-    assert epsilons(planned(config), "client-run")["pure"] == most * 650
-
-
-def _chosen(config: Any, round: int) -> list[int]:
-    return list(participants(config, round, draws_of_seed(config.seed)))
-
-
 # Mixed budgets
-
-
-@pytest.mark.slow
-def test_the_statement_covers_the_worst_client() -> None:
-    mixed = planned(small(epsilon=[0.5, 0.5, 0.5, 2.0, 1.0, 1.0]))
-    assert epsilons(mixed, "weight") == {"pure": 2.0}
-    alone = planned(small(epsilon=2.0, num_clients=1))
-    for unit in ("client-round", "client-run"):
-        assert epsilons(mixed, unit) == epsilons(alone, unit)
-        # The client with epsilon 2 is the only one of its kind, so the shuffler does not hide it.
-        hidden = epsilons(mixed, unit, "shuffled-server")
-        assert hidden["approximate"] == epsilons(alone, unit)["approximate"]
 
 
 def test_untrusted_clients_do_not_hide_anyone() -> None:

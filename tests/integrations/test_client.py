@@ -200,9 +200,7 @@ def test_a_model_with_frozen_weights_sends_the_others(tmp_path: Path) -> None:
 def test_a_budget_below_one_round_is_refused_at_the_beginning(tmp_path: Path) -> None:
     price = PLENTY.price(Node(tmp_path).client.event())
     Node(tmp_path, price)
-    with pytest.raises(
-        ConfigError, match="no round would be answered"
-    ):
+    with pytest.raises(ConfigError, match="no round would be answered"):
         Node(tmp_path, price * 0.999)
 
 

@@ -14,12 +14,8 @@ from typing import Any, get_args
 import pytest
 
 from fedldp.accounting.guarantees import Adversary, Unit
-from fedldp.accounting.statement import Statement
-from fedldp.algorithms.recipes import find_recipe
 from fedldp.cli import _common
-from fedldp.reporting import words
 from fedldp.reporting.text import Terminal
-from fedldp.simulation.plan import plan, problem_of
 
 WIDTHS = (56, 80, 120)
 
@@ -36,23 +32,6 @@ def assert_whole(text: str, width: int, cells: list[str]) -> None:
     assert all(len(line) <= width for line in text.splitlines())
     words = set(text.replace("│", " ").replace(";", " ").split())
     assert {word for cell in cells for word in cell.split()} <= words
-
-
-def stated(recipe: str) -> Statement:
-    config = find_recipe(recipe).config
-    return plan(config, problem_of(config, None)).privacy
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("recipe", ["quickstart", "person-dp-sgd-digits", "personalized-digits"])
-def test_a_statement_cuts_no_unit_adversary_or_number(recipe: str, width: int) -> None:
-    privacy, text = stated(recipe), io.StringIO()
-    Terminal(file=text, width=width, color_system=None).print_statement(privacy)
-    _, rows = words.rows(privacy)
-    table = text.getvalue().partition("\n")[2]
-    told = set(table.replace("│", " ").replace(";", " ").split())
-    assert {word for row in rows for cell in row for word in cell.split()} <= told
-    assert "…" not in table
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -115,15 +94,3 @@ def test_a_run_in_a_terminal_prints_its_statement_and_its_rounds_once(tmp_path: 
     bar, table = told.rindex("\x1b[2K"), told.index("uplink bits per")
     assert bar < table
     assert "round 2/2" not in told[bar:]
-
-
-@pytest.mark.slow
-def test_a_run_in_a_file_of_all_output_prints_its_rounds_once(tmp_path: Path) -> None:
-    arguments = ["run", "quickstart", "--rounds", "2", "--set", "num_examples=100"]
-    command = [sys.executable, "-m", "fedldp", *arguments, "--out", str(tmp_path / "run")]
-    both = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
-    ).stdout
-    assert both.count("round 2/2") == 1
-    assert "uplink bits per" not in both
-    assert both.count("protected") == 1

@@ -99,12 +99,6 @@ def test_the_confusion_matrix_is_that_of_the_final_model(runs: dict[str, Path]) 
             assert one["precision"] is None
 
 
-def test_a_resumed_run_finds_the_same_classes(own_copy: Callable[..., Path]) -> None:
-    folder = own_copy()
-    expected = read_run(folder).summary["confusion"]
-    assert fedldp.resume(folder).summary()["confusion"] == expected
-
-
 def test_if_clients_test_there_are_no_scores_by_class() -> None:
     result = simulate(fedldp.recipe("ldpfl-digits", rounds=1, encoder_epochs=1))
     assert result.confusion is None
