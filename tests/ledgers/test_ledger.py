@@ -63,22 +63,6 @@ def test_a_release_is_charged_and_kept(path: Path) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_only_the_bytes_of_each_runs_latest_round_are_kept(path: Path) -> None:
-    ledger = filled(path)
-    more = [release(ledger, "run", 3, ONE, fresh, phase=phase) for phase in (2, 1)]
-    other = release(ledger, "other", 0, ONE, fresh)
-    for phase, sent in ((2, more[0]), (1, more[1])):
-        assert release(ledger, "run", 3, ONE, never, phase=phase) == sent
-    release(ledger, "run", 4, ONE, fresh)
-    with pytest.raises(NoLongerKept, match="run run round 3: round 4 was released since"):
-        release(ledger, "run", 3, ONE, never)
-    assert release(ledger, "other", 0, ONE, never) == other
-    assert ledger.spent() == 8.0
-    with closing(sqlite3.connect(path)) as db, db:
-        query = "SELECT run, round FROM releases WHERE payload IS NOT NULL ORDER BY number"
-        assert db.execute(query).fetchall() == [("other", 0), ("run", 4)]
-
-
 def test_removed_bytes_are_not_randomised_again(path: Path) -> None:
     ledger = filled(path)
     with closing(sqlite3.connect(path)) as db, db:
@@ -133,20 +117,6 @@ def test_an_unknown_event_is_refused(path: Path, event: Event) -> None:
 
 
 # The file
-
-
-def test_the_budget_stays(path: Path) -> None:
-    filled(path)
-    assert SqliteLedger(path).budget == SqliteLedger(path, PLENTY).budget == PLENTY
-    for other in (Budget("pure", 2e6), Budget("pure", 1.0), Budget("zcdp", 1e6)):
-        with pytest.raises(PrivacyError, match="it was begun with a pure budget of epsilon"):
-            SqliteLedger(path, other)
-
-
-def test_without_a_budget_no_file_is_made(path: Path) -> None:
-    with pytest.raises(PrivacyError, match="this file does not exist"):
-        SqliteLedger(path)
-    assert not path.exists()
 
 
 @pytest.mark.parametrize(
@@ -287,15 +257,6 @@ def test_releases_and_changes_of_other_processes_are_noticed(path: Path) -> None
     assert ledger.spent() == 5.0
 
 
-def test_removing_the_newest_entries_shows_only_in_the_last_hash(path: Path) -> None:
-    last = filled(path).verify()[-1].hash
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute("DELETE FROM releases WHERE number > 2")
-    entries = SqliteLedger(path).verify()
-    assert len(entries) == 2
-    assert last not in [entry.hash for entry in entries]
-
-
 @pytest.mark.slow
 def test_a_damaged_file_is_refused_or_read_correctly(path: Path) -> None:
     entries = filled(path).verify()
@@ -412,17 +373,6 @@ def test_a_client_budget_that_only_counts_leaves_people_their_own_budget(tmp_pat
     assert file.spent() == math.inf
     with pytest.raises(OverBudget, match="for each person"):
         ledger.admit("run", 2, 0, OF_PEOPLE)
-
-
-def test_a_draw_for_a_person_costs_once_in_a_run(store: Store) -> None:
-    once = PerPerson(person=Memoized(drawn=PureReport(epsilon=1.0), identity="x"), client=CLEAR)
-    ledger, spent = store(Budget("pure", 2.5, "person"))
-    for run in ("a", "b"):
-        for round in (1, 2, 3):
-            send(ledger, run, round, once)
-    assert spent() == 2.0
-    with pytest.raises(OverBudget):
-        ledger.admit("c", 1, 0, once)
 
 
 def test_many_clients_at_once_stay_within_all_budgets() -> None:

@@ -20,6 +20,7 @@ from fedldp.accounting.events import (
     GaussianShare,
     InClear,
     Memoized,
+    PerPerson,
     PerRecord,
     PureReport,
 )
@@ -175,6 +176,14 @@ def test_an_event_drawn_once_costs_once_in_each_run(store: Store) -> None:
     with pytest.raises(OverBudget):
         ledger.admit("third", 10**5, 0, FEATURES)
     ledger.release("run", 4, 0, asked("?"), FEATURES, fresh)
+    assert spent() == 4.0
+
+
+def test_an_event_drawn_once_for_a_person_costs_once_in_each_run(store: Store) -> None:
+    ledger, spent = store(Budget("pure", 4.0, "person"))
+    for run, round in (("run", 1), ("run", 2), ("other", 1)):
+        of_people = PerPerson(person=FEATURES, client=CLEAR)
+        ledger.release(run, round, 0, asked("?"), of_people, fresh)
     assert spent() == 4.0
 
 

@@ -45,29 +45,6 @@ def files(store: FolderStore) -> list[str]:
     return sorted(path.name for path in store.folder.rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        WHOLE,
-        WHOLE[1::2],
-        WHOLE[:, ::3],
-        WHOLE.T,
-        np.asfortranarray(WHOLE),
-        WHOLE[:0],
-        np.array(7, np.int64),
-        np.arange(5, dtype=np.uint8)[::-1],
-    ],
-)
-def test_arrays_of_any_memory_layout_are_read_back(
-    tmp_path: Path, value: NDArray[np.generic]
-) -> None:
-    store = FolderStore(tmp_path / "client", "run")
-    for found in (store.arrays("kept", lambda: {"x": value}), store.arrays("kept", dict)):
-        assert found["x"].dtype == value.dtype
-        np.testing.assert_array_equal(found["x"], value)
-        assert found["x"].shape == value.shape
-
-
 def test_a_kept_value_is_made_once_under_its_own_name(tmp_path: Path) -> None:
     store, made = FolderStore(tmp_path, "run"), []
 

@@ -20,7 +20,6 @@ from secure_sums import Codes, Run, ShiftedMasks, make_client, make_roster, make
 
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms.summing import signed
 from fedldp.secure_sum import client, crypto
 from fedldp.secure_sum import messages as masks
 from fedldp.secure_sum.client import SecureSumClient
@@ -32,9 +31,7 @@ from fedldp.secure_sum.crypto import (
     derive,
     expand,
     public_key,
-    seal,
     split,
-    unseal,
     weights_at_zero,
 )
 
@@ -88,21 +85,6 @@ def test_a_sum_is_exact_modulo_any_power_of_two(bits: int) -> None:
     ]  # fmt: skip
     assert found.min() >= ends[1]
     assert found.max() <= ends[0]
-
-
-def test_a_client_recreated_from_its_stream_answers_the_same() -> None:
-    # A simulation may recreate its clients for every phase, in any process.
-    run = Run(make_setup(4, 3), {u: np.arange(D) + u for u in range(4)}, {1: 2})
-    first = run.total()
-    again = Run(make_setup(4, 3), run.codes, run.leaves)
-    fresh_each_time = {u: make_client(run.setup, u) for u in range(4)}
-    again.to_shares()
-    again.clients = fresh_each_time
-    assert [again.masked(u) for u in (0, 2, 3)] == run.seen[8:11]
-    again.clients = {u: make_client(run.setup, u) for u in range(4)}
-    revealed = [again.clients[u].unmask(run.keys, run.shares[u], run.survivors) for u in (0, 2, 3)]
-    assert revealed == run.seen[11:]
-    assert first.tolist() == total_of([run.codes[u] for u in (0, 2, 3)]).tolist()
 
 
 # What the server sees
@@ -243,15 +225,6 @@ def test_no_threshold_lets_untrusted_clients_reveal_both_kinds_of_shares(
         assert not any(a >= t and b >= t for a in range(u, n + 1) for b in [n - a + u])
 
 
-@given(bits=st.integers(1, 64), number=st.integers(-(2**63), 2**63 - 1))
-def test_words_and_their_values(bits: int, number: int) -> None:
-    words = make_setup(5, 3, 1, bits).words(np.array([number]))
-    assert int(words[0]) == number % 2**bits
-    (found,) = signed(words, bits).tolist()
-    assert (found - number) % 2**bits == 0
-    assert -(2 ** (bits - 1)) <= found < 2 ** (bits - 1)
-
-
 SECRETS = st.binary(min_size=16, max_size=16)
 POINTS = st.lists(st.integers(1, 2**32 - 1), min_size=2, max_size=6, unique=True)
 
@@ -352,15 +325,6 @@ def test_every_argument_changes_the_key() -> None:
         for clients in ((), (1,), (2,), (1, 2), (2, 1))
     }
     assert len(keys) == 2 * 3 * 2 * 5
-
-
-@given(content=st.binary(max_size=40))
-def test_a_box_opens_only_with_its_key(content: bytes) -> None:
-    box = seal(bytes(32), content)
-    assert len(box) == len(content) + 16
-    assert unseal(bytes(32), box) == content
-    with pytest.raises(PrivacyError):
-        unseal(bytes(31) + b"x", box)
 
 
 @pytest.mark.parametrize("name", ["<u4", "<u8"])
