@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tomli_w
+from safetensors.numpy import load_file
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.bounding import Ranges
@@ -200,6 +201,12 @@ class Environment:
         server.serve(self.pipe() if pipe is None else pipe, after)
         return server
 
+    def write_test(self) -> Path:
+        """Write the test examples as a server's operator has them; return their file."""
+        file, test = self.folder / "test.npz", self.inputs.dataset.test
+        np.savez(file, features=test.features, labels=test.labels)
+        return file
+
     def releases(self, index: int) -> list[tuple[int, int]]:
         """Return the round and the phase of all that a site released in the run."""
         return [(e.round, e.phase) for e in self.ledger(index).verify()]
@@ -236,6 +243,11 @@ def assert_each_once(env: Environment, pipe: FakePipe | None = None) -> None:
 def bits(served: Any) -> dict[str, bytes]:
     """Return final weights by name, as bytes, which are equal only if weights agree bit for bit."""
     return {name: weights.tobytes() for name, weights in served.weights.items()}
+
+
+def bits_of(model: Path) -> dict[str, bytes]:
+    """Return the weights in a server's model.safetensors in the form of ``bits``."""
+    return {name: weights.tobytes() for name, weights in load_file(model).items()}
 
 
 def end_after_one_try(watch: ServerWatch) -> None:

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 from fedldp.deployment.messages import Answered, read_message
 
 PATIENCE = 600.0
-LIMIT = 1 << 30
 PRELOADED = [
     "pytest",
     "fedldp.simulation.engine",
@@ -26,9 +25,6 @@ PRELOADED = [
     "fedldp.deployment.https.site",
     __name__,
 ]
-
-Place = tuple[int, int]
-"""A round and a phase."""
 
 
 def eventually(holds: Callable[[], object], what: str = "", patience: float = PATIENCE) -> None:

@@ -8,15 +8,48 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from environments import HOST, Environment, make_environment, whole
+from environments import HOST, Environment, bits, bits_of, make_environment, whole
 from https_proxies import RecordingProxy
 from real_processes import Party
-from safetensors.numpy import load_file
 
 from fedldp.deployment.demo import free_ports, is_free
 from fedldp.deployment.sites import RELEASED_TWICE
 from fedldp.simulation.engine import simulate
+
+
+def agents_of(env: Environment) -> list[Party]:
+    """Return the agents of an environment's sites, with keys from the seed."""
+    return [
+        Party(env.folder / f"agent-{i}.log", "deploy", "site", policy.key.parent / "site.toml",
+              "--test-keys")
+        for i, policy in enumerate(env.policies)
+    ]  # fmt: skip
+
+
+def server_of(env: Environment, run: Path, port: int, tls: Path) -> Party:
+    """Return the server of an environment's agreement, with its folder and TLS files."""
+    agreement = run.with_name(f"{run.name}.agreement")
+    agreement.write_bytes(env.agreement.to_bytes())
+    return Party(
+        env.folder / f"{run.name}.log",
+        *("deploy", "server", run, agreement, "--json", "--test", env.write_test()),
+        *("--listen", f"{HOST}:{port}"),
+        *("--certificate", tls / "server.pem", "--key", tls / "server.key"),
+    )
+
+
+@contextmanager
+def started(*parties: Party) -> Iterator[None]:
+    """Start processes and end them as systemd does; none stays in any case."""
+    try:
+        for party in parties:
+            party.start()
+        yield
+        for party in parties:
+            party.end()
+    finally:
+        for party in parties:
+            party.stop()
 
 
 class Stage:
@@ -41,21 +74,8 @@ class Stage:
         self.env: Environment = make_environment(
             folder, channel=channel, deadline=300.0, policy={"server": [self.server_table]}
         )
-        (folder / "run.agreement").write_bytes(self.env.agreement.to_bytes())
-        test = self.env.inputs.dataset.test
-        np.savez(folder / "test.npz", features=test.features, labels=test.labels)
-        self.agents = [
-            Party(folder / f"agent-{i}.log",
-                  *("deploy", "site", policy.key.parent / "site.toml", "--test-keys"))
-            for i, policy in enumerate(self.env.policies)
-        ]  # fmt: skip
-        self.server = Party(
-            folder / "server.log",
-            *("deploy", "server", folder / "server", folder / "run.agreement", "--json"),
-            *("--test", folder / "test.npz", "--listen", f"{HOST}:{self.behind}"),
-            *("--certificate", folder / "tls" / "server.pem"),
-            *("--key", folder / "tls" / "server.key"),
-        )
+        self.agents = agents_of(self.env)
+        self.server = server_of(self.env, folder / "server", self.behind, folder / "tls")
 
     def close(self) -> None:
         """End the agents as systemd does; no process may remain."""
@@ -87,9 +107,8 @@ class Stage:
                 assert all(len(each) == 1 for each in given.values())
                 for part in recorded.parts.get(site.key, []):
                     assert any(each.startswith(part) for each in recorded.answers[site.key])
-        found = load_file(self.folder / "server" / "model.safetensors")
-        for name, weights in expected(self.env).items():
-            assert found[name].tobytes() == weights.tobytes()
+        found = bits_of(self.folder / "server" / "model.safetensors")
+        assert found == bits(simulate(self.env.config))
         self.assert_sound()
 
     def assert_sound(self) -> None:
@@ -102,17 +121,6 @@ class Stage:
 def lines(party: Party) -> list[str]:
     """Return what fedldp has logged in a process."""
     return [line for line in party.text().splitlines() if " fedldp." in line]
-
-
-_EXPECTED: dict[str, dict[str, Any]] = {}
-
-
-def expected(env: Environment) -> dict[str, Any]:
-    """Return the final weights of a simulation of the environment's configuration."""
-    name = env.config.model_dump_json()
-    if name not in _EXPECTED:
-        _EXPECTED[name] = simulate(env.config).weights
-    return _EXPECTED[name]
 
 
 @contextmanager

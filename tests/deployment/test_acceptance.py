@@ -54,6 +54,10 @@ def test_a_run_that_cannot_be_paid_beside_the_others_is_refused_and_they_are_nam
     assert can_pay.left == pytest.approx((cost,), rel=1e-6)
     # A run that is retired frees the rest.
     Acceptances(policy).retire(env.agreement.digest)
+    Acceptances(policy).finish(env.agreement.digest)  # it does not end as well
+    found = Acceptances(policy).of(env.agreement.digest)
+    assert found is not None
+    assert found.state == "retired"
     assert payable(policy, other).paid == 2
     accept(policy, other)
     with pytest.raises(ConfigError, match="covers only 1 of the 2 rounds"):
@@ -159,15 +163,6 @@ def test_a_run_that_its_server_ended_frees_the_rest_and_stays_in_the_ledger(tmp_
     assert accepted.state == "finished"
     with pytest.raises(ConfigError, match="its server ended it"):
         accept(policy, env.agreement)
-
-
-def test_a_run_that_its_site_retired_does_not_end_as_well(tmp_path: Path) -> None:
-    env = limited(tmp_path, 2)
-    policy, digest = env.policies[0], env.agreement.digest
-    Acceptances(policy).retire(digest)
-    Acceptances(policy).finish(digest)
-    (accepted,) = Acceptances(policy).all()
-    assert accepted.state == "retired"
 
 
 @pytest.mark.slow

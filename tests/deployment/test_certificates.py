@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import ssl
 import stat
 import time
 from contextlib import ExitStack
@@ -34,60 +33,6 @@ from fedldp.deployment.certificates import (
 )
 from fedldp.deployment.identity import new_file
 from fedldp.deployment.joining import host_of
-
-
-def shake_hands(folder: Path, trusted: Certified, server: Certified, host: str) -> None:
-    """Shake hands in memory; raise the client's objection."""
-    (folder / "server.pem").write_bytes(server.certificate)
-    (folder / "server.key").write_bytes(server.key)
-    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    serving.load_cert_chain(folder / "server.pem", folder / "server.key")
-    trusting = ssl.create_default_context(cadata=trusted.certificate.decode())
-    trusting.verify_flags |= ssl.VERIFY_X509_STRICT
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = trusting.wrap_bio(to_client, to_server, server_hostname=host)
-    other = serving.wrap_bio(to_server, to_client, server_side=True)
-    for side in (client, other, client, other):
-        try:
-            side.do_handshake()
-        except ssl.SSLWantReadError:
-            continue
-
-
-def test_a_server_says_that_its_certificate_expired(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    signer, keys = authority("test", 2), [Ed25519PrivateKey.generate() for _ in range(2)]
-    late = server_certificate(signer, ["127.0.0.1"], -0.5)  # type: ignore[arg-type]
-    new_file(tmp_path / "server.key", late.key, 0o600)
-    (tmp_path / "server.pem").write_bytes(late.certificate)
-    with Ends(tmp_path, keys).pipe():
-        eventually(lambda: f"{tmp_path / 'server.pem'} expired on 20" in caplog.text)
-
-
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "fl.example.org"])
-def test_a_server_is_accepted_under_its_own_names(tmp_path: Path, host: str) -> None:
-    signer = authority("test", 1)
-    server = server_certificate(signer, ["localhost", "127.0.0.1", "fl.example.org"], 1)
-    shake_hands(tmp_path, signer, server, host)
-
-
-def test_a_server_is_not_accepted_under_another_name_or_authority(tmp_path: Path) -> None:
-    signer = authority("test", 1)
-    server = server_certificate(signer, ["localhost"], 1)
-    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
-        shake_hands(tmp_path, signer, server, "fl.example.org")
-    with pytest.raises(ssl.SSLCertVerificationError, match=r"local issuer|signature"):
-        shake_hands(tmp_path, authority("test", 1), server, "localhost")
-
-
-def test_an_expired_certificate_is_not_accepted(tmp_path: Path) -> None:
-    signer = authority("test", 1)
-    yesterdays = server_certificate(
-        signer, ["localhost"], -1
-    )  # a certificate of 0 days may still be valid this second
-    with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
-        shake_hands(tmp_path, signer, yesterdays, "localhost")
 
 
 def test_a_servers_key_cannot_sign_certificates(tmp_path: Path) -> None:

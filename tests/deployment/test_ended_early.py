@@ -22,7 +22,7 @@ from environments import (
     bits,
     make_environment,
 )
-from test_people_of_sites import AGAINST, STAGED, environment_of
+from test_people_of_sites import STAGED, environment_of, person_line
 
 from fedldp.accounting.accountants import releases_nothing
 from fedldp.accounting.statement import Statement
@@ -108,9 +108,7 @@ def assert_usable(env: Environment, rounds: int, fedldp_command: Any) -> None:
     assert so_far is not None
     assert so_far.values == {"done": rounds, "of": ROUNDS}
     digest_of_file(folder, env.agreement.layout)  # --initial takes the folder
-    test = env.folder / "test.npz"
-    examples = env.inputs.dataset.test
-    np.savez(test, features=examples.features, labels=examples.labels)
+    test = env.write_test()
     for command in (("evaluate", folder, "--data", test), ("predict", folder, "--data", test)):
         outcome = fedldp_command(*command)
         assert outcome.status == 0, outcome.err
@@ -320,8 +318,7 @@ def test_a_run_whose_weights_become_useless_is_ended_by_its_operator(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("channel", ["named", "sum"])
-@pytest.mark.parametrize("now", [False, True])
+@pytest.mark.parametrize(("channel", "now"), [("named", True), ("sum", False)])
 def test_what_is_paid_and_due_after_training_is_run_unless_it_ends_now(
     tmp_path: Path, channel: str, now: bool
 ) -> None:
@@ -339,11 +336,7 @@ def test_what_is_paid_and_due_after_training_is_run_unless_it_ends_now(
     spent = env.ledger(0).spent()
     _, whole = env.policies[0].costs(env.agreement)
     assert spent < whole
-    (line,) = [
-        line
-        for line in served.privacy.guarantees
-        if (line.unit, line.adversary) == ("person", AGAINST[channel])
-    ]
+    line = person_line(env, served.privacy)
     assert line.epsilon is not None
     budget = Budget("zcdp", math.inf, "person")
     prices = [budget.price(env.agreement.events_of(0, round)[0]) for round in made]

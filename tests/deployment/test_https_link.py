@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import socket
 import string
@@ -62,18 +61,6 @@ def test_requests_go_out_and_answers_come_back(ends: Ends, pipe: RunPipe) -> Non
         assert all_taken(pipe, near, far) == {near: b"0 ot", far: b"1 ot"}
         large = bytes(range(256)) * 1000
         assert taken(pipe, pipe.ask(1, large)) == large[::-1]
-
-
-def test_a_long_request_to_all_is_held_once(ends: Ends, pipe: RunPipe) -> None:
-    common = os.urandom(512_000)
-    asked = [b"%d" % node * 100 + common for node in (0, 1)]
-    tags = [pipe.ask(node, body) for node, body in enumerate(asked)]
-    near, far = (site.pending[1] for site in pipe.sites if site.pending)
-    assert len(near) == len(far) > 7
-    assert all(one is other for one, other in zip(near[1:], far[1:], strict=True))
-    with ends.link(0), ends.link(1):
-        expected = {tag: body[::-1] for tag, body in zip(tags, asked, strict=True)}
-        assert all_taken(pipe, *tags) == expected
 
 
 def test_the_common_end_of_a_secure_sums_requests_is_held_once() -> None:

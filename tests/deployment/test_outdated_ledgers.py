@@ -200,23 +200,6 @@ def test_without_its_mark_a_ledger_is_not_marked_again(tmp_path: Path) -> None:
     assert not mark.exists()
 
 
-def test_without_its_mark_a_copy_from_before_the_first_release_is_refused(tmp_path: Path) -> None:
-    env = make_environment(tmp_path, seeded=False)
-    policy = env.policies[0]
-    shutil.copytree(policy.state, tmp_path / "copy")
-    release(env)
-    shutil.rmtree(policy.state)
-    shutil.copytree(tmp_path / "copy", policy.state)
-    policy.mark.unlink()
-    refuses(env)
-    with pytest.raises(LedgerUnusable, match="it is gone; put it back"):
-        accept(policy, env.agreement)
-    assert not policy.mark.exists()
-    lost = charge_lost(policy, [])
-    assert [each.rounds for each in lost] == [env.agreement.rounds_of(0)]
-    assert len(env.ledger(0).releases()) == 2
-
-
 def test_a_release_that_cannot_be_marked_does_not_leave_and_costs_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,8 +12,16 @@ import jsonschema
 import numpy as np
 import partly_frozen
 import pytest
-from environments import Environment, asks, bits, changes_database, make_environment, write_policy
-from safetensors.numpy import load_file, save_file
+from environments import (
+    Environment,
+    asks,
+    bits,
+    bits_of,
+    changes_database,
+    make_environment,
+    write_policy,
+)
+from safetensors.numpy import save_file
 from test_people_of_sites import environment_of
 
 from fedldp import recipe
@@ -251,29 +259,6 @@ FEATURED = ("features=oriented-gradients", "model=logistic", "rounds=2")
 
 
 @pytest.mark.slow
-def test_sites_compute_what_a_simulation_computes(tmp_path: Path) -> None:
-    env = make_environment(tmp_path, *FEATURED)
-    served = env.serve()
-    simulated = simulate(env.config, device="cpu")
-    for name, weights in served.weights.items():
-        assert weights.tobytes() == simulated.weights[name].tobytes()
-    assert served.rounds[-1].accuracy == pytest.approx(simulated.accuracy)
-
-
-@pytest.mark.slow
-def test_an_agreement_names_features_with_their_digest(tmp_path: Path) -> None:
-    document = make_environment(tmp_path, *FEATURED).agreement.document
-    assert document["features"]["name"] == "oriented-gradients"
-    assert Agreement.parse(json.dumps(document).encode()).document == document
-    other = {**document["features"], "digest": "0" * 64}
-    without = {name: value for name, value in document.items() if name != "features"}
-    for wrong in ({**document, "features": other}, without):
-        with pytest.raises(ConfigError, match="digest of its features differs"):
-            Agreement.parse(json.dumps(wrong).encode())
-    assert "features" not in make_environment(tmp_path / "plain").agreement.document
-
-
-@pytest.mark.slow
 def test_a_site_imports_a_function_only_if_its_policy_lists_it(tmp_path: Path) -> None:
     own = "own_features:rows"
     settings = (*FEATURED[1:], f"features={own}")
@@ -392,8 +377,7 @@ def test_sites_do_what_a_simulation_does_bit_for_bit(tmp_path: Path, channel: st
     assert set(served.weights) == {*frozen, "head.weight", "head.bias"}
     passed = b"".join(body or b"" for _, asked, answer in pipe.seen for body in (asked, answer))
     assert frozen["encoder.1.weight"].tobytes()[:32] not in passed
-    saved = load_file(env.folder / "server" / "model.safetensors")
-    assert {name: each.tobytes() for name, each in saved.items()} == bits(served)
+    assert bits_of(env.folder / "server" / "model.safetensors") == bits(served)
     noted = json.loads((env.folder / "server" / "config.json").read_text())
     assert noted["frozen"] == env.agreement.frozen
 

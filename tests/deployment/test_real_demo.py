@@ -96,21 +96,8 @@ def test_people_are_measured_and_asked_over_https_as_in_the_simulation(
         "scale_columns": {"age": [0.0, 120.0], "crea": [-4.0, 4.0]},
     }  # fmt: skip
     (tmp_path / "own.toml").write_text(tomli_w.dumps(settings))
-    command = fedldp_process(
-        *(
-            "deploy",
-            "demo",
-            "own.toml",
-            "--sites",
-            2,
-            "--channel",
-            "named",
-            "--rounds",
-            6,
-            "--json",
-        ),
-        folder=tmp_path,
-    )
+    terms = ("--sites", 2, "--channel", "named", "--rounds", 6, "--json")
+    command = fedldp_process("deploy", "demo", "own.toml", *terms, folder=tmp_path)
     out, _ = command.process.communicate(timeout=PATIENCE)
     assert command.process.returncode == 0, command.errors()
     document = json.loads(out)

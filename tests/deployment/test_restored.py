@@ -103,24 +103,6 @@ def test_agreements_accepted_since_the_copy_are_charged(tmp_path: Path, channel:
 
 
 @pytest.mark.slow
-def test_every_restore_from_the_same_copy_is_charged(tmp_path: Path) -> None:
-    sites, copy = tmp_path / "sites", tmp_path / "copy"
-    env = make_environment(sites, seeded=False)
-    env.agent(0)
-    shutil.copytree(sites, copy)
-    left = 0
-    for restores in (1, 2):
-        env.folder = tmp_path / f"server {restores}"
-        env.serve()
-        left += 2
-        shutil.rmtree(sites)
-        shutil.copytree(copy, sites)
-        for policy in env.policies:
-            charge_lost(policy, [], restores=restores)
-        assert len(env.ledger(0).releases()) == left
-
-
-@pytest.mark.slow
 def test_a_lost_renewal_can_be_restored_and_hides_no_release(tmp_path: Path) -> None:
     """The mark counts the renewal, which is not repeated: only the owner can renew a budget."""
     env = limited(tmp_path, 2)

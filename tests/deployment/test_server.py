@@ -65,6 +65,7 @@ def seeded(
         ("central-dp-digits-median", []),
         ("quickstart", ["mechanism=piecewise", "send=update"]),
         ("quickstart", ["clients_per_round=2"]),
+        ("quickstart", ["features=oriented-gradients", "model=logistic"]),
     ],
 )
 def test_a_run_equals_its_simulation(tmp_path: Path, recipe: str, settings: list[str]) -> None:

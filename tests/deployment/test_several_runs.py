@@ -15,13 +15,15 @@ from environments import (
     HOST,
     Environment,
     acceptance_of,
+    bits,
+    bits_of,
     changes_database,
     make_environment,
     new_tls,
     write_tls,
 )
 from real_processes import Party, eventually
-from safetensors.numpy import load_file
+from stages import agents_of, started
 
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import ENDED_EARLY
@@ -216,16 +218,8 @@ def test_a_server_serves_two_runs_on_one_port_and_a_slow_one_holds_up_no_other(
     runs = [queued(home, other, "other.agreement"), queued(home, env.agreement)]
     arguments = ["deploy", "server", home, "--listen", f"{HOST}:{port}", "--metrics", shown]
     arguments += ["--runs", "1"]
-    server = Party(tmp_path / "server.log", *arguments)
-    keys = [policy.key.parent / "site.toml" for policy in env.policies]
-    agents = [
-        Party(tmp_path / f"agent-{index}.log", "deploy", "site", file, "--test-keys")
-        for index, file in enumerate(keys)
-    ]
-    parties = [server, *agents]
-    try:
-        for party in parties:
-            party.start()
+    server, agents = Party(tmp_path / "server.log", *arguments), agents_of(env)
+    with started(server, *agents):
         eventually(lambda: states(home)[1] == "ended", "the run whose sites are there")
         eventually(lambda: states(home)[0] == "running", "the other run")
         eventually(lambda: Queue(home).run(runs[0]).rounds() == (0, 2), "its status")
@@ -242,18 +236,8 @@ def test_a_server_serves_two_runs_on_one_port_and_a_slow_one_holds_up_no_other(
         eventually(lambda: states(home) == ["ended", "ended"], "both runs")
         assert [each.why for each in Queue(home).all()] == ["complete"] * 2
         for run, of in zip(runs, (config, env.config), strict=True):
-            found = load_file(home / run / "model.safetensors")
-            simulated = simulate(of).weights
-            assert {n: w.tobytes() for n, w in found.items()} == {
-                n: w.tobytes() for n, w in simulated.items()
-            }
+            assert bits_of(home / run / "model.safetensors") == bits(simulate(of))
         eventually(lambda: all(a.text().count("is over after 2 rounds") == 2 for a in agents))
-        server.end()
-        for agent in agents:
-            agent.end()
-    finally:
-        for party in parties:
-            party.stop()
     for index in range(3):
         places = [(e.run, e.round, e.phase) for e in env.ledger(index).verify()]
         assert len(places) == len(set(places)) == 2 + 2 * 4
@@ -277,16 +261,8 @@ def test_a_run_that_the_budgets_stop_is_ended_by_its_operator_also_for_a_site_th
             env.policies[index], "UPDATE agreements SET promised = ?", json.dumps([3.5 * cost])
         )
     server = Party(tmp_path / "server.log", "deploy", "server", home, "--listen", f"{HOST}:{port}")
-    agents = [
-        Party(
-            *(tmp_path / f"agent-{index}.log", "deploy", "site"),
-            *(policy.key.parent / "site.toml", "--test-keys"),
-        )
-        for index, policy in enumerate(env.policies)
-    ]
-    try:
-        for party in (server, *agents):
-            party.start()
+    agents = agents_of(env)
+    with started(server, *agents):
         eventually(lambda: Queue(home).run(run).why is not None)
         found = Queue(home).run(run)
         assert (found.state, found.rounds()) == ("stopped", (3, 5))
@@ -307,11 +283,5 @@ def test_a_run_that_the_budgets_stop_is_ended_by_its_operator_also_for_a_site_th
         eventually(lambda: all("is over after 3 rounds" in agent.text() for agent in agents))
         assert acceptance_of(env.policies[2], env.agreement.digest).state == "finished"
         assert "does not know this site's key" not in "".join(each.text() for each in agents)
-        server.end()
-        for agent in agents:
-            agent.end()
-    finally:
-        for party in (server, *agents):
-            party.stop()
     assert read_run(home / run).privacy.warnings[-1] == ENDED_EARLY(done=3, of=5)
     assert [env.releases(index) for index in range(3)] == [[(1, 0), (2, 0), (3, 0)]] * 3

@@ -167,13 +167,6 @@ def test_an_accepted_agreement_is_readable_by_its_owner_only_and_read_back_uncha
         Acceptances(policy).all()
 
 
-def test_two_agreements_of_one_run_are_not_accepted(env: Environment) -> None:
-    other = env.agreement.changed(deadline_seconds=77.0)
-    with pytest.raises(ConfigError) as found:
-        accept(env.policies[0], other)
-    one_line(found.value, f"run {env.agreement.run}", "refuse this one")
-
-
 def test_a_stricter_policy_applies_to_accepted_agreements(env: Environment) -> None:
     stricter = env.policies[2].model_copy(update={"channels": ("sum",)})
     with pytest.raises(PrivacyError):

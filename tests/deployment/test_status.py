@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from environments import (
     Environment,
     acceptance_of,
@@ -79,18 +78,6 @@ def test_a_server_reports_every_round_during_the_run_and_after_it(tmp_path: Path
     assert last["warnings"] == []
     assert {site["state"] for site in last["sites"]} == {"answered"}
     assert all(site["last_seen"] for site in last["sites"])
-
-
-def test_a_damaged_status_file_is_ignored(tmp_path: Path) -> None:
-    env = make_environment(tmp_path)
-    env.server()
-    for damaged in ("", "[]", '{"sites": 3}', '{"sites": [3, {"name": "site-0"}]}'):
-        (tmp_path / "server" / "status.json").write_text(damaged)
-        found = status_of_server(tmp_path / "server")
-        assert_contract(found)
-        assert CANNOT_BE_READ.is_in(told(found))
-        assert {site["state"] for site in found["sites"]} == {None}
-        assert env.server().watch.document()["rounds"]["of"] == 2
 
 
 # A site
@@ -250,18 +237,3 @@ def test_a_check_reaches_the_server_like_the_agent_and_while_it_runs(tmp_path: P
     assert not server_line("tls")[0]
     with pytest.raises(ConfigError):
         check_reachable(ends.url, tmp_path / "tls" / "ca.pem")
-
-
-def test_a_hello_has_the_version_of_a_site(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    write_tls(tmp_path)
-    ends = Ends(tmp_path, [Ed25519PrivateKey.generate() for _ in range(2)])
-    with ends.pipe() as pipe, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedldp.deployment.https.site.version", lambda name: "0.1.99")
-        with ends.link(0):
-            eventually(lambda: pipe.sites[0].there)
-        patch.setattr("fedldp.deployment.https.site.version", lambda name: "7.2.0")
-        with ends.link(1):
-            eventually(lambda: pipe.sites[1].there)
-        assert [each.version for each in pipe.sites] == ["0.1.99", "7.2.0"]

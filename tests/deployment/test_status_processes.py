@@ -42,7 +42,7 @@ def test_a_waiting_server_says_for_whom_it_waits_and_ends_when_it_is_told_to(
         assert [site["state"] for site in found["sites"]] == ["unseen", "ready", "unseen"]
         eventually(lambda: "1 have, but not site-0, site-2" in status_of_server(folder)["next"])
         (first, *_) = check_server(
-            folder, *(tmp_path / n for n in ("run.agreement", "server.pem", "server.key"))
+            folder, *(tmp_path / n for n in ("server.agreement", "server.pem", "server.key"))
         )
         assert "it runs: round 1: waits until 3 sites" in first.what
         stage.server.interrupt(0)

@@ -13,20 +13,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from environments import (
     HOST,
     SMALL,
     ask_bytes,
+    bits,
+    bits_of,
     content,
     make_environment,
     new_tls,
     request_of,
     write_tls,
 )
-from real_processes import Party, eventually
-from safetensors.numpy import load_file
+from real_processes import eventually
+from stages import agents_of, server_of, started
 
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.acceptance import Acceptances, accept
@@ -40,6 +41,7 @@ from fedldp.deployment.sites import RELEASED_TWICE
 from fedldp.ledgers.budget import Budget
 from fedldp.protocol.wire import Reason, Refusal, Report
 from fedldp.simulation.engine import simulate
+from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.settings import resolve
 
 SITES = 3
@@ -111,7 +113,7 @@ class TwoStudies:
         keys = {f"{number}": f"{number:064x}" for number in range(SITES)}
 
         def cost(config: Any, channel: Any) -> float:
-            inputs = make_inputs(config)
+            inputs = Inputs.of(config.changed(standardise=False), None, None)
             found = agree(config, inputs.problem, keys, channel=channel)
             return costs_of(found, Budget("zcdp", math.inf))[1]
 
@@ -149,42 +151,22 @@ class TwoStudies:
             with pytest.raises(ConfigError, match="covers only 0 of"):
                 accept(each, agreed.changed(run="f" * 32))
         self.studies = [one, replace(one, config=config, agreement=agreed)]
-        test = one.inputs.dataset.test
-        np.savez(folder / "test.npz", features=test.features, labels=test.labels)
-        self.agents = [
-            Party(
-                folder / f"agent-{number}.log",
-                *("deploy", "site", each.key.parent / "site.toml", "--test-keys"),
-            )
-            for number, each in enumerate(one.policies)
+        self.agents = agents_of(one)
+        self.servers = [
+            server_of(study, folder / f"server-{number}", self.ports[number], tls[number].parent)
+            for number, study in enumerate(self.studies)
         ]
-        self.servers = [self._server(number) for number in range(2)]
-
-    def _server(self, number: int) -> Party:
-        home = self.folder / f"server-{number}"
-        home.mkdir()
-        (home / "run.agreement").write_bytes(self.studies[number].agreement.to_bytes())
-        tls = self.folder / ("tls", "tls-2")[number]
-        return Party(
-            self.folder / f"server-{number}.log",
-            *("deploy", "server", home / "run", home / "run.agreement", "--json"),
-            *("--test", self.folder / "test.npz", "--listen", f"{HOST}:{self.ports[number]}"),
-            *("--certificate", tls / "server.pem", "--key", tls / "server.key"),
-        )
 
     def rounds(self, number: int) -> int:
         """Return how many rounds of a study are complete."""
-        file = self.folder / f"server-{number}" / "run" / "metrics.jsonl"
+        file = self.folder / f"server-{number}" / "metrics.jsonl"
         return len(file.read_text().splitlines()) if file.exists() else 0
 
     def assert_whole(self) -> None:
         """Check that each study equals its simulation, and that each site paid for both once."""
         for number, study in enumerate(self.studies):
-            found = load_file(self.folder / f"server-{number}" / "run" / "model.safetensors")
-            expected = simulate(study.config).weights
-            assert {name: each.tobytes() for name, each in found.items()} == {
-                name: each.tobytes() for name, each in expected.items()
-            }
+            found = bits_of(self.folder / f"server-{number}" / "model.safetensors")
+            assert found == bits(simulate(study.config))
         for index in range(SITES):
             ledger = self.studies[0].ledger(index)
             entries = ledger.verify()
@@ -203,24 +185,11 @@ class TwoStudies:
         assert "Traceback" not in text
 
 
-def make_inputs(config: Any) -> Any:
-    from fedldp.simulation.inputs import Inputs
-
-    return Inputs.of(config.changed(standardise=False), None, None)
-
-
 @contextmanager
 def playing(folder: Path, rounds: tuple[int, int], **policy: Any) -> Iterator[TwoStudies]:
     both = TwoStudies(folder, rounds, **policy)
-    try:
-        for party in (*both.agents, *both.servers):
-            party.start()
+    with started(*both.agents, *both.servers):
         yield both
-        for agent in both.agents:
-            agent.end()
-    finally:
-        for party in (*both.agents, *both.servers):
-            party.stop()
 
 
 @pytest.mark.slow
