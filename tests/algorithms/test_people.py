@@ -75,13 +75,21 @@ def visits(seed: int = 0) -> Dataset:
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
-@pytest.mark.parametrize("epsilon", [0.5, 8.0])
-def test_a_run_costs_a_row_its_epsilon_and_little_less(channel: str, epsilon: float) -> None:
-    found = lines(config(channel=channel, epsilon=epsilon))
+@pytest.mark.parametrize(
+    "more",
+    [{"epsilon": 0.5}, {"epsilon": 8.0}, {"epsilon": 0.5, "sample_rate": 0.1},
+     {"sample_rate": 0.7}],
+    ids=str,
+)  # fmt: skip
+def test_a_run_costs_a_row_its_epsilon_and_little_less(channel: str, more: dict[str, Any]) -> None:
+    """On samples, it is called idealised."""
+    made = config(channel=channel, **more)
+    found = lines(made)
     line = found["record", CHANNELS[channel]]
-    assert 0.99 * epsilon < line.epsilon <= epsilon
-    assert line.neighbours == "replace-record"
-    assert line.stated_by == "fedldp"
+    assert 0.99 * made.epsilon < line.epsilon <= made.epsilon
+    assert (line.neighbours, line.stated_by) == ("replace-record", "fedldp")
+    sampled = {IDEALISED, SECRET_SAMPLE(of="record")} & line.assumptions
+    assert len(sampled) == (2 if "sample_rate" in more else 0)
     assert found["client-run", "server"].kind == "none"
 
 
@@ -200,18 +208,6 @@ def noise(mechanism: Any, clients: int) -> float:
 
 
 # Samples of people
-
-
-@pytest.mark.parametrize("channel", CHANNELS)
-@pytest.mark.parametrize("more", [{"epsilon": 0.5, "sample_rate": 0.1}, {"sample_rate": 0.7}])
-def test_a_run_on_samples_costs_its_epsilon_and_is_called_idealised(
-    channel: str, more: dict[str, Any]
-) -> None:
-    made = config(channel=channel, **more)
-    line = lines(made)["record", CHANNELS[channel]]
-    assert 0.99 * made.epsilon < line.epsilon <= made.epsilon
-    assert IDEALISED in line.assumptions
-    assert SECRET_SAMPLE(of="record") in line.assumptions
 
 
 def test_the_statement_about_samples_covers_the_added_noise() -> None:

@@ -93,18 +93,3 @@ def test_recording_shows_changes(
     assert golden.read(path) == now
     assert not old.exists()
     assert record.main(["--check"]) == 0
-
-
-def test_records_of_other_arithmetic_stay_unless_recorded_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "system.json"
-    there = {"arithmetic": "there", "epsilon": 1.5}
-    here = {"arithmetic": "here", "epsilon": 1.5 * (1 + 2**-52)}
-    monkeypatch.setattr(record, "PARTS", {"x": (lambda: iter([(path, here)]), golden.changes)})
-    golden.write(path, there)
-    assert record.main([]) == 0
-    assert "of another arithmetic" in capsys.readouterr().out
-    assert golden.read(path) == there
-    assert record.main(["--anew"]) == 0
-    assert golden.read(path) == here
