@@ -289,6 +289,14 @@ def test_a_small_model_has_room_for_the_cells_of_a_question() -> None:
     assert release.coordinates == max(look.cells, by_band.cells) > release.size
 
 
+@pytest.mark.parametrize("counts", [np.zeros(len(GRID) + 1), -np.ones(len(GRID) + 1)])
+def test_bands_exist_whatever_the_noise_made_of_the_look(counts: Any) -> None:
+    edges = Look(counts, 100.0).edges(MOST_BANDS, 0.1)
+    assert np.isfinite(edges).all()
+    assert 0 < edges.size <= MOST_BANDS
+    assert (np.diff(edges) > 0).all()
+
+
 @pytest.mark.parametrize("cell", [0, -1])
 def test_a_model_that_is_sure_of_everybody_has_figures_too(cell: int) -> None:
     counts = np.zeros(len(GRID) + 1)

@@ -15,9 +15,10 @@ import pytest
 import torch
 
 import fedldp
+from fedldp.algorithms.presets.dp_sgd import NoisySteps, dp_sgd
 from fedldp.algorithms.problem import Problem
 from fedldp.core.randomness import Stream
-from fedldp.data import Examples
+from fedldp.data import Examples, load_dataset
 from fedldp.mechanisms.gaussian_share import SharedGaussian
 from fedldp.mechanisms.rotation import Rotation
 from fedldp.papers.ldpfl.parts import OnBits
@@ -195,6 +196,16 @@ def test_the_report_of_a_client_with_its_own_keys() -> None:
 
 
 # What servers and clients compute
+
+
+def test_the_samples_of_a_client_of_dp_sgd() -> None:
+    config, _ = roles_of("dp-sgd-digits")
+    assert isinstance(config, dp_sgd)
+    client = client_of(load_dataset("digits").train)
+    sums = NoisySteps(settings=config).sums(DIGITS)
+    samples = list(sums.samples(client.fresh("batches"), len(client.examples)))
+    assert [len(places) for places in samples] == [250, 254, 235, 250, 240, 223]
+    assert samples[0][:8].tolist() == [2, 3, 4, 15, 22, 23, 42, 55]
 
 
 class GivenFeatures:

@@ -20,6 +20,7 @@ from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import stated_event
 from fedldp.mechanisms.k_closest import FrameChoice, Frames, KClosest, _top_sum
+from fedldp.mechanisms.rotation import transform
 
 EPSILONS = [1e-6, 0.5, 1.0, 4.0, 8.0, 16.0, 32.0]
 SMALL = Frames(8, 2)
@@ -199,7 +200,37 @@ def test_a_vector_in_one_block_is_estimated_without_bias() -> None:
     assert (found**2).sum() < stats.chi2(120).ppf(1 - 1e-6)
 
 
+def test_the_longest_block_is_the_same_alone_and_in_a_batch() -> None:
+    mechanism = KClosest(4.0, 1.0, blocks=5)
+    rows = np.random.default_rng(8).normal(size=(40, 5 * 33))
+    rows[3] = 0
+    rows[4] *= 1e300
+    block = mechanism.encode_many(rows, [stream(n) for n in range(40)])
+    for at in (0, 3, 4, 39):
+        alone = mechanism.encode(rows[at], stream(at))
+        assert alone == block[at].tobytes()
+        kept = mechanism.bound(rows[at]).reshape(5, 33).any(1)
+        assert kept.sum() == (at != 3)
+
+
 # Directions
+
+
+@pytest.mark.parametrize("bits", [0, 1, 5, 6, 7, 11, 13])
+def test_the_transform_agrees_with_the_matrix(bits: int) -> None:
+    numbers, kind = np.random.default_rng(bits), (np.float32, np.float64)[bits % 2]
+    rows = numbers.integers(-9, 10, (3, 1 << bits)).astype(kind)
+    given, spare = rows.copy(), np.empty_like(rows)
+    found, free = transform(given, spare)
+    assert {id(found), id(free)} == {id(given), id(spare)}
+    assert found.dtype == kind
+    assert found.shape == rows.shape
+    # Some of its columns: entry (i, j) is -1 to the power of the number of bits that i and j share.
+    columns = numbers.permutation(1 << bits)[:64]
+    shared = np.bitwise_count(np.arange(1 << bits)[:, None] & columns)
+    np.testing.assert_array_equal(
+        found[:, columns], rows.astype(int) @ (1 - 2 * (shared.astype(int) % 2))
+    )
 
 
 @pytest.mark.parametrize("frames", [Frames(8, 1), Frames(16, 1), Frames(64, 3)])

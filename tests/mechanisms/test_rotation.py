@@ -35,6 +35,13 @@ def test_the_rotation_is_undone(size: int) -> None:
         np.testing.assert_allclose(rotation.back(turned), row, atol=1e-11)
 
 
+def test_a_vector_in_a_batch_gives_the_same_bits_as_alone() -> None:
+    rotation, rows = Rotation(650, 1), unit_rows(37, 650)
+    together = rotation.forward(rows)
+    for row, found in zip(rows, together, strict=True):
+        np.testing.assert_array_equal(rotation.forward(row[None])[0], found)
+
+
 def test_each_round_has_its_own_public_rotation() -> None:
     row = unit_rows(1, 650)
     one, again, other = (Rotation(650, number).forward(row) for number in (1, 1, 2))
