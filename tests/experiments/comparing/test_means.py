@@ -5,7 +5,6 @@ import textwrap
 
 import pytest
 
-from fedldp.core.errors import ConfigError
 from fedldp.experiments.comparing.means import Estimation, compare_means
 from fedldp.mechanisms import mechanisms
 
@@ -77,17 +76,3 @@ def test_ones_own_mechanism_is_compared_with_all_others(tmp_path, monkeypatch, f
 def test_a_recipe_gives_the_numbers():
     of = Estimation.of("quickstart")
     assert (of.size, of.clients) == (650, 100)
-
-
-@pytest.mark.parametrize(
-    "text", ["d=10", "n=5,k=3", "d=1,n=10", "d=x,n=10", "d=10,n=10,m=2", "d=100000,n=1000000"]
-)
-def test_other_numbers_are_refused(text):
-    with pytest.raises(ConfigError):
-        Estimation.of(text)
-
-
-def test_options_of_training_are_refused(fedldp_command):
-    outcome = fedldp_command("compare", "--mean", "d=10,n=10", "--epsilon", "1", "--tries", "2")
-    assert outcome.status == 2
-    assert "mean = d=10,n=10: it does not go with --tries; leave out one" in outcome.err
