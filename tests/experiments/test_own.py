@@ -130,41 +130,40 @@ def test_own_code_is_copied_with_what_it_imports_and_an_edit_repeats_its_runs(
     assert not any(more in n for n in fedldp.sweep(config, out="other", **given).notes())
 
 
-def test_a_folder_and_its_table_move_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def of_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return the settings of a sweep on a table; it was made in ``out`` of the current folder."""
     (tmp_path / "one").mkdir()
     monkeypatch.chdir(tmp_path / "one")
     draw = np.random.default_rng(0)
     text = "".join(f"{a:.2f},{b:.2f},{int(a > b)}\n" for a, b in draw.uniform(size=(60, 2)))
     Path("t.csv").write_text("x,y,label\n" + text)
-    given: dict[str, Any] = {"dataset": "t.csv", "model": "logistic", "standardise": False}
-    fedldp.sweep("fedavg-quickstart", out="out", **SHORT, **given)
+    given = {"dataset": "t.csv", "model": "logistic", "standardise": False, **SHORT}
+    fedldp.sweep("fedavg-quickstart", out="out", **given)
+    return given
+
+
+def assert_nothing_is_run_again(out: Path, given: dict[str, Any]) -> None:
+    assert fedldp.sweep("fedavg-quickstart", out=out, **given).failed == []
+    assert len((out / "results.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_folder_and_its_table_move_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_table: dict[str, Any]
+) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.move(tmp_path / "one", tmp_path / "two")
-    moved = {**given, "dataset": "two/t.csv"}
-    found = fedldp.sweep("fedavg-quickstart", out="two/out", **SHORT, **moved)
-    assert found.failed == []
-    assert len((tmp_path / "two/out/results.jsonl").read_text().splitlines()) == 1
+    assert_nothing_is_run_again(Path("two/out"), {**of_table, "dataset": "two/t.csv"})
 
 
 def test_a_folder_that_moved_without_its_table_is_continued_where_the_table_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of_table: dict[str, Any]
 ) -> None:
-    (tmp_path / "one").mkdir()
-    monkeypatch.chdir(tmp_path / "one")
-    draw = np.random.default_rng(0)
-    text = "".join(f"{a:.2f},{b:.2f},{int(a > b)}\n" for a, b in draw.uniform(size=(60, 2)))
-    Path("t.csv").write_text("x,y,label\n" + text)
-    given: dict[str, Any] = {"dataset": "t.csv", "model": "logistic", "standardise": False}
-    fedldp.sweep("fedavg-quickstart", out="out", **SHORT, **given)
     moved = tmp_path / "moved" / "deep"
     moved.parent.mkdir()
     shutil.move("out", moved)
     assert list(verify(sweep_in(moved, Means()), moved)) == []
-    again = fedldp.sweep("fedavg-quickstart", out=moved, **SHORT, **given)
-    assert again.failed == []
-    assert len((moved / "results.jsonl").read_text().splitlines()) == 1
+    assert_nothing_is_run_again(moved, of_table)
     monkeypatch.chdir(moved.parent)
     elsewhere = shutil.move(moved, tmp_path / "elsewhere")
     with pytest.raises(DataMissing, match=r"there is no file .*t\.csv here, or in "):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks import people
@@ -18,9 +20,15 @@ RESULTS = ROOT / "benchmarks" / "results" / "2026-11-25-people.jsonl"
 
 
 @pytest.mark.slow
-def test_the_tables_agree_with_the_committed_results() -> None:
+def test_the_tables_agree_with_the_committed_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    def blank(images: Any, features: Any, size: int) -> Any:
+        return np.zeros((len(images), size), np.float32)  # no table depends on their values
+
+    monkeypatch.setattr("fedldp.data.public_features.in_pieces", blank)
+    people.data.cache_clear()
     text = (ROOT / "benchmarks" / "pages" / "people.md").read_text(encoding="utf-8")
     assert people.updated(text, RunStore(RESULTS).rows) == text
+    people.data.cache_clear()
 
 
 def test_every_figure_is_proven_to_cost_a_row_at_most_its_epsilon() -> None:

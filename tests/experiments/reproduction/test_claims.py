@@ -219,58 +219,41 @@ def test_verdicts_follow_from_the_committed_results(committed: dict[str, Any]) -
         assert (found.ours, found.verdict, found.text) == ("88.0", verdict, text)
 
 
-@pytest.mark.parametrize(("deviation", "seeds", "holds"), [
-    (None, 1, True), (0.02, 3, False), (0.02, 8, True), (0.01, 3, True),
-])  # fmt: skip
+ALONE: tuple[dict[str, Any], ...] = (
+    {}, {"of": [], "minus": [[1, 0]]}, {"of": [], "minus": [[[1], [0]]]},
+)  # fmt: skip
+TWICE = ({"of": [], "minus": [[1, 0], [1, 0]], "mean": True}, {"of": [], "minus": [[[1, 1], 0]]})
+MEAN = ({"of": [], "minus": [[1, 0], [2, 0]], "mean": True}, {"of": [], "minus": [[[1, 2], 0]]})
+
+
+@pytest.mark.parametrize(
+    ("rule", "forms", "low", "high", "gap", "holds"),
+    [
+        ("above", ALONE, (None, 1), (None, 1), 0.0101, True),
+        ("above", ALONE, (0.02, 3), (0.02, 3), 0.0101, False),  # the standard error is 0.0163
+        ("above", ALONE, (0.02, 8), (0.02, 8), 0.0101, True),  # 0.01
+        ("above", ALONE, (0.01, 3), (0.01, 3), 0.0101, True),  # 0.008
+        ("not_above", ALONE, (0.016, 4), (0.012, 4), 0.0101, False),  # 0.01
+        ("not_above", ALONE, (0.016, 4), (0.012, 4), 0.0099, True),
+        ("not_above", ALONE, (0.016, 4), (0.012, 4), -0.5, True),
+        ("above", TWICE, (None, 1), (0.016, 4), 0.0081, True),  # 0.008, not that of two cells
+        ("above", TWICE, (None, 1), (0.016, 4), 0.0079, False),
+        ("above", MEAN, (None, 1), (0.016, 4), 0.0058, True),  # 0.0057 for the mean of two
+        ("above", MEAN, (None, 1), (0.016, 4), 0.0056, False),
+    ],
+)
 def test_an_order_holds_by_more_than_the_standard_error(
-    deviation: float | None, seeds: int, holds: bool, committed: dict[str, Any]
-) -> None:
-    """A gap of 0.0101, with a standard error of 0.0163, 0.01 or 0.008."""
-    committed["low"] = published(PAIR[0], 0.90, deviation, seeds)
-    committed["high"] = published(PAIR[1], 0.9101, deviation, seeds)
-    for more in ({}, {"of": [], "minus": [[1, 0]]}, {"of": [], "minus": [[[1], [0]]]}):
-        assert (judged(order("above", *PAIR, **more)).verdict == "agrees") is holds
-        assert judged(order("above", *PAIR[::-1], **more)).verdict != "agrees"
-
-
-@pytest.mark.parametrize(("gap", "holds"), [(0.0101, False), (0.0099, True), (-0.5, True)])
-def test_a_value_that_is_not_above_may_exceed_by_the_standard_error(
-    gap: float, holds: bool, committed: dict[str, Any]
-) -> None:
-    """The standard error of the difference is 0.01."""
-    committed["low"] = published(PAIR[0], 0.40, 0.016, 4)
-    committed["high"] = published(PAIR[1], 0.40 + gap, 0.012, 4)
-    assert (judged(order("not_above", *PAIR)).verdict == "agrees") is holds
-
-
-@pytest.mark.parametrize(("gap", "holds"), [(0.0081, True), (0.0079, False)])
-def test_a_cell_in_two_differences_counts_twice(
-    gap: float, holds: bool, committed: dict[str, Any]
-) -> None:
-    """The standard error of one cell is 0.008; of two cells in the mean it would be 0.0057."""
-    committed["low"] = published(PAIR[0], 0.90, None, 1)
-    committed["high"] = published(PAIR[1], 0.90 + gap, 0.016, 4)
-    for more in (
-        {"minus": [[1, 0], [1, 0]], "of": [], "mean": True},
-        {"minus": [[[1, 1], 0]], "of": []},
-    ):
-        assert (judged(order("above", *PAIR, **more)).verdict == "agrees") is holds
-
-
-@pytest.mark.parametrize(("gap", "holds"), [(0.0058, True), (0.0056, False)])
-def test_two_cells_in_a_mean_have_a_smaller_error_than_one(
-    gap: float, holds: bool, committed: dict[str, Any]
-) -> None:
-    """The standard error is 0.008 for one cell, and 0.0057 for the mean of two."""
+    rule: str, forms: tuple[dict[str, Any], ...], low: tuple[Any, int], high: tuple[Any, int],
+    gap: float, holds: bool, committed: dict[str, Any],
+) -> None:  # fmt: skip
     third = "ldp-fl-fmnist"
-    committed["low"] = published(PAIR[0], 0.90, None, 1)
-    committed["high"] = published(PAIR[1], 0.90 + gap, 0.016, 4)
-    committed["third"] = published(third, 0.90 + gap, 0.016, 4)
-    for more in (
-        {"minus": [[1, 0], [2, 0]], "of": [], "mean": True},
-        {"minus": [[[1, 2], 0]], "of": []},
-    ):
-        assert (judged(order("above", *PAIR, third, **more)).verdict == "agrees") is holds
+    committed["low"] = published(PAIR[0], 0.4, *low)
+    for name in (PAIR[1], third):
+        committed[name] = published(name, 0.4 + gap, *high)
+    for more in forms:
+        assert (judged(order(rule, *PAIR, third, **more)).verdict == "agrees") is holds
+    if rule == "above":
+        assert judged(order(rule, *PAIR[::-1])).verdict != "agrees"
 
 
 def test_a_claim_may_be_about_an_earlier_round_or_no_recipe(committed: dict[str, Any]) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import document
 from folders import assert_same_run
 
 import fedldp
@@ -18,47 +17,6 @@ from fedldp.simulation.plan import cores
 pytestmark = pytest.mark.usefixtures("folder_of_its_own")
 
 SHORT = ("--workers", 1, "--set", "rounds=1", "--set", "num_clients=5", "--set", "local_epochs=1")
-RUN_KEYS = ["settings", "seed", "accuracy", "loss", "epsilon", "unit", "adversary",
-            "stated_by", "idealised", "conditions", "guarantee", "seconds", "run_dir",
-            "metrics"]  # fmt: skip
-METRICS = ["auc", "average_precision", "balanced_accuracy", "brier", "calibration_error",
-           "most_frequent", "f1_macro", "client_accuracy", "worst_tenth_accuracy"]  # fmt: skip
-
-
-@pytest.mark.slow
-def test_the_json_of_a_sweep_keeps_to_the_contract(fedldp_command: Any, tmp_path: Path) -> None:
-    outcome = fedldp_command(
-        "sweep", "quickstart", "fedavg-quickstart", "--grid", "epsilon=1,2", "--seeds", "0-1",
-        *SHORT, "--json",
-    )  # fmt: skip
-    assert outcome.status == 0
-    found = document(outcome.out)
-    assert list(found) == ["runs", "table", "failed", "together", "complete", "notes", "warnings"]
-    assert len(found["runs"]) == 6
-    for run in found["runs"]:
-        assert list(run) == RUN_KEYS
-        assert list(run["metrics"]) == METRICS
-        assert all(0 < value < 2 for value in run["metrics"].values())
-        config = document((tmp_path / run["run_dir"] / "config.json").read_text())
-        assert config["recipe"] == run["settings"]["recipe"]
-        assert config["config"]["seed"] == run["seed"]
-        private = "epsilon" in run["settings"]
-        assert private == (run["settings"]["recipe"] == "quickstart")
-        assert not private or config["config"]["epsilon"] == run["settings"]["epsilon"]
-        assert (run["epsilon"] is not None) == private
-    for row in found["table"]:
-        assert list(row) == ["settings", "mean", "deviation", "seeds", "stated_by", "conditions",
-                             "figure"]  # fmt: skip
-        assert row["stated_by"] == "fedldp"
-        of_row = [r["accuracy"] for r in found["runs"] if r["settings"] == row["settings"]]
-        assert row["seeds"] == len(of_row) == 2
-        assert row["mean"] == pytest.approx(sum(of_row) / 2)
-        assert row["deviation"] == pytest.approx(abs(of_row[0] - of_row[1]) / 2**0.5)
-    (folder,) = (tmp_path / "runs").iterdir()
-    assert document((folder / "results.json").read_text()) == found
-    lines = outcome.err.splitlines()
-    assert lines[0] == ("sweep      6 runs (3 combinations, 2 seeds each), 6 rounds in all")
-    assert any("fedavg-quickstart has no epsilon, and runs without" in line for line in lines)
 
 
 @pytest.mark.slow

@@ -148,21 +148,6 @@ def result() -> Sweep:
     return Sweep(groups=cells, failed=failed)
 
 
-def test_the_table_has_mean_and_deviation(result: Sweep) -> None:
-    facts = {"conditions", "figure"}
-    assert [{k: v for k, v in row.items() if k not in facts} for row in result.table] == [
-        {"settings": {"recipe": "quickstart", "epsilon": 1}, "mean": pytest.approx(0.6),
-         "deviation": pytest.approx(math.sqrt(0.02)), "seeds": 2, "stated_by": "fedldp"},
-        {"settings": {"recipe": "quickstart", "epsilon": 2}, "mean": 0.8, "deviation": None,
-         "seeds": 1, "stated_by": "fedldp"},
-    ]  # fmt: skip
-    figures = [row["figure"] for row in result.table]
-    assert [figure["value"] for figure in figures] == [pytest.approx(0.6), 0.8]
-    assert [[doubt["kind"] for doubt in figure["doubts"]] for figure in figures] == [
-        [], ["one-seed"]
-    ]  # fmt: skip
-
-
 def test_the_printed_table_shows_failures(result: Sweep) -> None:
     assert result.shown() == (
         ["epsilon", "accuracy", "seeds", "loss", "proven epsilon", "failed"],
