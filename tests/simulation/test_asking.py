@@ -35,7 +35,7 @@ from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.result import read_run
 from fedldp.training import questions
-from fedldp.training.questions import Question, Rows
+from fedldp.training.questions import Rows
 
 NUMBER = 4_000
 
@@ -489,11 +489,6 @@ def test_numbers_below_above_and_missing_have_cells_of_their_own() -> None:
     assert questions.numbers(0, (0.7, 2.0)).cells == 4
 
 
-def test_a_category_that_a_row_lacks_is_a_cell() -> None:
-    cell = questions.categories((1, 2)).told({})
-    assert cell(rows_of([[9, 1, 0], [9, 0, 1], [9, 0, 0], [9, 1, 1]])).tolist() == [0, 1, 2, 0]
-
-
 def test_quartiles_are_those_of_numbers_without_noise() -> None:
     generator = np.random.default_rng(0)
     edges = tuple(np.arange(0.0, 10.1, 0.5))
@@ -546,11 +541,6 @@ def test_a_run_that_asks_has_as_many_rounds_as_questions(
     ask: list[str], rounds: tuple[int, int]
 ) -> None:
     assert rounds_to_ask(ask) == rounds
-
-
-def test_several_tables_share_a_persons_norm() -> None:
-    one, three = (Question([questions.categories((0,))] * count).norm for count in (1, 3))
-    assert three == pytest.approx(one / 3**0.5, rel=1e-9)
 
 
 @pytest.mark.slow

@@ -17,13 +17,11 @@ from fedldp.accounting.prices import cost
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
-from fedldp.data import Examples
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.simulation.engine import Result, simulate
-from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import Plan, plan, problem_of, state
-from fedldp.testing.clients import Roles, client_of
+from fedldp.testing.clients import Roles
 
 SENT = ("--set", "mechanism=laplace", "--set", "epsilon=1.0", "--set", "channel=named",
         "--set", "num_clients=6", "--set", "local_epochs=1", "--workers", 1)  # fmt: skip
@@ -90,43 +88,8 @@ def expected(config: RunConfig, most: int) -> list[tuple[list[int], int]]:
     return found
 
 
-def weights_without_refusals(config: RunConfig, most: int) -> np.ndarray:
-    """Return the last weights, by hand, if each round's mean covers the clients who can pay."""
-    inputs = Inputs.of(config, None, None)
-    roles = Roles(config, inputs.problem)
-    last = roles.first
-    train = inputs.dataset.train
-    for round, (there, _) in enumerate(expected(config, most), start=1):
-        broadcast = roles.server.publish(last)
-        reports = []
-        for client in there:
-            own = inputs.members[client]
-            examples = Examples(train.features[own], train.labels[own])
-            made = client_of(examples, client, seed=config.seed, round=round)
-            reports.append(roles.report(broadcast, made))
-        last, _ = roles.aggregate(reports, last)
-    return last.weights
-
-
 def as_vector(result: Result) -> np.ndarray:
     return np.concatenate([weights.reshape(-1) for weights in result.weights.values()])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("settings", [SOME, SHUFFLED], ids=["direct", "shuffled"])
-def test_a_round_continues_without_clients_that_refuse(settings: dict[str, Any]) -> None:
-    config = quick(**settings)
-    turns = expected(config, 2)
-    assert {refusals for _, refusals in turns} >= {0, 2, 3}  # out of four clients that are asked
-    assert all(there for there, _ in turns)
-    result = fedldp.run(config)
-    assert [(record.clients, record.refused) for record in result.rounds] == [
-        (len(there), {"over-budget": refusals} if refusals else {}) for there, refusals in turns
-    ]
-    assert {record.uplink_bits_per_client for record in result.rounds} == {
-        fedldp.run(config.changed(client_budget=None, rounds=1)).rounds[0].uplink_bits_per_client
-    }
-    np.testing.assert_array_equal(as_vector(result), weights_without_refusals(config, 2))
 
 
 @pytest.mark.parametrize("settings", [SOME, SHUFFLED], ids=["direct", "shuffled"])

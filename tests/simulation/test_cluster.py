@@ -175,20 +175,17 @@ def without_times(result: fedldp.Sweep) -> list[dict[str, Any]]:
 def test_a_sweep_in_stretches_has_the_bits_of_one_process(
     cluster: Any, marks: Path, tmp_path: Path, a_round_each: None
 ) -> None:
-    grid = {"learning_rate": [0.1, 1e30], "clients_per_round": [2, 99]}
-    found = both(tmp_path / "refused", grid=grid, **{**SHORT, "model": "mlp"})
-    assert len(found.runs) == 1
-    assert sum("NaN" in failure["reason"] for failure in found.failed) == 1
     both(tmp_path / "kept", "secure-aggregation-digits", **SHORT)
     assert list((tmp_path / "kept" / "cluster").glob("*/clients/client-0/*"))
     rng = np.random.default_rng(0)
     own = fedldp.Dataset.from_arrays(rng.random((60, 4), dtype=np.float32), rng.integers(0, 2, 60))
     (marks / "killed").unlink(missing_ok=True)
     (marks / "kill").touch()
-    both(
-        tmp_path / "own", "fedavg-quickstart", grid={"learning_rate": [0.1, 0.2]}, dataset=own,
+    found = both(
+        tmp_path / "own", "fedavg-quickstart", grid={"learning_rate": [0.1, 1e30]}, dataset=own,
         standardise=False, **WATCHED,
     )  # fmt: skip
+    assert (len(found.runs), len(found.failed)) == (1, 1)
     assert (marks / "killed").exists()
     nodes_of(marks)
 

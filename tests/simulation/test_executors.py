@@ -88,22 +88,6 @@ def test_values_for_one_client_are_in_its_request_only() -> None:
         pack_request(request)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b"",
-        pack_reply(report(), run="another", phase=1),
-        pack_reply(report(), run="run", phase=0),
-        pack_reply(report(round=2), run="run", phase=1),
-    ],
-    ids=["nothing", "another run", "another phase", "another round"],
-)
-def test_a_message_that_does_not_answer_the_request_is_refused(answer: bytes) -> None:
-    transport = InProcess(lambda message, clients: iter([([0], [answer])]))
-    with pytest.raises(WireError):
-        list(transport.exchange(REQUEST, [0]))
-
-
 COLUMNS: list[dict[str, Any]] = [
     {"epsilon": 0.5},
     {"weight": np.array([2.0, 0.0, 7.5])},

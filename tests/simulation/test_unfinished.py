@@ -34,8 +34,6 @@ from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.server_loop import Round, one_by_one
 from fedldp.protocol.wire import (
     Broadcast,
-    Reason,
-    Refusal,
     Report,
     RoundRequest,
 )
@@ -286,15 +284,6 @@ def test_clients_are_drawn_uniformly_and_anew_each_round() -> None:
     assert participants(fedavg(num_clients=20, clients_per_round=20), 1) == list(range(20))
 
 
-def test_only_clients_that_take_part_count() -> None:
-    result = fedldp.run(ldp_fl(num_clients=10, clients_per_round=3, chunk=50))
-    assert [record.clients for record in result.rounds] == [3, 3]
-    # 650 weights as 13 messages, with labels of 4 bits.
-    assert [r.uplink_bits_per_client for r in result.rounds] == [650 + 13 * 4] * 2
-    plain = fedldp.run(fedavg(num_clients=10, clients_per_round=3, rounds=1))
-    assert plain.rounds[0].uplink_bits_per_client == 32 * 650 + 64  # the example count
-
-
 # Reproducibility
 
 
@@ -356,32 +345,6 @@ def test_the_number_of_torch_threads_has_no_effect_and_does_not_change() -> None
     finally:
         torch.set_num_threads(threads)
     assert_same(*results)
-
-
-@pytest.mark.slow
-def test_speed_settings_of_the_time_model_change_no_weights() -> None:
-    base = fedldp.run(ldp_fl())
-    for settings in ({"chunk": 650}, {"channel": "named"}, {"prediction_error": 1.0}):
-        other = fedldp.run(ldp_fl(**settings))
-        for name, weights in base.weights.items():
-            assert weights.tobytes() == other.weights[name].tobytes()
-
-
-def test_server_and_client_depend_only_on_the_broadcast(tmp_path: Path) -> None:
-    # The same broadcast gives the same reports again, whatever was trained in between.
-    data, config = small_data(), fedavg(model="mlp")
-    members = [np.arange(n, 60, 4) for n in range(4)]
-    clients = Clients(config, data, members, tmp_path)
-    first = clients.roles.broadcast
-    reports = clients.ask(first, range(4))
-    assert clients.ask(first, range(4)) == reports  # already paid for
-    later = Broadcast(round=2, weights=first.weights + 1)
-    clients.ask(later, range(4))
-    list(clients.executor.scores(later))
-    assert clients.ask(first, [2]) == [Refusal(1, Reason.NOT_KEPT)]
-    clients.begin()
-    assert clients.ask(first, [2]) == [reports[2]]
-    assert clients.ask(first, [3, 1]) == [reports[3], reports[1]]
 
 
 def test_read_only_data_are_accepted_without_a_warning() -> None:
