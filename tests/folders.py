@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 import fedldp
 from fedldp.algorithms.config import RunConfig
 from fedldp.protocol.server_loop import Round
-from fedldp.simulation.engine import simulate
+from fedldp.simulation.engine import Result, simulate
 
 FILES = {"config.json", "environment.json", "metrics.jsonl", "privacy.json", "summary.json",
          "model.safetensors", "schema.json", "checkpoint", "report.html"}  # fmt: skip
@@ -41,7 +43,37 @@ def assert_same_run(folder: Path, whole: Path) -> None:
         assert found[key] == expected[key]
 
 
-def cut(config: RunConfig, out: Path, after: int) -> None:
+def assert_same(one: Result, other: Result) -> None:
+    """Check that two results agree bit for bit, apart from times."""
+    assert one.weights.keys() == other.weights.keys()
+    for name, weights in one.weights.items():
+        assert weights.tobytes() == other.weights[name].tobytes(), name
+    rounds = [[replace(each, seconds=0.0) for each in found.rounds] for found in (one, other)]
+    assert rounds[0] == rounds[1]
+    assert one.privacy == other.privacy
+    assert one.run == other.run
+    assert one.ledger.releases(one.run) == other.ledger.releases(one.run)
+
+
+def without_times(result: fedldp.Sweep) -> list[dict[str, Any]]:
+    """Return the runs of a sweep without their times and folders, which vary."""
+    return [{k: v for k, v in run.items() if k not in ("seconds", "run_dir")}
+            for run in result.runs]  # fmt: skip
+
+
+def rows_in(folder: Path) -> list[dict[str, Any]]:
+    """Return the rows of a set of runs."""
+    return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+
+
+def write_rows(folder: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Replace the rows of a set of runs."""
+    (folder / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def cut(
+    config: RunConfig, out: Path, after: int, recipe: str | None = "quickstart", **more: Any
+) -> None:
     """Interrupt a run of ``config`` after some rounds."""
 
     def stop(record: Round) -> None:
@@ -49,4 +81,4 @@ def cut(config: RunConfig, out: Path, after: int) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        simulate(config, recipe="quickstart", out=out, after_round=stop)
+        simulate(config, recipe=recipe, out=out, after_round=stop, **more)

@@ -84,8 +84,12 @@ def test_rows_that_were_not_played_are_told_first() -> None:
 
 
 @pytest.mark.slow
-def test_the_page_is_one_file_with_escaped_text() -> None:
+def test_the_page_is_one_file_with_all_findings_and_escaped_text() -> None:
     text = page(audit(OK), found())
+    assert text.count("<svg") == 1  # for the attack that decides the verdict
+    assert text.count('src="data:image/png;base64,') == 2
+    for words in ("0.500 [0.400, 0.600]", "cannot be made", "at confidence 0.99; ", "37.5", "5 %"):
+        assert words in text
     assert text.startswith(BEGINS)
     assert "<script" not in text
     assert "&lt;script&gt;mine" in text
@@ -93,15 +97,6 @@ def test_the_page_is_one_file_with_escaped_text() -> None:
     sources = re.findall(r'(?:src|href)="([^"]*)"', text)
     assert sources
     assert all(each.startswith(("data:", "#")) for each in sources)
-
-
-def test_the_page_shows_the_findings() -> None:
-    text = page(audit(OK), found())
-    assert text.count("<svg") == 1  # for the attack that decides the verdict
-    assert text.count('src="data:image/png;base64,') == 2
-    for words in ("0.500 [0.400, 0.600]", "cannot be made", "at confidence 0.99; ", "37.5", "5 %"):
-        assert words in text
-    assert "Clients that lie" not in page(audit(OK))
 
 
 @pytest.mark.slow

@@ -33,17 +33,11 @@ def pages(*rows: dict[str, Any]) -> dict[str, str]:
 
 def test_each_row_is_on_its_page_and_a_broken_claim_on_another() -> None:
     made = pages(of_system(), of_mechanism(verdict="ok", proven=1.5, lower=0.9996))
-    of_all = made["audit_mechanisms.md"]
-    assert "1 `claim-broken`" in of_all
-    assert "| [`Gaussian`](audit_report_mechanisms.md#gaussian) | 1 | 0.999 | 1.500 | - |" in of_all
-    of_one = made["audit_report_mechanisms.md"]
-    assert "In all rows: clip 1, sigma 1.235." in of_one
-    assert "| d 1,234 | record, δ 1e-05 | 1 | 1.500 | 0.999 | 3.142 |" in of_one
-    assert "| [`nbafl`](audit_nbafl.md) | 1 | **2.000** | none | 1 |" in made["audit_systems.md"]
-    assert "| record, δ 1e-05 | 1 | none | **2.000** | 3.142 | 1 |" in made["audit_nbafl.md"]
-    assert "1. label swapped (4,000 trials)" in made["audit_nbafl.md"]
-    assert "| [`nbafl`](audit_nbafl.md), as configured | record" in made["broken_claims.md"]
-    assert "Gaussian" not in made["broken_claims.md"].partition("## Why")[0]
+    assert "| d 1,234 | record, δ 1e-05 | 1 | 1.500 |" in made["audit_report_mechanisms.md"]
+    assert "| record, δ 1e-05 | 1 | none | **2.000** |" in made["audit_nbafl.md"]
+    broken = made["broken_claims.md"].partition("## Why")[0]
+    assert "| [`nbafl`](audit_nbafl.md), as configured | record" in broken
+    assert "Gaussian" not in broken
 
 
 def test_the_pages_of_the_kept_audits_can_be_read_on_a_phone() -> None:

@@ -205,14 +205,13 @@ def test_half_the_noise_in_any_stage_is_found_exactly(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wrong", [{"noise": planted.HalfNoise}, {"noise": planted.NoNoise}])
-@pytest.mark.parametrize("more", [{}, {"held_out_people": 0.3}, {"sample_rate": 0.5}], ids=str)
-def test_too_little_noise_in_all_rounds_is_found_exactly(
-    wrong: dict[str, Any], more: dict[str, Any]
-) -> None:
-    for channel in ("named", "sum", "central"):
-        config = changed(RIGHT, **wrong)(**planted.settings(channel, **more))
-        assert "times the stated variance" in exactly(config).attack
+@pytest.mark.parametrize(
+    ("channel", "more"),
+    [("sum", {}), ("named", {"held_out_people": 0.3}), ("central", {"sample_rate": 0.5})],
+)
+def test_half_the_noise_in_all_rounds_is_found_exactly(channel: str, more: dict[str, Any]) -> None:
+    config = changed(RIGHT, noise=planted.HalfNoise)(**planted.settings(channel, **more))
+    assert "times the stated variance" in exactly(config).attack
 
 
 @pytest.mark.slow
@@ -244,8 +243,6 @@ def own_means(examples: Examples) -> Any:
     "more",
     [
         {"held_out_people": 0.3},
-        {"channel": "central"},
-        {"channel": "sum"},
         {"sample_rate": 0.5},
         STAGED,
         {**STAGED, "channel": "central"},

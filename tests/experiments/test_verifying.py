@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from folders import rows_in, write_rows
 
 import fedldp
 from fedldp.experiments.comparing.running import comparison_in
@@ -33,14 +34,6 @@ def copy(folders: Path, name: str, tmp_path: Path) -> Path:
     return tmp_path / name
 
 
-def lines(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
-
-
-def write(folder: Path, rows: list[dict[str, Any]]) -> None:
-    (folder / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["compare", "sweep"])
 def test_a_folder_is_continued_with_its_own_settings(
@@ -48,13 +41,13 @@ def test_a_folder_is_continued_with_its_own_settings(
 ) -> None:
     folder = copy(folders, name, tmp_path)
     whole = (folder / "results.json").read_text()
-    rows = lines(folder)
-    write(folder, rows[:-1])
+    rows = rows_in(folder)
+    write_rows(folder, rows[:-1])
     if name == "sweep":
         shutil.rmtree(folder / rows[-1]["folder"])
     done = fedldp_command(name, "--resume", folder, "--workers", 1, "--json")
     assert done.status == 0, done.err
-    assert len(lines(folder)) == len(rows)
+    assert len(rows_in(folder)) == len(rows)
     if name == "compare":
         assert json.loads(done.out) == json.loads(whole)
     assert "leave out" in fedldp_command(name, "--resume", folder, "--out", "other").err
@@ -96,12 +89,12 @@ def test_a_run_for_numbers_is_made_again_too(tmp_path: Path) -> None:
 
 def test_what_differs_is_named(folders: Path, tmp_path: Path, fedldp_command: Any) -> None:
     folder = copy(folders, "compare", tmp_path)
-    rows = lines(folder)
+    rows = rows_in(folder)
     rows[0]["digest"] = "0" * 32
     rows[1]["versions"] = {**rows[1]["versions"], "torch": "1.0"}
     rows[-1]["proven"]["epsilon"] = 99.0
     rows[-1]["accuracy"] = 0.9999
-    write(folder, rows)
+    write_rows(folder, rows)
     found = "\n".join(verify(comparison_in(folder, Means()), folder, 3))
     assert f"run {'0' * 32}: it was made with other settings, code or data" in found
     assert "rows were made with torch 1.0; here is torch" in found
@@ -110,7 +103,7 @@ def test_what_differs_is_named(folders: Path, tmp_path: Path, fedldp_command: An
     done = fedldp_command("compare", "--verify", folder)
     assert done.status == 1
     folder = copy(folders, "sweep", tmp_path)
-    rows = lines(folder)
+    rows = rows_in(folder)
     summary = folder / rows[0]["folder"] / "summary.json"
     found = json.loads(summary.read_text())
     found["final"]["accuracy"] += 0.25

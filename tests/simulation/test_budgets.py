@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from folders import cut, metrics, quick
+from folders import assert_same, cut, metrics, quick
 from tables import Table, released
 
 import fedldp
@@ -18,7 +18,7 @@ from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError
 from fedldp.protocol.keys import draws_of_seed
-from fedldp.simulation.engine import Result, simulate
+from fedldp.simulation.engine import simulate
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import Plan, plan, problem_of, state
 from fedldp.testing.clients import Roles
@@ -88,10 +88,6 @@ def expected(config: RunConfig, most: int) -> list[tuple[list[int], int]]:
     return found
 
 
-def as_vector(result: Result) -> np.ndarray:
-    return np.concatenate([weights.reshape(-1) for weights in result.weights.values()])
-
-
 @pytest.mark.parametrize("settings", [SOME, SHUFFLED], ids=["direct", "shuffled"])
 def test_the_statement_after_a_run_covers_what_was_really_released(
     settings: dict[str, Any],
@@ -117,14 +113,6 @@ def test_the_statement_after_a_run_covers_what_was_really_released(
     assert run_line(unlimited).epsilon == most * price
     assert run_line(result.privacy).epsilon == 2 * price
     assert max(result.ledger.spent(client) for client in range(6)) == 2 * price
-
-
-def assert_same(one: Result, other: Result) -> None:
-    np.testing.assert_array_equal(as_vector(one), as_vector(other))
-    for left, right in zip(one.rounds, other.rounds, strict=True):
-        assert (left.clients, left.refused, left.loss) == (right.clients, right.refused, right.loss)
-    assert one.privacy == other.privacy
-    assert one.ledger.releases(one.run) == other.ledger.releases(other.run)
 
 
 def test_a_resumed_run_remembers_what_was_spent(tmp_path: Path) -> None:

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from folders import assert_same_run, cut, quick
+from folders import assert_same, assert_same_run, cut, quick, without_times
 from ray_nodes import installed, of_two_nodes, two_nodes
 
 import fedldp
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.experiments import cluster as on_nodes
 from fedldp.simulation import cluster as ray_cluster
-from fedldp.simulation.engine import Result, simulate
+from fedldp.simulation.engine import simulate
 from fedldp.simulation.settings import to_toml
 
 SHORT = {"rounds": 3, "num_clients": 5, "local_epochs": 1}
@@ -48,20 +48,6 @@ def a_round_each(monkeypatch: pytest.MonkeyPatch) -> None:
 def nodes_of(marks: Path) -> None:
     nodes = {node["NodeID"] for node in sys.modules["ray"].nodes() if node["Alive"]}
     assert {mark.name for mark in marks.iterdir()} >= nodes
-
-
-def assert_same(one: Result, other: Result) -> None:
-    """Check that two runs agree bit for bit in weights and metrics, and in their ledgers."""
-    assert one.weights.keys() == other.weights.keys()
-    for name, weights in one.weights.items():
-        assert weights.tobytes() == other.weights[name].tobytes(), name
-    for left, right in zip(one.rounds, other.rounds, strict=True):
-        assert (left.accuracy, left.loss, left.metrics) == (
-            right.accuracy, right.loss, right.metrics
-        )  # fmt: skip
-    assert one.run == other.run
-    assert one.ledger.releases(one.run) == other.ledger.releases(one.run)
-    assert one.privacy == other.privacy
 
 
 def kept(folder: Path) -> dict[str, bytes]:
@@ -163,11 +149,6 @@ def both(tmp_path: Path, recipe: Any = "quickstart", **given: Any) -> Any:
     assert without_times(on_cluster) == without_times(alone)
     assert on_cluster.failed == alone.failed
     return on_cluster
-
-
-def without_times(result: fedldp.Sweep) -> list[dict[str, Any]]:
-    return [{k: v for k, v in run.items() if k not in ("seconds", "run_dir")}
-            for run in result.runs]  # fmt: skip
 
 
 @installed

@@ -6,14 +6,13 @@ import json
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from folders import cut, quick
+from folders import assert_same, cut, quick
 from gate.reports import RUNS
 from safetensors.numpy import load_file
 from torch import nn
@@ -31,7 +30,7 @@ from fedldp.data import Dataset, Shares
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.models import build_model
 from fedldp.protocol.keys import draws_of_seed
-from fedldp.protocol.server_loop import Round, one_by_one
+from fedldp.protocol.server_loop import one_by_one
 from fedldp.protocol.wire import (
     Broadcast,
     Report,
@@ -40,7 +39,7 @@ from fedldp.protocol.wire import (
 from fedldp.reporting import words
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation import participation
-from fedldp.simulation.engine import Result, simulate
+from fedldp.simulation.engine import simulate
 from fedldp.simulation.evaluating import evaluate, load_trained
 from fedldp.simulation.executors import Executor, InProcess
 from fedldp.simulation.plan import Plan, plan, state
@@ -112,18 +111,6 @@ class Clients:
 
 def participants(config: RunConfig, round: int) -> list[int]:
     return list(participation.participants(config, round, draws_of_seed(config.seed)))
-
-
-def without_seconds(rounds: Sequence[Round]) -> list[Round]:
-    return [replace(record, seconds=0.0) for record in rounds]
-
-
-def assert_same(one: Result, other: Result) -> None:
-    """Check that two runs agree bit for bit in weights and metrics."""
-    assert one.weights.keys() == other.weights.keys()
-    for name, weights in one.weights.items():
-        assert weights.tobytes() == other.weights[name].tobytes(), name
-    assert without_seconds(one.rounds) == without_seconds(other.rounds)
 
 
 # A plain implementation: softmax regression by its closed-form gradient, in float64
@@ -299,7 +286,6 @@ def test_two_workers_give_the_bits_and_charges_of_one() -> None:
     assert_same(one, two)
     assert one.rounds[-1].refused
     assert one.ledger.to_record() == two.ledger.to_record()
-    assert one.privacy == two.privacy
 
 
 @pytest.mark.slow
@@ -371,9 +357,7 @@ def checkpoint_weights(folder: Path) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [AVERAGED, "ldp_fl-adaptive", "central_dp-median", "personalized", "ldpfl_sound"]
-)
+@pytest.mark.parametrize("name", [AVERAGED, "ldp_fl-adaptive", "ldpfl_sound"])
 def test_the_checkpoint_holds_the_model_of_every_system(tmp_path: Path, name: str) -> None:
     recipe, settings = RUNS[name]
     simulate(resolve(recipe, settings), out=tmp_path / "run")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from folders import rows_in, write_rows
 
 import fedldp
 from fedldp.core.errors import ConfigError
@@ -64,7 +65,7 @@ def test_a_score_that_is_not_above_its_baseline_says_so(made: Any, tmp_path: Pat
 
 
 def test_runs_that_were_recorded_without_conditions_are_read(tmp_path: Path, made: Any) -> None:
-    lines = [json.loads(line) for line in (made.out / "results.jsonl").read_text().splitlines()]
+    lines = rows_in(made.out)
     for line in lines:
         del line["privacy"]
     assert again(tmp_path / "old", made, lines).summary() == made.summary()
@@ -78,7 +79,7 @@ def again(out: Path, made: Any, lines: list[dict[str, Any]]) -> Any:
     """Return the comparison in a folder that already has these runs."""
     out.mkdir()
     (out / "compare.json").write_bytes((made.out / "compare.json").read_bytes())
-    (out / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_rows(out, lines)
     return compared(out)
 
 
@@ -257,8 +258,7 @@ def test_choosing_by_private_scores_is_reported(made: Any, tmp_path: Path) -> No
     found = compared(tmp_path / "out", ["nbafl-digits", "fedavg-digits"], dataset=own, epsilon=16,
                      seeds=[0], say=said.append)  # fmt: skip
     assert said[0].startswith("note: the progress lines and results.jsonl contain")
-    lines = [json.loads(line) for line in (tmp_path / "out/results.jsonl").read_text().splitlines()]
-    assert all("which no epsilon covers" in line["note"] for line in lines)
+    assert all("which no epsilon covers" in row["note"] for row in rows_in(tmp_path / "out"))
     assert '"note"' not in (made.out / "results.jsonl").read_text()
     words = "choosing by scores is a release"
     assert any(note.startswith(words) for note in found.notes())
@@ -343,9 +343,7 @@ def test_numbers_are_compared_by_r2_with_the_mean_as_the_baseline(tmp_path: Path
     assert good["mean"] > 0.5 > 0 > bad["mean"]
     assert good["figure"]["baseline"] == bad["figure"]["baseline"] == 0
     assert good["proven"] <= 50
-    lines = (tmp_path / "out" / "results.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
-    own = [row for row in rows if row["cell"]["contestant"] == "learns"]
+    own = [row for row in rows_in(tmp_path / "out") if row["cell"]["contestant"] == "learns"]
     tries = {row["metrics"]["r2"]: row["try"] for row in own if row["purpose"] == "tried"}
     assert len(tries) == 2
     assert tries[max(tries)].items() <= good["settings"].items()
@@ -407,9 +405,7 @@ def test_contestants_are_compared_with_the_best_by_the_same_seeds(made: Any) -> 
 
 def test_one_try_measures_every_contestant_as_it_is(tmp_path: Path) -> None:
     found = compared(tmp_path / "out", BOTH[0], tries=1, epsilon=4, seeds=[0, 1], rounds=2)
-    rows = [
-        json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()
-    ]
+    rows = rows_in(tmp_path / "out")
     assert [row["purpose"] for row in rows] == ["measured", "measured"]
     assert found.summary()["complete"]
     (row,) = found.rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
@@ -189,17 +189,6 @@ def test_a_finished_run_is_known(tmp_path: Path) -> None:
     assert digest(compared(), PRIVUNIT, FIRST, "measured", 1) not in known
 
 
-def test_a_different_seed_try_purpose_or_cell_is_a_different_run(tmp_path: Path) -> None:
-    keys = {
-        digest(compared(), cell, attempt, purpose, seed)
-        for cell in (PRIVUNIT, Cell("digits", 20, "privunit", 2.0))
-        for attempt in TRIES
-        for seed in (0, 1)
-        for purpose in get_args(Purpose)
-    }
-    assert len(keys) == 16
-
-
 def test_a_contestant_that_equals_another_shares_its_runs(tmp_path: Path) -> None:
     found = Comparison([contestant("one"), contestant("two")], [DIGITS], seeds=[0])
     cells = [Cell("digits", 20, name, 4.0) for name in ("one", "two")]
@@ -238,11 +227,3 @@ def test_a_budget_that_is_used_up_starts_no_run(tmp_path: Path) -> None:
     left = iter([True, False, False])  # the first try, and then no more
     measured(compared(), store, [PRIVUNIT], lambda: next(left))
     assert [found["purpose"] for found in store.rows.values()] == ["tried"]
-
-
-def test_cells_keep_their_order_and_a_reference_has_one() -> None:
-    found = compared().cells([20], [4.0, 1.0])
-    assert [(cell.contestant, cell.epsilon) for cell in found] == [
-        ("privunit", 4.0), ("no noise", 0.0), ("signs", 4.0),
-        ("privunit", 1.0), ("signs", 1.0),
-    ]  # fmt: skip

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from folders import cut
 from gate import statements
 
 from fedldp.algorithms.config import RunConfig
@@ -200,13 +201,8 @@ def test_a_time_budget_starts_no_run_that_would_exceed_it(own: Measurements) -> 
 
 
 def cut_short(planned: PlannedRun, own: Measurements) -> None:
-    def stop(record: Any) -> None:
-        raise KeyboardInterrupt
-
     assert planned.config is not None
-    place = stored(own).place(planned)
-    with pytest.raises(KeyboardInterrupt):
-        simulate(planned.config, data_dir=own.root, out=place, after_round=stop)
+    cut(planned.config, stored(own).place(planned), 1, recipe=None, data_dir=own.root)
 
 
 def rounds_kept(monkeypatch: pytest.MonkeyPatch) -> list[int]:

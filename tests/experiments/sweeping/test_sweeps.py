@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from folders import without_times
 
 import fedldp
 from fedldp.algorithms.recipes import find_recipe
@@ -23,11 +24,6 @@ SHORT = {"rounds": 2, "num_clients": 5, "local_epochs": 1}
 def swept(out: Path | None, **more: Any) -> fedldp.Sweep:
     given = {"grid": {"epsilon": [1, 2]}, "seeds": range(2), "workers": 1, **SHORT, **more}
     return fedldp.sweep("quickstart", out=out, **given)
-
-
-def without_times(result: fedldp.Sweep) -> list[dict[str, Any]]:
-    return [{k: v for k, v in run.items() if k not in ("seconds", "run_dir")}
-            for run in result.runs]  # fmt: skip
 
 
 @pytest.mark.slow
