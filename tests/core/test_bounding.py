@@ -57,15 +57,6 @@ def test_an_accepted_range_has_ends_and_a_middle_in_float32(center: float, radiu
 # Fixed and adaptive ranges
 
 
-def test_one_range_for_all_tensors_or_one_for_each() -> None:
-    same = Ranges.fixed(0.5, 0.1, SIZES)
-    assert same.centers.tolist() == [0.5] * 3
-    assert same.radii.tolist() == [0.1] * 3
-    each = Ranges.fixed([0.0, 1.0, 2.0], [0.1, 0.2, 0.3], SIZES)
-    assert each.centers.tolist() == [0.0, 1.0, 2.0]
-    assert each.radii.tolist() == [0.1, 0.2, 0.3]
-
-
 @pytest.mark.parametrize("margin", [0.5, 1.0, 1.5])
 def test_adaptive_ranges_are_the_middle_and_half_width_of_each_tensor(margin: float) -> None:
     values = np.float32([-1.0, 3.0, 0.0, 1.0, 2.0, 2.5, 0.25, -4.0, -2.0, -3.0])

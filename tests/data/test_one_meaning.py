@@ -241,23 +241,6 @@ def test_labels_that_are_not_integers_are_left_out_row_by_row(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("age;x\n1,5;2\n1.234;3\n", "column 'age' has numbers with commas and numbers with points"),
-        ("age;x\n1.234,5;2\n", "column 'age' has numbers with commas and numbers with points"),
-        ("age;x\n1,5\n", "1 cells in this row, 2 in the header, which is separated by semicolons"),
-        ("age\tx\n1,5\t2\n", "holds '1,5', which is not a number, because decimal commas"),
-        ('age,x\n"1,5",2\n', "holds '1,5', which is not a number, because decimal commas"),
-        ("age,x\n1,5,2\n", "3 cells in this row, 2 in the header, which is separated by commas; .*"
-         "numbers with decimal commas a file that is separated by semicolons"),
-    ],
-)  # fmt: skip
-def test_a_file_that_would_be_misread_is_refused(tmp_path: Path, text: str, says: str) -> None:
-    with pytest.raises(DataError, match=says):
-        load_features(write(tmp_path, text), columns=Columns())
-
-
-@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("age;x\n1,5;2\n", [[1.5, 2]]),

@@ -84,24 +84,6 @@ def test_power_law_sizes() -> None:
     assert found[0] >= 1
 
 
-@pytest.mark.parametrize(
-    ("num_clients", "scheme", "says"),
-    [
-        (0, "iid", "num_clients is 0; give"),
-        (-3, "iid", "num_clients is -3; give"),
-        (1001, "iid", "num_clients is 1001, more than the 1000"),
-        (501, "shards:2", "needs 1002 examples"),
-    ],
-)
-def test_too_many_clients(num_clients: int, scheme: str, says: str) -> None:
-    with pytest.raises(ConfigError, match=says) as caught:
-        partition(BALANCED, num_clients, scheme, rng(0))
-    assert "\n" not in str(caught.value)
-    with pytest.raises(ConfigError) as known_beforehand:
-        check_partition(len(BALANCED), num_clients, scheme)
-    assert str(known_beforehand.value) == str(caught.value)
-
-
 def test_drawn_examples_are_always_the_same() -> None:
     shares = partition(BALANCED, 5000, "drawn:6", rng(0))
     assert len(shares) == 5000

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from unlabelled import load_features
 
 from fedldp.core.errors import ConfigError, DataError, DataMissing, SeveralErrors
-from fedldp.data import Columns, Dataset, load_dataset, load_examples
+from fedldp.data import Columns, load_dataset, load_examples
 
 HEADER = "id,hospital,age,sex,outcome\n"
 ROWS = "".join(
@@ -128,23 +128,6 @@ def test_a_damaged_parquet_file_is_refused_in_one_line(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     with pytest.raises(DataError, match=r"cannot be read as \.parquet"):
         load_dataset(str(table(tmp_path, name="mine.parquet")))
-
-
-# From Python
-
-
-def test_clients_from_python_are_checked() -> None:
-    one = ([[0.0], [1.0]], [0, 1])
-    with pytest.raises(DataError, match="client 1: there are 1 rows"):
-        Dataset.from_clients([one, ([[0.0]], [0, 1])])
-    with pytest.raises(DataError, match=r"client 1: an example has shape \(2,\)"):
-        Dataset.from_clients([one, ([[0.0, 1.0]], [0])])
-    with pytest.raises(DataError, match="no client"):
-        Dataset.from_clients([])
-    with pytest.raises(DataError, match="too few examples, or only one"):
-        Dataset.from_clients([one])
-    with pytest.raises(ConfigError, match="test_share"):
-        Dataset.from_clients([one], test_share=1.0)
 
 
 def test_columns_are_found_by_name_and_not_by_position(tmp_path: Path) -> None:
