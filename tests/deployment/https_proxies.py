@@ -1,4 +1,4 @@
-"""Proxies between sites and their server: one cuts connections, others record and tamper."""
+"""Proxies between a site and its server: one cuts connections, the other sends garbage."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import httpx
 from environments import HOST
 
-from fedldp.deployment.https.hello import Hello
 from fedldp.deployment.https.site import tls_of_site
-from fedldp.deployment.messages import Answered, read_message
-from fedldp.protocol.wire import Report, read_reply
 
 
 class CuttableLink:
@@ -81,19 +78,40 @@ class CuttableLink:
                     each.shutdown(socket.SHUT_RDWR)
 
 
-class RecordingProxy:
-    """Terminates TLS with the server's own key, passes requests on, and records what sites send.
+def _response(head: str, *headers: str, body: bytes = b"") -> bytes:
+    return "\r\n".join([f"HTTP/1.1 {head}", *headers, "", ""]).encode() + body
+
+
+_NUMBERED = "fedldp-question: 999999"
+GARBAGE = [
+    b"",
+    random.Random(0).randbytes(4000),
+    _response("200 OK", _NUMBERED, "content-length: 10000000000", body=bytes(1 << 16)),
+    _response("200 OK", _NUMBERED, "transfer-encoding: chunked", body=b"ffffffff\r\nx"),
+    _response("200 OK", _NUMBERED, "content-length: 9", "content-encoding: gzip", body=b"x" * 9),
+    _response("200 OK", _NUMBERED, "content-length: -1"),
+    _response("200 OK", _NUMBERED, "content-length: 100", body=b"cut"),
+    _response("200 OK", "fedldp-question: nine", "content-length: 1", body=b"x"),
+    _response("200 OK", _NUMBERED, "content-length: 9", body=b"nonsense."),
+    _response("200 OK", _NUMBERED, "content-length: 76", body=b"fedldp-site\x01" + bytes(64)),
+    _response("302 Found", "location: https://127.0.0.1:1/", "content-length: 0"),
+    _response("500 " + "x" * 60_000, "content-length: 0"),
+    _response("401 Unauthorized", "content-length: 0"),
+    _response("200 OK", "x: " + "a" * (1 << 17)),
+]
+"""What a site may receive instead of a request; no request has the number 999999."""
+
+
+class GarbageProxy:
+    """Terminates TLS with the server's own key, and sends a site garbage in place of every other
+    request, each kind in turn; it passes all else on.
 
     Attributes:
-        answers: the answers of each site, by its key, as they arrived.
-        parts: the answers of which only a part arrived, because their site died.
+        given: how often it sent garbage.
     """
 
     def __init__(self, port: int, target: int, tls: Path) -> None:
-        self.answers: dict[str, list[bytes]] = {}
-        self.parts: dict[str, list[bytes]] = {}
-        self._sites: dict[str, str] = {}
-        """The key of the site that has a session, by the header that shows its token."""
+        self.given, self._asked = 0, 0
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -116,23 +134,14 @@ class RecordingProxy:
                 self._passes()
 
             def _passes(self) -> None:
-                length = int(self.headers.get("content-length", 0))
-                body = self.rfile.read(length)
-                site = proxy._sites.get(self.headers.get("authorization", ""), "")
-                if self.path.startswith("/v1/answer/"):
-                    kept = proxy.answers if len(body) == length else proxy.parts
-                    kept.setdefault(site, []).append(body)
-                try:
-                    found = proxy.delivered(self, body) if len(body) == length else None
-                except httpx.HTTPError:
-                    found = None
-                if found is None or isinstance(found, bytes):
-                    self.wfile.write(found or b"")
+                body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                garbage = proxy._garbage() if self.path == "/v1/question" else None
+                if garbage is not None:
+                    self.wfile.write(garbage)
                     self.close_connection = True
                     return
-                if self.path == "/v1/hello" and found.status_code == httpx.codes.OK:
-                    shown = f"Bearer {found.content.hex()}"
-                    proxy._sites[shown] = Hello.parse(body).key
+                headers = dict(self.headers)
+                found = self.to.request(self.command, self.path, content=body, headers=headers)
                 self.send_response(found.status_code)
                 for name in ("fedldp-question", "connection"):
                     if name in found.headers:
@@ -160,72 +169,9 @@ class RecordingProxy:
         self._server.shutdown()
         self._server.server_close()
 
-    def delivered(self, request: Any, body: bytes) -> httpx.Response | bytes | None:
-        """Return the server's reply to a request; None if the sender gets none.
-
-        If the result is bytes, they are sent unchanged instead of a response.
-        """
-        return passed_on(request, body)
-
-    def reports(self, site: str) -> dict[tuple[int, int], set[bytes]]:
-        """Return the different reports that left a site, by round and phase."""
-        found: dict[tuple[int, int], set[bytes]] = {}
-        for answer in self.answers.get(site, []):
-            message = read_message(answer) if answer else None
-            if isinstance(message, Answered):
-                _run, phase, content = read_reply(message.answer)
-                if isinstance(content, Report):
-                    found.setdefault((content.round, phase), set()).add(message.answer)
-        return found
-
-
-def passed_on(request: Any, body: bytes) -> httpx.Response:
-    """Return the server's reply to a forwarded request."""
-    headers = dict(request.headers)
-    found: httpx.Response = request.to.request(
-        request.command, request.path, content=body, headers=headers
-    )
-    return found
-
-
-def _response(head: str, *headers: str, body: bytes = b"") -> bytes:
-    return "\r\n".join([f"HTTP/1.1 {head}", *headers, "", ""]).encode() + body
-
-
-_NUMBERED = "fedldp-question: 999999"
-GARBAGE = [
-    b"",
-    random.Random(0).randbytes(4000),
-    _response("200 OK", _NUMBERED, "content-length: 10000000000", body=bytes(1 << 16)),
-    _response("200 OK", _NUMBERED, "transfer-encoding: chunked", body=b"ffffffff\r\nx"),
-    _response("200 OK", _NUMBERED, "content-length: 9", "content-encoding: gzip", body=b"x" * 9),
-    _response("200 OK", _NUMBERED, "content-length: -1"),
-    _response("200 OK", _NUMBERED, "content-length: 100", body=b"cut"),
-    _response("200 OK", "fedldp-question: nine", "content-length: 1", body=b"x"),
-    _response("200 OK", _NUMBERED, "content-length: 9", body=b"nonsense."),
-    _response("200 OK", _NUMBERED, "content-length: 76", body=b"fedldp-site\x01" + bytes(64)),
-    _response("302 Found", "location: https://127.0.0.1:1/", "content-length: 0"),
-    _response("500 " + "x" * 60_000, "content-length: 0"),
-    _response("401 Unauthorized", "content-length: 0"),
-    _response("200 OK", "x: " + "a" * (1 << 17)),
-]
-"""What a site may receive instead of a request; no request has the number 999999."""
-
-
-class GarbageProxy(RecordingProxy):
-    """Sends sites garbage instead of every other request, each kind in turn.
-
-    Attributes:
-        given: how often it sent garbage.
-    """
-
-    given = 0
-    _asked = 0
-
-    def delivered(self, request: Any, body: bytes) -> httpx.Response | bytes | None:
-        if request.path == "/v1/question":
-            self._asked += 1
-            if self._asked % 2:
-                self.given += 1
-                return GARBAGE[self.given % len(GARBAGE)]
-        return passed_on(request, body)
+    def _garbage(self) -> bytes | None:
+        self._asked += 1
+        if self._asked % 2 == 0:
+            return None
+        self.given += 1
+        return GARBAGE[self.given % len(GARBAGE)]

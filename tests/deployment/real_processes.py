@@ -7,13 +7,11 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol
-
-from fedldp.deployment.messages import Answered, read_message
 
 PATIENCE = 600.0
 PRELOADED = [
@@ -140,15 +138,14 @@ def die() -> None:
 
 @dataclass(frozen=True)
 class DiesAtCommit:
-    """Dies before or after the n-th commit of a release to a ledger."""
+    """Dies after the n-th commit of a release to a ledger."""
 
     number: int
-    after: bool
 
     def apply(self) -> None:
         import sqlite3
 
-        number, after, seen = self.number, self.after, [0]
+        number, seen = self.number, [0]
         connect = sqlite3.connect
 
         class Dying(sqlite3.Connection):
@@ -158,11 +155,8 @@ class DiesAtCommit:
                 if sql == "BEGIN IMMEDIATE":
                     self.releasing = True
                 seen[0] += self.releasing and sql == "COMMIT"
-                last = self.releasing and sql == "COMMIT" and seen[0] == number
-                if last and not after:
-                    die()
                 done = super().execute(sql, *given)
-                if last:
+                if self.releasing and sql == "COMMIT" and seen[0] == number:
                     die()
                 return done
 
@@ -187,47 +181,15 @@ class Hastens:
 
 
 @dataclass(frozen=True)
-class DiesInAnAnswer:
-    """Sends half of its n-th answer before the process dies."""
-
-    number: int
-
-    def apply(self) -> None:
-        import httpx
-
-        real, seen = httpx.Client.stream, [0]
-
-        def half(content: bytes) -> Iterator[bytes]:
-            yield content[: len(content) // 2]
-            time.sleep(0.2)  # until the bytes have left
-            die()
-
-        def stream(client: httpx.Client, method: str, url: str, **given: Any) -> Any:
-            if url.startswith("/v1/answer/"):
-                content = given["content"]
-                seen[0] += isinstance(read_message(content), Answered)
-                if seen[0] == self.number:
-                    length = {"content-length": str(len(content))}
-                    given |= {"headers": {**given["headers"], **length}, "content": half(content)}
-            return real(client, method, url, **given)
-
-        httpx.Client.stream = stream  # type: ignore[method-assign,assignment]
-
-
-@dataclass(frozen=True)
 class DiesAtEveryFile:
-    """Dies once for each file that a server writes, before or after it is written.
+    """Dies once after each file that a server writes.
 
     Attributes:
         done: a file with the names of the files at which it has died; NAME@SIZE for what is
             appended to a file of that size.
-        after: whether it dies after the file is written.
-        within: part of the paths of the files that count.
     """
 
     done: Path
-    after: bool
-    within: str = ""
 
     def apply(self) -> None:
         from fedldp.deployment import journal, messages, server
@@ -237,13 +199,10 @@ class DiesAtEveryFile:
             def write(path: Path, *content: Any, **how: Any) -> None:
                 known = self.done.read_text().splitlines() if self.done.exists() else []
                 place = f"{path}@{content[0]}" if isinstance(content[0], int) else str(path)
-                if place in known or self.within not in place:
-                    real(path, *content, **how)
-                    return
-                if self.after:
-                    real(path, *content, **how)
-                self.done.write_text("\n".join([*known, place]))
-                die()
+                real(path, *content, **how)
+                if place not in known:
+                    self.done.write_text("\n".join([*known, place]))
+                    die()
 
             return write
 

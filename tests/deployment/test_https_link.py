@@ -494,6 +494,24 @@ def test_a_request_that_was_lost_is_handed_out_again_and_counts_once(
     assert pipe.take(0.0) == [(tag, b"yes")]
 
 
+def test_half_an_answer_does_not_count(ends: Ends, pipe: RunPipe) -> None:
+    """Its site died while it sent the answer; started again, it sends the same bytes."""
+    with ends.client() as client:
+        shown = ends.token(client)
+        tag = pipe.ask(0, b"asked")
+        assert client.post("/v1/question", headers=shown).content == b"asked"
+        lines = [f"POST /v1/answer/{tag} HTTP/1.1", "host: here", "content-length: 6"]
+        lines += [f"{name}: {value}" for name, value in shown.items()]
+        with ends.secured() as dying:
+            dying.sendall("\r\n".join([*lines, "", "ans"]).encode())
+        assert pipe.take(0.2) == []
+        shown = ends.token(client)
+        assert client.post("/v1/question", headers=shown).content == b"asked"
+        found = client.post(f"/v1/answer/{tag}", headers=shown, content=b"answer")
+        assert found.status_code == 204
+    assert taken(pipe, tag) == b"answer"
+
+
 @pytest.mark.parametrize("breaks", [True, pytest.param(False, marks=slow)])
 def test_a_site_is_asked_once_whatever_happens_to_its_connection(
     ends: Ends, pipe: RunPipe, breaks: bool

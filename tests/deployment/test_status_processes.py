@@ -73,7 +73,7 @@ def test_a_killed_server_comes_back_without_intervention(tmp_path: Path) -> None
 
         def keep_up() -> None:
             while 0 not in ended:
-                dies = DiesAtEveryFile(tmp_path / "done", True) if len(ended) < DEATHS else None
+                dies = DiesAtEveryFile(tmp_path / "done") if len(ended) < DEATHS else None
                 server.start(dies)
                 ended.append(server.wait())
 

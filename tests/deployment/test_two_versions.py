@@ -136,7 +136,7 @@ def test_two_releases_go_on_together_and_the_earlier_names_what_it_lacks(
         found = Party(tmp_path / log, *arguments)
         if later:
             found = Later(release, tmp_path / log, *arguments, program=program)
-        found.start(None if dies is None else DiesAtCommit(dies, after=True))
+        found.start(None if dies is None else DiesAtCommit(dies))
         parties.append(found)
         return found
 
