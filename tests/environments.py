@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sqlite3
+import threading
 import time
 import tomllib
 from collections import deque
@@ -18,6 +19,8 @@ import pytest
 import tomli_w
 from safetensors.numpy import load_file
 
+from fedldp.accounting.guarantees import Guarantee
+from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.bounding import Ranges
 from fedldp.core.errors import EndedForGood
@@ -179,6 +182,10 @@ class Environment:
     policies: list[SitePolicy]
     inputs: Inputs
 
+    def another_run(self, number: int = 0xF) -> Agreement:
+        """Return an agreement of the same sites on another run."""
+        return self.agreement.changed(run=f"{number:032x}")
+
     def agent(self, index: int, **given: Any) -> Agent:
         return Agent(self.policies[index], test_keys=True, **given)
 
@@ -213,6 +220,29 @@ class Environment:
 
     def ledger(self, index: int) -> SqliteLedger:
         return SqliteLedger(self.policies[index].ledger)
+
+
+def gone_from(phase: int, *nodes: int) -> Any:
+    """Return a function that drops all answers of some sites from a phase of each round on."""
+
+    def tamper(node: int, asked: bytes, answer: Body) -> list[Body]:
+        lost = read_request(read_message(asked).request).phase >= phase
+        return [None if lost and node in nodes else answer]
+
+    return tamper
+
+
+def summing(privacy: Statement) -> list[Guarantee]:
+    return [line for line in privacy.guarantees if line.adversary == "summing-server"]
+
+
+def at_once(*works: Callable[[], object]) -> None:
+    """Do everything at the same time, each in a thread of its own."""
+    threads = [threading.Thread(target=work) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def asks(asked: bytes, round: int = 1, phase: int = 0) -> bool:
@@ -298,6 +328,14 @@ def make_environment(
         policies.append(write_policy(place, **table, **(policy or {})))
         accept(policies[-1], agreement, enough=enough)
     return Environment(folder, config, agreement, policies, inputs)
+
+
+def limited(folder: Path, rounds: float, *settings: str, **given: Any) -> Environment:
+    """Return an environment whose sites' budgets pay for some rounds."""
+    free = make_environment(folder / "free", *settings, **{**given, "enough": None})
+    limit = rounds * free.policies[0].costs(free.agreement)[0] * (1 + 1e-9)
+    policy = {"budget": {"kind": "zcdp", "limit": limit}}
+    return make_environment(folder / "limited", *settings, policy=policy, **given)
 
 
 def write_policy(place: Path, **changes: Any) -> SitePolicy:

@@ -12,36 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from environments import Environment, ask, content, make_environment, request_of
+from environments import ask, content, limited, make_environment, request_of
 from ledger_helpers import apart, forks
 
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.acceptance import Acceptances, accept, payable
-from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.messages import NO_RECEIPT, Answered, pack
 from fedldp.ledgers.budget import Budget
 from fedldp.protocol.wire import Reason, Refusal, Report, read_reply
 
-
-def another(env: Environment, number: int) -> Agreement:
-    """Return an agreement of the same sites on another run."""
-    return env.agreement.changed(run=f"{number:032x}")
-
-
-def limited(folder: Path, rounds: float, **given: Any) -> Environment:
-    """Return an environment whose budgets pay for some rounds; a run has two."""
-    free = make_environment(folder / "free", sites=1, seeded=False)
-    cost = free.policies[0].costs(free.agreement)[0]
-    budget = {"kind": "zcdp", "limit": rounds * cost * (1 + 1e-9)}
-    policy = {"budget": budget}
-    return make_environment(folder / "limited", sites=1, seeded=False, policy=policy, **given)
+ONE: dict[str, Any] = {"sites": 1, "seeded": False}
 
 
 def test_a_run_that_cannot_be_paid_beside_the_others_is_refused_and_they_are_named(
     tmp_path: Path,
 ) -> None:
-    env = limited(tmp_path, 3)
-    policy, other = env.policies[0], another(env, 1)
+    env = limited(tmp_path, 3, **ONE)
+    policy, other = env.policies[0], env.another_run(1)
     cost = policy.costs(env.agreement)[0]
     with pytest.raises(ConfigError, match=r"covers only 1 of the 2 rounds.*--rounds 1") as found:
         accept(policy, other)
@@ -77,7 +64,7 @@ def test_one_run_has_one_agreement_whatever_server_runs_it(tmp_path: Path) -> No
 
 
 def test_a_run_accepted_for_fewer_rounds_releases_no_more(tmp_path: Path) -> None:
-    env = limited(tmp_path, 100, enough=1)
+    env = limited(tmp_path, 100, enough=1, **ONE)
     agent = env.agent(0)
     assert isinstance(content(ask(agent, env, request_of(env))), Report)
     assert content(ask(agent, env, request_of(env, 2))) == Refusal(2, Reason.OVER_BUDGET)
@@ -121,7 +108,7 @@ def test_an_answer_that_is_under_way_is_the_only_one_on_its_terms(
 
 
 def test_a_run_that_is_retired_releases_nothing_even_if_it_is_asked_now(tmp_path: Path) -> None:
-    env = limited(tmp_path, 2)
+    env = limited(tmp_path, 2, **ONE)
     agent = env.agent(0)
     assert isinstance(content(ask(agent, env, request_of(env))), Report)
     run = agent._run(env.agreement.digest)
@@ -136,16 +123,16 @@ def test_a_ledger_without_a_limit_promises_whatever_a_run_costs(tmp_path: Path) 
     budget = {"kind": "zcdp", "limit": math.inf}
     env = make_environment(tmp_path, sites=1, seeded=False, policy={"budget": budget})
     for number in range(3):
-        accept(env.policies[0], another(env, number))
+        accept(env.policies[0], env.another_run(number))
     assert len(Acceptances(env.policies[0]).current()) == 4
-    told = payable(env.policies[0], another(env, 3)).others
+    told = payable(env.policies[0], env.another_run(3)).others
     cost = env.policies[0].costs(env.agreement)[1]
     assert len(told) == 5
     assert told[-1] == f"together {Budget('zcdp', math.inf).amount(4 * cost)}"
 
 
 def test_a_run_that_its_server_ended_frees_the_rest_and_stays_in_the_ledger(tmp_path: Path) -> None:
-    env = limited(tmp_path, 2)
+    env = limited(tmp_path, 2, **ONE)
     policy, digest = env.policies[0], env.agreement.digest
     agent = env.agent(0)
     assert isinstance(content(ask(agent, env, request_of(env))), Report)
@@ -157,7 +144,7 @@ def test_a_run_that_its_server_ended_frees_the_rest_and_stays_in_the_ledger(tmp_
     Acceptances(policy).finish(digest)  # told again: it is noted once
     acts = [act["what"] for act in env.ledger(0).database.history()]
     assert acts.count("finished") == 1
-    assert payable(policy, another(env, 1)).paid == 1
+    assert payable(policy, env.another_run(1)).paid == 1
     Acceptances(policy).retire(digest)  # or else it could be accepted again
     (accepted,) = Acceptances(policy).all()
     assert accepted.state == "finished"
@@ -168,7 +155,7 @@ def test_a_run_that_its_server_ended_frees_the_rest_and_stays_in_the_ledger(tmp_
 @pytest.mark.slow
 @forks
 def test_24_processes_that_accept_at_once_never_promise_a_budget_twice(tmp_path: Path) -> None:
-    env = limited(tmp_path, 13)
+    env = limited(tmp_path, 13, **ONE)
     policy = env.policies[0]
     numbers = itertools.count(1)
 
@@ -176,7 +163,7 @@ def test_24_processes_that_accept_at_once_never_promise_a_budget_twice(tmp_path:
         def attempt() -> None:
             for number in mine:
                 with suppress(ConfigError):
-                    accept(policy, another(env, number))
+                    accept(policy, env.another_run(number))
 
         return attempt
 

@@ -6,6 +6,7 @@ import random
 import threading
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from environments import (
     ask,
     ask_bytes,
     asks,
+    at_once,
     bits,
     content,
     make_environment,
@@ -207,11 +209,7 @@ def test_lies_in_any_order_and_at_once_are_paid_once(runs: list[Environment], se
                 run = next(e.agreement.run for e in runs if e.agreement.digest == digest)
                 given.setdefault((run, content(message).round), set()).add(message.answer)
 
-    threads = [threading.Thread(target=lie, args=(lies[part::4],)) for part in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(lie, lies[part::4]) for part in range(4)))
     assert given
     assert all(len(answers) == 1 for answers in given.values())
     assert paid(runs[0]) == {(run, round, 0): 1 for run, round in given}

@@ -10,11 +10,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from environments import CHANNELS, Environment, FakePipe, Killed, asks, bits, make_environment
+from environments import (
+    CHANNELS,
+    Environment,
+    FakePipe,
+    Killed,
+    asks,
+    bits,
+    gone_from,
+    make_environment,
+    summing,
+)
 
 import fedldp
-from fedldp.accounting.guarantees import Guarantee
-from fedldp.accounting.statement import Statement
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import HONEST_SUMMANDS, SIMULATED
 from fedldp.deployment.agreement import Agreement
@@ -142,19 +150,6 @@ def test_a_quorum_beyond_a_cohort_is_refused(tmp_path: Path) -> None:
 COMMITTEES = ("channel=sum", "committee=3", "rounds=1")
 
 
-def summing(privacy: Statement) -> list[Guarantee]:
-    return [line for line in privacy.guarantees if line.adversary == "summing-server"]
-
-
-def gone(nodes: set[int], phase: int) -> Any:
-    def tamper(node: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
-        message = read_message(asked)
-        lost = read_request(message.request).phase >= phase
-        return [None if lost and node in nodes else answer]
-
-    return tamper
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "examples"), [("quickstart", 150), ("distributed-gaussian-digits", 1400)]
@@ -181,7 +176,7 @@ def test_a_failed_committee_is_left_out_and_the_statement_covers_the_other(
     tmp_path: Path,
 ) -> None:
     env = make_environment(tmp_path, *COMMITTEES, sites=7, channel="sum", quorum=3, deadline=1.0)
-    served = env.serve(env.pipe(tamper=gone({1}, 2)))
+    served = env.serve(env.pipe(tamper=gone_from(2, 1)))
     assert served.rounds[0].metrics["clients_in_sum"] == 4
     lines = summing(served.privacy)
     assert lines
@@ -198,7 +193,7 @@ def test_a_round_without_a_committee_quorum_is_told_in_one_line(
     missed = re.compile(r"4 of 7 sites took part .* and 3 of one committee must")
     with pytest.raises(Stopped):
         env.server().serve(
-            env.pipe(tamper=gone({1, 2, 4}, 0)),
+            env.pipe(tamper=gone_from(0, 1, 2, 4)),
             lambda record: None,
             lambda: missed.search(caplog.text) is not None,
         )

@@ -20,6 +20,7 @@ from environments import (
     changes_database,
     content,
     end_after_one_try,
+    limited,
     make_environment,
     request_of,
     write_policy,
@@ -39,7 +40,7 @@ from fedldp.protocol.wire import Reason, Refusal, Report
 
 def next_run(env: Environment, letter: str = "f") -> Environment:
     """Return a new run of the same sites, which have accepted its agreement."""
-    agreement = env.agreement.changed(run=letter * len(env.agreement.run))
+    agreement = env.another_run(int(letter * 32, 16))
     for policy in env.policies:
         accept(policy, agreement)
     return replace(env, agreement=agreement)
@@ -489,10 +490,7 @@ BREAKS: dict[str, Callable[[Environment], object]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("broken", BREAKS)
 def test_a_check_says_ok_only_if_the_agent_answers(tmp_path: Path, broken: str) -> None:
-    cost = make_environment(tmp_path / "free", seeded=False)
-    limit = 4 * cost.policies[0].costs(cost.agreement)[0]
-    policy = {"budget": {"kind": "zcdp", "limit": limit}}
-    env = make_environment(tmp_path / "limited", seeded=False, policy=policy)
+    env = limited(tmp_path, 4, seeded=False)
     release(env)
     BREAKS[broken](env)
     env.policies[0].data.chmod(0o600)

@@ -15,6 +15,7 @@ import pytest
 from environments import (
     Environment,
     asks,
+    at_once,
     bits,
     bits_of,
     changes_database,
@@ -212,11 +213,7 @@ def test_simultaneous_requests_do_not_reveal_how_long_each_took(tmp_path: Path) 
         agent.answer(body)
         left.append(time.monotonic() - start)
 
-    together = [threading.Thread(target=ask) for _ in range(4)]
-    for each in together:
-        each.start()
-    for each in together:
-        each.join()
+    at_once(*[ask] * 4)
     # Answers leave one by one, each with its own delay; otherwise all but the first, which take no
     # time, would arrive together with it.
     assert all(when >= turn * fixed for turn, when in enumerate(sorted(left), 1))

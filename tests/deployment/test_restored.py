@@ -16,6 +16,7 @@ from environments import (
     asks,
     content,
     forget,
+    limited,
     make_environment,
     request_of,
     write_policy,
@@ -23,7 +24,6 @@ from environments import (
 
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
 from fedldp.deployment.acceptance import Acceptances, accept
-from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.messages import Answered, read_message
 from fedldp.deployment.restored import UnrecordedSpend, charge_lost
 from fedldp.deployment.site_ledger import SiteLedger, read_mark, write_mark
@@ -35,28 +35,14 @@ def cost_of(env: Environment) -> float:
     return float(env.policies[0].costs(env.agreement)[0])
 
 
-def limited(folder: Path, rounds: float) -> Environment:
-    """Return an environment whose sites can pay for a given number of rounds."""
-    cost = cost_of(make_environment(folder / "free", seeded=False))
-    return make_environment(
-        folder / "limited", seeded=False,
-        policy={"budget": {"kind": "zcdp", "limit": rounds * cost * (1 + 1e-9)}},
-    )  # fmt: skip
-
-
-def another_run(env: Environment) -> Agreement:
-    """Return an agreement of the same sites on another run."""
-    return env.agreement.changed(run="f" * len(env.agreement.run))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("in_the_copy", [True, False])
 def test_releases_are_charged_beyond_the_limit_and_nothing_more_is_released(
     in_the_copy: bool, tmp_path: Path
 ) -> None:
-    env = limited(tmp_path, 3)
+    env = limited(tmp_path, 3, seeded=False)
     policy, ledger, copy = env.policies[0], env.policies[0].ledger, tmp_path / "copy"
-    other = another_run(env)
+    other = env.another_run()
     accept(policy, other, enough=1)
     env.agent(0)
     shutil.copy(ledger, copy)
@@ -85,7 +71,7 @@ def test_releases_are_charged_beyond_the_limit_and_nothing_more_is_released(
 def test_agreements_accepted_since_the_copy_are_charged(tmp_path: Path, channel: str) -> None:
     env = make_environment(tmp_path, channel=channel, seeded=False)
     policy, copy = env.policies[0], tmp_path / "copy"
-    other = another_run(env)
+    other = env.another_run()
     env.agent(0)
     shutil.copy(policy.ledger, copy)
     env.serve()
@@ -105,7 +91,7 @@ def test_agreements_accepted_since_the_copy_are_charged(tmp_path: Path, channel:
 @pytest.mark.slow
 def test_a_lost_renewal_can_be_restored_and_hides_no_release(tmp_path: Path) -> None:
     """The mark counts the renewal, which is not repeated: only the owner can renew a budget."""
-    env = limited(tmp_path, 2)
+    env = limited(tmp_path, 2, seeded=False)
     policy, copy = env.policies[0], tmp_path / "copy"
     env.agent(0)
     shutil.copy(policy.ledger, copy)
@@ -143,7 +129,7 @@ def test_a_renewal_in_the_copy_hides_no_release_from_the_mark(tmp_path: Path) ->
     policy, copy = env.policies[0], tmp_path / "copy"
     env.serve()
     shutil.copy(policy.ledger, copy)
-    other = another_run(env)
+    other = env.another_run()
     accept(policy, other)
     later = replace(env, agreement=other, folder=tmp_path / "a new server")
     ask(later.agent(0), later, request_of(later))

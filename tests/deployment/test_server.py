@@ -17,12 +17,13 @@ from environments import (
     bits,
     content,
     forget,
+    gone_from,
     make_environment,
     request_of,
+    summing,
 )
 from safetensors.numpy import save_file
 
-from fedldp.accounting.guarantees import Guarantee
 from fedldp.accounting.statement import Statement, spent_by_unit
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.kinds import GIVEN_MODEL, HONEST_SUMMANDS, SIMULATED
@@ -84,10 +85,6 @@ def test_a_run_equals_its_simulation(tmp_path: Path, recipe: str, settings: list
     # A simulation trains clients in a batch, which differs by rounding.
     for name, weights in served.items():
         np.testing.assert_allclose(weights, expected[name], rtol=1e-4, atol=1e-5)
-
-
-def summing(privacy: Statement) -> list[Guarantee]:
-    return [line for line in privacy.guarantees if line.adversary == "summing-server"]
 
 
 @pytest.mark.slow
@@ -213,18 +210,6 @@ def test_with_real_keys_two_runs_differ_and_nothing_is_called_simulated(
         assert SIMULATED not in served.privacy.warnings
         assert served.privacy.guarantees
         assert not any(line.is_idealised for line in served.privacy.guarantees)
-
-
-def gone_from(phase: int, index: int) -> Any:
-    """Return a function that drops all answers of a site from a phase of each round on."""
-
-    def tamper(node: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
-        message = read_message(asked)
-        if node != index:
-            return [answer]
-        return [None if read_request(message.request).phase >= phase else answer]
-
-    return tamper
 
 
 @pytest.mark.parametrize(

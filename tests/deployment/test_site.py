@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from environments import (
     Environment,
     ask,
     content,
+    limited,
     make_environment,
     request_of,
     write_policy,
@@ -235,11 +235,7 @@ def test_a_run_that_the_budget_cannot_pay_to_its_end_is_not_accepted(
 def test_rounds_that_were_paid_count_and_the_ledger_grants_the_others(
     tmp_path: Path, limit: float
 ) -> None:
-    env = make_environment(tmp_path / "free", "rounds=4", sites=1)
-    cost, _ = env.policies[0].costs(env.agreement)
-    shutil.rmtree(tmp_path / "free")
-    terms = {"budget": {"kind": "zcdp", "limit": limit * cost}}
-    env = make_environment(tmp_path / "world", "rounds=4", sites=1, policy=terms, enough=int(limit))
+    env = limited(tmp_path, limit, "rounds=4", sites=1, enough=int(limit))
     agent, granted = env.agent(0), 0
     for round in range(1, 5):
         assert payable(env.policies[0], env.agreement).paid == int(limit)

@@ -13,6 +13,7 @@ from environments import (
     acceptance_of,
     ask,
     content,
+    limited,
     make_environment,
     new_tls,
     request_of,
@@ -107,14 +108,11 @@ def test_a_site_reports_its_own_ledger(served: Environment) -> None:
 
 @pytest.mark.slow
 def test_a_site_whose_budget_does_not_cover_the_next_round_says_so(tmp_path: Path) -> None:
-    cost = make_environment(tmp_path / "cost")
-    limit = 1.5 * cost.policies[0].costs(cost.agreement)[0]
-    policy = {"budget": {"kind": "zcdp", "limit": limit}}
-    env = make_environment(tmp_path / "limited", policy=policy, enough=1)
+    env = limited(tmp_path, 1.5, enough=1)
     ask(env.agent(0), env, request_of(env))
     (short,) = CANNOT_PAY.among(told(status_of_site(env.policies[0])))
     assert short.values["run"] == env.agreement.run
-    assert short.values["cost"] == pytest.approx(limit / 1.5)
+    assert short.values["cost"] == pytest.approx(env.policies[0].budgets[0].limit / 1.5)
     assert short.values["left"] == 0.0  # the rest of the budget is for other runs
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from environments import (
     HOST,
     SMALL,
     ask_bytes,
+    at_once,
     bits,
     bits_of,
     content,
@@ -83,11 +85,7 @@ def test_what_is_left_pays_one_of_two_servers_24_requests_at_once(tmp_path: Path
         assert isinstance(answer, Answered)
         found.append(content(answer))
 
-    threads = [threading.Thread(target=ask, args=(each,)) for each in runs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(ask, each) for each in runs))
     reports = [each for each in found if isinstance(each, Report)]
     refused = [each for each in found if isinstance(each, Refusal)]
     assert (len(reports), len(refused)) == (left, WAYS - left)

@@ -96,6 +96,15 @@ def test_no_secret_is_shown() -> None:
 # A simulation's seed
 
 
+def test_the_streams_of_a_seed_differ_by_every_argument() -> None:
+    clients = [SimulationKeys(seed, client) for seed, client in ((3, 4), (4, 4), (3, 5))]
+    places = [(round, phase, "mechanism") for round, phase in ((1, 0), (2, 0), (1, 1), (1, 2))]
+    drawn = [start(own.fresh(*place)) for own in clients for place in (*places, (1, 0, "batches"))]
+    kept = [own.kept(name) for own in clients for name in ("portions", "rows of a person")]
+    drawn += map(start, kept)
+    assert len(set(drawn)) == len(drawn) == 3 * (5 + 2)
+
+
 # The secret's file
 
 
