@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import select
 import socket
 import string
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from environments import HOST, new_tls, write_tls
 from https_ends import DIGEST, LARGEST, Ends, all_taken, eventually, is_hung_up, taken
-from https_proxies import GARBAGE, CuttableLink, GarbageProxy
 from pydantic import ValidationError
 
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.certificates import authorities_of, fingerprint, is_of_server
-from fedldp.deployment.demo import free_ports
 from fedldp.deployment.https import pipe as pipe_module
 from fedldp.deployment.https import server as listening
 from fedldp.deployment.https import site as site_module
@@ -360,24 +360,74 @@ def test_a_site_reads_no_more_than_it_expects(
     assert asked == [bytes(100)]
 
 
+def answer_of(status: int = 200, tag: str = "999999", body: bytes = b"", **headers: str) -> Any:
+    """Return what a site receives in place of a request; no request has the number 999999."""
+    found = {TAG: tag, "content-length": str(len(body))}
+    found |= {name.replace("_", "-"): value for name, value in headers.items()}
+    return lambda: httpx.Response(status, headers=found, stream=httpx.ByteStream(body))
+
+
+TO_SITES = [
+    lambda: httpx.RemoteProtocolError("no HTTP, or a part of it"),
+    answer_of(content_length="10000000000", body=bytes(1 << 16)),
+    answer_of(content_encoding="gzip", body=b"x" * 9),
+    answer_of(content_length="-1"),
+    answer_of(content_length="100", body=b"cut"),
+    answer_of(tag="nine", body=b"x"),
+    answer_of(body=b"nonsense."),
+    answer_of(body=b"fedldp-site\x01" + bytes(64)),
+    answer_of(302, location="https://127.0.0.1:1/"),
+    answer_of(500, body=b"x" * 60_000),
+    answer_of(401),
+]
+TO_SERVERS = [
+    b"",
+    bytes(range(256)) * 16,
+    b"GET / HTTP/9.9\r\n\r\n",
+    b"POST /v1/answer/1 HTTP/1.1\r\n\r\n",
+    b"POST /v1/hello HTTP/1.1\r\ncontent-length: -1\r\n\r\n",
+    b"POST /v1/hello HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nffffffff\r\nx",
+    b"GET /v1/nonce HTTP/1.1\r\nx: " + b"a" * (1 << 17),
+]
+
+
+class Between:
+    """Decides what becomes of a site's HTTP requests; by default they pass."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.passes: Callable[[httpx.Request], httpx.Response | Exception | None]
+        self.passes = lambda request: None
+        real = httpx.HTTPTransport.handle_request
+
+        def handle(transport: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
+            found = self.passes(request)
+            if isinstance(found, Exception):
+                raise found
+            return real(transport, request) if found is None else found
+
+        patch.setattr(httpx.HTTPTransport, "handle_request", handle)
+
+
 def test_garbage_at_both_ends_stops_nothing(
-    ends: Ends, pipe: RunPipe, caplog: pytest.LogCaptureFixture
+    ends: Ends, pipe: RunPipe, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The site gets it in place of every other request, from a proxy with the server's own key; the
-    server gets it from strangers, inside and outside TLS."""
-    noise = [*GARBAGE, b"GET / HTTP/9.9\r\n\r\n", b"POST /v1/answer/1 HTTP/1.1\r\n\r\n"]
-    (port,) = free_ports(1)
-    with (
-        GarbageProxy(port, ends.port, ends.folder) as garbage,
-        ends.link(0, url=f"https://{HOST}:{port}"),
-    ):
-        for number, each in enumerate(noise):
+    """The site gets it in place of every other request; the server gets it from strangers, inside
+    and outside TLS."""
+    asked, between = itertools.count(1), Between(monkeypatch)
+
+    def garbage(request: httpx.Request) -> Any:
+        turn = next(asked) if request.url.path == "/v1/question" else 0
+        return TO_SITES[turn // 2 % len(TO_SITES)]() if turn % 2 else None
+
+    between.passes = garbage
+    with ends.link(0):
+        for number in range(len(TO_SITES) + 1):
             for raw in (ends.secured(), socket.create_connection((HOST, ends.port))):
                 with raw, contextlib.suppress(OSError):
-                    raw.sendall(each)
-            asked = b"%03d" % number
-            assert taken(pipe, pipe.ask(0, asked)) == asked[::-1]
-    assert garbage.given >= len(GARBAGE)
+                    raw.sendall(TO_SERVERS[number % len(TO_SERVERS)])
+            body = b"%03d" % number
+            assert taken(pipe, pipe.ask(0, body)) == body[::-1]
+    assert next(asked) > 2 * len(TO_SITES)
     assert len(caplog.records) < 40
 
 
@@ -451,21 +501,16 @@ def test_a_cut_loses_nothing(
 ) -> None:
     """Packets are dropped silently for longer than anybody waits, and no connection comes back."""
     monkeypatch.setattr(site_module, "BEAT_SECONDS", 0.3)
-    client = site_module._client
-    monkeypatch.setattr(site_module, "_client", lambda url, ca, s=1.0: client(url, ca, s))
     monkeypatch.setattr(pipe_module, "POLL_SECONDS", 0.3)
     monkeypatch.setattr(pipe_module, "_ALIVE_SECONDS", 1.0)
-    (port,) = free_ports(1)
-    with (
-        CuttableLink(port, ends.port) as between,
-        ends.link(0, url=f"https://{HOST}:{port}"),
-    ):
+    between = Between(monkeypatch)
+    with ends.link(0):
         assert taken(pipe, pipe.ask(0, b"first")) == b"tsrif"
-        between.cut()
-        tag = pipe.ask(0, b"second")
+        between.passes = lambda request: httpx.ReadTimeout("nothing came")
         eventually(lambda: "no connection" in caplog.text)
+        tag = pipe.ask(0, b"second")
         eventually(lambda: not pipe.sites[0].there)
-        between.mend()
+        between.passes = lambda request: None
         assert taken(pipe, tag) == b"dnoces"
     assert len(caplog.records) < 12
 

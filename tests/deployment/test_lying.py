@@ -31,7 +31,6 @@ from environments import (
 
 from fedldp.core.errors import FedldpError
 from fedldp.deployment.acceptance import accept
-from fedldp.deployment.agreeing import agree
 from fedldp.deployment.certificates import (
     ServerTls,
     authorities_of,
@@ -51,17 +50,8 @@ ROUNDS = 3
 def runs(tmp_path: Path) -> list[Environment]:
     """Return two runs of the same sites, which have one ledger each."""
     one = make_environment(tmp_path, f"rounds={ROUNDS}", seeded=False)
-    agreement = agree(
-        one.config,
-        one.inputs.problem,
-        {site.name: site.key for site in one.agreement.sites},
-        channel="named",
-        quorum=3,
-        deadline_seconds=5.0,
-        server_ca=one.agreement.server_ca,
-    )
-    other = replace(one, agreement=agreement)
-    accept(other.policies[0], agreement)
+    other = replace(one, agreement=one.another_run())
+    accept(other.policies[0], other.agreement)
     return [one, other]
 
 

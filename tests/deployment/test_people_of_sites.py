@@ -418,7 +418,7 @@ def test_asking_again_is_stopped_by_the_ledger_which_lists_all_that_was_asked(
     limit = 2.5 * free.policies[0].costs(free.agreement)[1]
     terms = {"budget": None, "person_budget": {**BUDGET, "limit": limit}}
     env = environment_of(tmp_path / "world", *asked, policy=terms)
-    runs = [env.agreement, *(env.agreement.changed(run=f"{n:032x}") for n in range(2))]
+    runs = [env.agreement, *map(env.another_run, range(2))]
     accept(env.policies[0], runs[1])
     with pytest.raises(ConfigError, match="what is left of this site's budgets"):
         accept(env.policies[0], runs[2])

@@ -7,6 +7,8 @@ import threading
 import time
 import urllib.request
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +126,25 @@ def test_runs_that_wait_take_turns_and_all_sites_ask_for_the_same(
     assert max(asked.values()) - min(asked.values()) <= 1
 
 
+@contextmanager
+def queue_served(
+    home: Path, most: int, is_asked_for: Callable[[bytes, int], bool] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Serve a queue while the context lasts; yield the servers that run, by run."""
+    reached = running.OverHttps(f"{HOST}:0", home / "server.pem", home / "server.key")
+    listener, servers, stop = reached.listener(), dict[str, Any](), threading.Event()
+    if is_asked_for is not None:
+        listener.is_asked_for = is_asked_for  # type: ignore[method-assign]
+    given = (Queue(home), listener, servers, most, None, stop)
+    thread = threading.Thread(target=running._serve_queue, args=given)
+    thread.start()
+    try:
+        yield servers
+    finally:
+        stop.set()
+        thread.join()
+
+
 @pytest.mark.slow
 def test_a_queue_with_a_thousand_runs_begins_as_many_as_it_may(
     env: Environment, monkeypatch: pytest.MonkeyPatch
@@ -143,13 +164,7 @@ def test_a_queue_with_a_thousand_runs_begins_as_many_as_it_may(
     start = time.monotonic()
     assert [each.is_due for each in queue.all()] == [True] * 1000
     assert time.monotonic() - start < 5
-    reached = running.OverHttps(f"{HOST}:0", home / "server.pem", home / "server.key")
-    servers: dict[str, Any] = {}
-    stop = threading.Event()
-    given = (queue, reached.listener(), servers, 3, None, stop)
-    thread = threading.Thread(target=running._serve_queue, args=given)
-    thread.start()
-    try:
+    with queue_served(home, 3) as servers:
         eventually(lambda: len(servers) == 3)
         time.sleep(0.5)
         assert len(servers) == 3
@@ -158,9 +173,6 @@ def test_a_queue_with_a_thousand_runs_begins_as_many_as_it_may(
         queue.stop(first)
         eventually(lambda: first not in servers and len(servers) == 3)
         assert queue.run(first).state == "stopped"
-    finally:
-        stop.set()
-        thread.join()
     assert states(home).count("running") == 0
 
 
@@ -173,13 +185,7 @@ def test_a_run_whose_sites_never_come_makes_room_for_one_whose_sites_are_there(
     home, here = env.folder / "home", set[bytes]()
     agreements = [env.agreement.changed(run=letter * 32) for letter in "abc"]
     runs = [queued(home, each, f"{each.run}.agreement") for each in agreements]
-    reached = running.OverHttps(f"{HOST}:0", home / "server.pem", home / "server.key")
-    listener, servers, stop = reached.listener(), dict[str, Any](), threading.Event()
-    monkeypatch.setattr(listener, "is_asked_for", lambda digest, quorum: digest in here)
-    given = (Queue(home), listener, servers, 1, None, stop)
-    thread = threading.Thread(target=running._serve_queue, args=given)
-    thread.start()
-    try:
+    with queue_served(home, 1, lambda digest, quorum: digest in here) as servers:
         for place in (0, 2, 1):
             here |= {agreements[place].digest} if place else set()
             eventually(lambda place=place: [*servers] == [runs[place]])  # type: ignore[misc]
@@ -187,9 +193,6 @@ def test_a_run_whose_sites_never_come_makes_room_for_one_whose_sites_are_there(
             time.sleep(0.5)  # none makes room for runs whose sites are not there either
             assert [*servers] == [runs[place]]
         eventually(lambda: states(home) == ["queued", "running", "queued"])
-    finally:
-        stop.set()
-        thread.join()
 
 
 @pytest.mark.slow
