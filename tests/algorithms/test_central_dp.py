@@ -30,7 +30,7 @@ from fedldp.algorithms.presets.central_dp import (
 )
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import ClientBudget
-from fedldp.core.errors import ConfigError, RunError
+from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import NOISE_SCALE, SECRET_SAMPLE, SENT_IN_CLEAR, SERVER_TRUSTED, TAKES_PART
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.gaussian import Gaussian
@@ -409,22 +409,6 @@ def test_the_noise_of_a_round_is_exactly_what_the_sum_needs() -> None:
     error = found - updates[0]
     assert np.std(error) == pytest.approx(deviation, rel=0.12)
     assert abs(error @ updates[0] / 0.3) < 4 * deviation
-
-
-def test_a_sum_gives_what_its_reports_give_one_by_one() -> None:
-    roles = Roles(distributed_of(num_clients=6), PROBLEM)
-    summing = roles.config.algorithm(PROBLEM).summing()
-    assert summing is not None
-    assert roles.config.composition.channel.kind == "sum"
-    reports = reports_of(roles, updates_of([0.3] * 6))
-    words = sum(summing.words(report).astype(np.uint64) for report in reports)
-    summed = summing.total(1, np.asarray(words) % 2**summing.bits, 6)
-    start = State(weights=START)
-    np.testing.assert_array_equal(
-        roles.aggregate(reports, start)[0].weights, roles.aggregate([summed], start)[0].weights
-    )
-    with pytest.raises(RunError, match="no report"):
-        roles.aggregate([])
 
 
 # What it costs

@@ -139,15 +139,6 @@ def test_steps_are_those_of_opacus_to_the_bit(name: str) -> None:
     assert ours.tobytes() == read_weights(model).tobytes()
 
 
-@pytest.mark.parametrize("name", ["logistic", "own_models:dropout"])
-def test_the_noise_comes_from_the_clients_stream(name: str) -> None:
-    step = PrivateSgd(model_of(name), replace(SUMS, noise_multiplier=1.0), 0.1, CPU)
-    examples = examples_of(5)
-    first, same, other = (change(step, examples, seed=seed) for seed in (0, 0, 1))
-    np.testing.assert_array_equal(first, same)
-    assert not np.array_equal(first, other)
-
-
 @pytest.mark.parametrize("scale", [1.0, 1e8, 1e38, math.inf])
 @pytest.mark.parametrize("model", ["mlp", "own_models:dropout"])
 def test_replacing_one_example_moves_a_step_by_twice_the_clip_at_most(

@@ -108,14 +108,14 @@ def test_a_model_that_keeps_nothing_is_accepted(name: str, way: str) -> None:
 
 @cache
 def kinds() -> dict[tuple[str, ...], RunConfig]:
-    """Return a recipe for each system, kind of local update, model and features; on small data if
-    there is one."""
+    """Return a recipe for each kind of local update with each kind of model and of features; on
+    small data if there is one."""
     found: dict[tuple[str, ...], RunConfig] = {}
     configs = (recipe.config for recipe in recipes().values())
     for config in sorted(configs, key=lambda each: each.dataset != "digits"):
         local = type(config.composition.local).__name__
-        features = str(config.model_dump().get("features"))
-        found.setdefault((config.system, local, config.model, features), config)
+        for other in (config.model, str(config.model_dump().get("features"))):
+            found.setdefault((local, other), config)
     return found
 
 

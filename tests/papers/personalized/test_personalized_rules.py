@@ -83,20 +83,6 @@ def test_a_gaussian_report_is_clipped_weights_plus_noise_of_that_deviation() -> 
         assert drawn.std() == pytest.approx(sigma, rel=5 / math.sqrt(2 * drawn.size))
 
 
-def test_a_sign_is_positive_with_the_papers_probability() -> None:
-    settings = config(perturbation="sign", epsilon=5.0, clip=4.0, delta=1e-5)
-    values = np.repeat(np.float32([-9.0, -4.0, -1.0, 0.0, 2.0]), SIZE // 5)
-    ones = np.zeros(5)
-    rounds = 60
-    for round in range(1, rounds + 1):
-        payload = encoded(settings, 0, values, round=round).payload
-        ones += np.unpackbits(np.frombuffer(payload, np.uint8), count=SIZE).reshape(5, -1).sum(1)
-    count = rounds * SIZE // 5
-    expected = ndtr(np.array([-4, -4, -1, 0, 2]) / noise(settings).sigma(0))
-    deviation = np.sqrt(expected * (1 - expected) / count)
-    assert (np.abs(ones / count - expected) < 5 * deviation).all()
-
-
 # The aggregations
 
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import ndtr
 from terms import asking, first_broadcast, secret_keys
 
 from fedldp.accounting.events import GaussianReport
@@ -243,24 +242,6 @@ def test_reports_are_weighted_by_their_inverse_variance() -> None:
 
 
 # Signs
-
-
-def test_the_mean_of_signs_estimates_the_change_to_first_order() -> None:
-    """E b = 2 Phi(x/sigma) - 1, so the server's estimate has a relative error within 1/6
-    (x/sigma)^2."""
-    settings = config(perturbation="sign", num_clients=1, epsilon=40.0, rounds=1, num_examples=100)
-    sigma = noise(settings).sigma(0)
-    change = np.full(SIZE, 2 / math.sqrt(SIZE))
-    rounds = 30
-    total = 0.0
-    for round in range(1, rounds + 1):
-        report = encoded(settings, 0, change, round=round)
-        following, _ = roles_of(settings).aggregate([report], State(round=round, weights=START))
-        total += float((following.weights - START).mean())
-    each = sigma * math.sqrt(math.pi / 2)
-    expected = each * (2 * ndtr(change[0] / sigma) - 1)
-    assert abs(total / rounds - expected) < 5 * each / math.sqrt(rounds * SIZE)
-    assert abs(expected - change[0]) <= change[0] ** 3 / sigma**2 / 6
 
 
 # Invalid settings

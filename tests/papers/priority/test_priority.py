@@ -19,7 +19,6 @@ import fedldp
 from fedldp.accounting.events import GaussianReport
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.release import Encoder
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import IDEALISED, SENT_IN_CLEAR
 from fedldp.data import Examples, load_dataset
@@ -56,37 +55,29 @@ def examples() -> Examples:
     return Examples(train.features[:60], train.labels[:60])
 
 
-class Sent:
-    """Return the noise on each weight, over many clients with equal weights and importance."""
+def values_of(roles: Roles, update: Any, told: Broadcast, count: int) -> np.ndarray:
+    """Return the values that so many clients send with the same update."""
+    step = roles.config.algorithm(DIGITS).release(0).mechanism.ball.step
+    reports = (roles.encode(update, told, sender_of(7, index)) for index in range(count))
+    return np.array([np.frombuffer(report.payload, "<i4") * step for report in reports])
 
-    def __init__(self, config: priority, change: np.ndarray, count: int = 30) -> None:
-        roles = Roles(config, DIGITS)
-        encoder = roles.encoder()
-        assert isinstance(encoder, Encoder)
-        assert isinstance(encoder.release, UnevenRelease)
-        self.start = roles.broadcast
-        self.layer = encoder.release.first_layer
-        self.weights = self.start.weights + change.astype(np.float32)
-        self.importance = variance_importance(
-            *map(self.layer.weights, (self.start.weights, self.weights))
-        )
-        self.least = config.composition.calibration.mechanism(DIGITS, 0)
-        ranked = Update(rows=self.weights[None], aux={"importance": self.importance[None]})
-        reports = [roles.encode(ranked, self.start, sender_of(60, index)) for index in range(count)]
-        self.values = np.array(
-            [np.frombuffer(report.payload, "<i4") * self.least.ball.step for report in reports]
-        )
-        self.hidden = roles.layout.shapes[0][0]
 
-    def feature_deviations(self) -> np.ndarray:
-        """Return the standard deviation of the noise on each feature's weights, shape (64,)."""
-        noise = self.values - self.values.mean(axis=0)
-        first = noise[:, : self.hidden * FEATURES].reshape(len(noise), self.hidden, FEATURES)
-        return first.std(axis=(0, 1))
+def deviations(values: np.ndarray, hidden: int = 10) -> tuple[np.ndarray, float]:
+    """Return the deviation of the noise on each feature's weights, and on all other weights."""
+    noise = values - values.mean(axis=0)
+    first = noise[:, : hidden * FEATURES].reshape(len(noise), hidden, FEATURES)
+    return first.std(axis=(0, 1)), float(noise[:, hidden * FEATURES :].std())
 
-    def other_deviation(self) -> float:
-        noise = self.values - self.values.mean(axis=0)
-        return float(noise[:, self.hidden * FEATURES :].std())
+
+def sent(config: priority, change: np.ndarray, count: int = 30) -> tuple[np.ndarray, np.ndarray]:
+    """Return what clients with the same change send, and the importance of their features."""
+    roles = Roles(config, DIGITS)
+    told, release = roles.broadcast, config.algorithm(DIGITS).release(0)
+    assert isinstance(release, UnevenRelease)
+    weights = told.weights + change.astype(np.float32)
+    importance = variance_importance(*map(release.first_layer.weights, (told.weights, weights)))
+    update = Update(rows=weights[None], aux={"importance": importance[None]})
+    return values_of(roles, update, told, count), importance
 
 
 def steps(size: int) -> np.ndarray:
@@ -103,10 +94,9 @@ def test_a_share_of_the_features_gets_the_noise_of_the_lower_epsilon(
     config = config_of(
         noisier=noisier, noisier_share=share, epsilon_low=5.0, epsilon_high=50.0, clip=4.0
     )
-    sent = Sent(config, steps(650))
+    found, others = deviations(sent(config, steps(650))[0])
     low, high = (noise_of(config).uplink_sigma(epsilon) for epsilon in (5.0, 50.0))
     assert low == pytest.approx(10 * high)
-    found = sent.feature_deviations()
     count = round(share * FEATURES)
     noisy = np.zeros(FEATURES, np.bool_)
     noisy[:count] = noisier == "least"
@@ -114,14 +104,14 @@ def test_a_share_of_the_features_gets_the_noise_of_the_lower_epsilon(
     assert noisy.sum() == count
     np.testing.assert_allclose(found[noisy], low, rtol=0.25)
     np.testing.assert_allclose(found[~noisy], high, rtol=0.25)
-    assert sent.other_deviation() == pytest.approx(high, rel=0.25)
+    assert others == pytest.approx(high, rel=0.25)
 
 
 def test_the_whole_vector_is_clipped_jointly() -> None:
     config = config_of(epsilon_low=500.0, epsilon_high=5e3, clip=2.0, send="weights")
-    sent = Sent(config, np.full(650, 3.0), count=1)
-    assert np.linalg.norm(sent.values) == pytest.approx(2.0, rel=0.01)
-    np.testing.assert_allclose(sent.values[0], 2 / math.sqrt(650), rtol=0.2)
+    (values,) = sent(config, np.full(650, 3.0), count=1)[0]
+    assert np.linalg.norm(values) == pytest.approx(2.0, rel=0.01)
+    np.testing.assert_allclose(values, 2 / math.sqrt(650), rtol=0.2)
 
 
 def ranked(step: RankingSgd, start: Broadcast, client: Client) -> tuple[np.ndarray, np.ndarray]:
@@ -200,13 +190,13 @@ def test_the_noise_level_shows_which_features_are_important() -> None:
     """The attack uses a single report, which has 256 weights for each feature."""
     config = config_of(model="mlp", epsilon_low=0.5, epsilon_high=50.0)
     change = np.random.default_rng(3).normal(size=19_210) / 1000
-    sent = Sent(config, change, count=1)
-    first = sent.values[0][: 256 * FEATURES].reshape(256, FEATURES)
+    (values,), importance = sent(config, change, count=1)
+    first = values[: 256 * FEATURES].reshape(256, FEATURES)
     noisiest = np.argsort(first.std(axis=0))[-26:]
-    assert set(noisiest) == set(np.flatnonzero(pick_features(sent.importance, 0.4, "least")))
+    assert set(noisiest) == set(np.flatnonzero(pick_features(importance, 0.4, "least")))
 
 
-SIZE, FEATURES, HIDDEN = 650, 64, 10
+SIZE, HIDDEN = 650, 10
 
 
 def public_of(**changes: Any) -> priority_public:
@@ -234,20 +224,6 @@ def picked_in(config: priority_public, state: State) -> np.ndarray:
     release = config.algorithm(DIGITS).release(0)
     assert isinstance(release, UnevenRelease)
     return release.picked_in(state.round, state.arrays["importance"])
-
-
-def noise_in_round(
-    config: priority_public, state: State, weights: np.ndarray, count: int = 40
-) -> np.ndarray:
-    """Return the deviation of each feature's noise, shape (64,), over the reports of clients."""
-    roles, step = roles_of(config), config.algorithm(DIGITS).release(0).mechanism.ball.step
-    told = roles.server.publish(state)
-    sent = [
-        np.frombuffer(roles.encode(weights, told, sender_of(7, index)).payload, "<i4") * step
-        for index in range(count)
-    ]
-    first = np.array(sent)[:, : HIDDEN * FEATURES].reshape(count, HIDDEN, FEATURES)
-    return (first - first.mean(axis=0)).std(axis=(0, 1))
 
 
 # The budget
@@ -299,7 +275,8 @@ def test_the_mask_follows_from_the_broadcast_and_no_client(noisier: str) -> None
     np.testing.assert_array_equal(picked_in(config, state), expected)
     sigma = config.algorithm(DIGITS).release(0).mechanism.sigma
     for weights in (state.weights, state.weights[::-1].copy(), np.zeros(SIZE, np.float32)):
-        found = noise_in_round(config, state, weights)
+        roles = roles_of(config)
+        found, _ = deviations(values_of(roles, weights, roles.server.publish(state), 40))
         np.testing.assert_allclose(found[expected], 5 * sigma, rtol=0.25)
         np.testing.assert_allclose(found[~expected], sigma, rtol=0.25)
 
