@@ -6,7 +6,6 @@ import ast
 import doctest
 import functools
 import importlib
-import math
 import re
 import shlex
 import sys
@@ -137,38 +136,24 @@ def built_commands() -> Any:
 
 
 def check_command(words: list[str], where: str) -> None:
-    command = built_commands()
-    rest = list(words)
+    """Check that a command takes its words; what they stand for may be a placeholder."""
+    command, rest = built_commands(), list(words)
     while rest and hasattr(command, "commands"):
         assert rest[0] in command.commands, where
         command = command.commands[rest.pop(0)]
         command = command.load() if isinstance(command, Later) else command
-    options = {name: option for option in command.params for name in option.opts}
-    values: dict[str, list[str]] = {}
-    arguments = []
-    while rest:
-        word = rest.pop(0)
-        if not word.startswith("-"):
-            arguments.append(word)
-            continue
-        name, equals, value = word.partition("=")
-        assert name in options or name == "--help", where
-        if name != "--help" and not options[name].is_flag:
-            assert equals or rest, f"{where}: {name} needs a value"
-            values.setdefault(name, []).append(value if equals else rest.pop(0))
-    slots = sum(
-        math.inf if parameter.nargs == -1 else 1
-        for parameter in command.params
-        if parameter.param_type_name == "argument"
-    )
-    assert len(arguments) <= slots, where
-    if words[0] == "run" and "--resume" not in words:
-        check_run(arguments, values.get("--set", []), where)
+    try:
+        given, left, _ = command.make_parser(command.context_class(command)).parse_args(rest)
+    except Exception as error:  # its class depends on typer's version
+        pytest.fail(f"{where}: {error}")
+    assert not left, where
+    if words[0] == "run" and not given.get("resume"):
+        check_run(given.get("recipe"), given.get("set_") or [], where)
 
 
-def check_run(arguments: list[str], assignments: list[str], where: str) -> None:
+def check_run(recipe: str | None, assignments: list[str], where: str) -> None:
     """Check the recipe and its settings, but for files, KEY=VALUE and own module:Class."""
-    recipe = arguments[0] if arguments else "quickstart"
+    recipe = recipe or "quickstart"
     if recipe.isupper() or recipe.endswith((".toml", "config.json")):
         return
     try:

@@ -90,18 +90,6 @@ def test_arguments_that_do_not_go_together_are_refused_alike() -> None:
             door("quickstart", out=" ", **more)
 
 
-def test_advice_takes_data_that_say_whose_each_row_is() -> None:
-    data = fedldp.Dataset.from_arrays(*rows(0), groups=range(60))
-    with pytest.raises(ConfigError, match="does not say which client each row belongs to"):
-        fedldp.advise(dataset=data)
-    with pytest.raises(ConfigError, match="leave out table, client, person and label"):
-        fedldp.advise("t.csv", dataset=data)
-    with pytest.raises(ConfigError, match="table: give the path"):
-        fedldp.advise()
-    with pytest.raises(ConfigError, match="dataset = digits: advice is about"):
-        fedldp.advise(dataset="digits")
-
-
 @pytest.mark.slow
 def test_advice_on_data_given_in_python(tmp_path: Path) -> None:
     hospitals = [(*rows(seed, 120), np.arange(120) // 2 * 2) for seed in range(2)]

@@ -65,17 +65,25 @@ def nodes(tree: ast.Module) -> list[ast.Import | ast.ImportFrom | ast.Call]:
 
 
 @cache
-def imported(path: Path) -> set[str]:
-    """Return the modules that a file imports, anywhere in it, and those it imports names from."""
-    found: set[str] = set()
-    for node in nodes(parsed(path)):
+def imports(tree: ast.Module) -> list[tuple[str, ...]]:
+    """Return what a module imports, anywhere in it: ("fedldp", "accounting", "events", "Event")."""
+    found = []
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            found += [tuple(alias.name.split(".")) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative imports hide the arrow"
-            assert node.module is not None
-            whole = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= whole & NAMES or {node.module}
+            assert node.level == 0, f"{ast.unparse(node)}: relative imports hide the arrow"
+            way = str(node.module).split(".")
+            found += [(*way, alias.name) for alias in node.names]
+    return found
+
+
+def imported(path: Path) -> set[str]:
+    """Return the modules that a file imports, and those it imports names from."""
+    found = set()
+    for way in imports(parsed(path)):
+        whole = ".".join(way)
+        found.add(whole if whole in NAMES else ".".join(way[:-1]) or whole)
     return found
 
 
@@ -114,7 +122,7 @@ def test_no_circular_imports() -> None:
 def test_a_wrong_import_is_noticed(tmp_path: Path) -> None:
     sample = tmp_path / "sample.py"
     sample.write_text("def f():\n    from fedldp.simulation import engine\nimport flwr.client\n")
-    assert imported(sample) == {"fedldp.simulation.engine", "flwr.client"}
+    assert imported(sample) == {"fedldp.simulation.engine", "flwr"}
     assert HEIGHT[part("fedldp.simulation.engine")] > HEIGHT["protocol"]
 
 
@@ -211,17 +219,7 @@ def room_of(path: Path) -> str:
 
 def taken(tree: ast.Module) -> Iterator[tuple[str, ...]]:
     """Yield what a module imports from the package: ("accounting", "events", "Event")."""
-    for node in nodes(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            start, *way = node.module.split(".")
-            if start == "fedldp":
-                for alias in node.names:
-                    yield (*way, alias.name)
-        elif isinstance(node, ast.Import):
-            for alias in node.names:
-                start, *way = alias.name.split(".")
-                if start == "fedldp":
-                    yield tuple(way)
+    return (way[1:] for way in imports(tree) if way[0] == "fedldp")
 
 
 def refused(way: tuple[str, ...]) -> str | None:

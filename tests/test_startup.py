@@ -45,34 +45,25 @@ def roles() -> list[str]:
 
 
 PARTS = ["models", "data", "core.randomness", "core.registry", "protocol.wire", "mechanisms"]
-HELP = [
-    "run",
-    "sweep",
-    "compare",
-    "account",
-    "list",
-    "data",
-    "audit",
-    "ledger show",
-    "reproduce",
-]
+HELP = ["run", "sweep", "compare", "account", "list", "data", "audit", "ledger show", "reproduce"]
 LISTS = ["list", "list datasets", "list models", "list mechanisms", "show quickstart"]
 NO_TRAINING = [
     "account quickstart --json", "run --print-config", "list --json", "reproduce ldp-fl-table1"
 ]  # fmt: skip
+SMALL = TRAINING | {"scipy"}
 
-STEPS = {
-    "package": ["import fedldp; fedldp.FedldpError, dir(fedldp)", "command('--help')"],
-    "parts": [f"import fedldp.{name}" for name in PARTS],
-    "lists": [f"command(*{words.split()})" for words in LISTS],
-    "help": [f"command(*{[*words.split(), '--help']})" for words in HELP],
-    "no training": [f"command(*{words.split()})" for words in NO_TRAINING],
-    "account": ["repr(fedldp.account('quickstart'))"],
-    "roles": [f"import fedldp.{name}" for name in roles()],
-    "result": ["fedldp.Result"],
-}
-"""The steps of one process, by kind. What is not loaded after the last step of a kind, no step
-loads."""
+STEPS: list[tuple[str, set[str]]] = [
+    ("import fedldp; fedldp.FedldpError, dir(fedldp)", TRAINING | NUMBERS),
+    ("command('--help')", TRAINING | NUMBERS),
+    *((f"import fedldp.{name}", SMALL) for name in PARTS),
+    *((f"command(*{words.split()})", SMALL) for words in LISTS),
+    *((f"command(*{[*words.split(), '--help']})", TRAINING) for words in HELP),
+    *((f"command(*{words.split()})", TRAINING) for words in NO_TRAINING),
+    ("repr(fedldp.account('quickstart'))", {"torch"}),
+    *((f"import fedldp.{name}", {"torch"}) for name in roles()),
+    ("fedldp.Result", set()),
+]
+"""The steps of one process, and what is absent after each."""
 
 COMMAND = """
 def command(*arguments):
@@ -85,51 +76,26 @@ def command(*arguments):
 """
 
 
-@pytest.fixture(scope="module")
-def loaded() -> dict[str, dict[str, set[str]]]:
-    """Return, by kind and step, the packages that a fresh process has loaded after the step."""
+@pytest.mark.slow
+def test_nothing_is_imported_before_it_is_needed() -> None:
+    """In a fresh process, after each step; the last one, a result, needs torch."""
     lines = ["import json, sys", COMMAND]
-    for kind, steps in STEPS.items():
-        for step in steps:
-            lines.append(step)
-            lines.append("names = sorted({name.partition('.')[0] for name in sys.modules})")
-            lines.append(f"print(json.dumps([{kind!r}, {step!r}, names]), file=sys.stderr)")
+    for step, _ in STEPS:
+        lines.append(step)
+        lines.append("names = sorted({name.partition('.')[0] for name in sys.modules})")
+        lines.append("print(json.dumps(names), file=sys.stderr)")
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, dict[str, set[str]]] = {kind: {} for kind in STEPS}
-    for line in done.stderr.splitlines():
-        kind, step, names = json.loads(line)
-        found[kind][step] = set(names)
-    return found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "absent"),
-    [
-        ("package", TRAINING | NUMBERS),
-        ("help", TRAINING),
-        ("parts", TRAINING | {"scipy"}),
-        ("lists", TRAINING | {"scipy"}),
-        ("no training", TRAINING),
-        ("account", {"torch"}),
-        ("roles", {"torch"}),
-    ],
-)
-def test_nothing_is_imported_before_it_is_needed(
-    loaded: dict[str, dict[str, set[str]]], kind: str, absent: set[str]
-) -> None:
-    assert len(loaded[kind]) == len(STEPS[kind])
-    for step, names in loaded[kind].items():
-        assert names & absent == set(), step
-
-
-@pytest.mark.slow
-def test_imports_are_noticed(loaded: dict[str, dict[str, set[str]]]) -> None:
-    (names,) = loaded["result"].values()
-    assert "torch" in names
+    loaded = [set(json.loads(line)) for line in done.stderr.splitlines()]
+    wrong = {
+        step: names & absent
+        for (step, absent), names in zip(STEPS, loaded, strict=True)
+        if names & absent
+    }
+    assert wrong == {}
+    assert "torch" in loaded[-1]
 
 
 @pytest.mark.slow

@@ -140,12 +140,6 @@ def test_the_listed_clients_are_used() -> None:
         as_dataset(tuple(loaders))
 
 
-def test_a_test_set_is_for_data_that_lack_one() -> None:
-    for given in ("digits", None, fedldp.Dataset.from_arrays(*rows(20))):
-        with pytest.raises(FedldpError, match=r"^test: "):
-            fedldp.run("quickstart", dataset=given, test=rows(5))
-
-
 # Tables
 
 
