@@ -73,7 +73,8 @@ def _short(config: RunConfig) -> RunConfig:
     epochs = [name for name in type(config).model_fields if name.endswith("epochs")]
     trained = config.composition.trained
     rounds = ROUNDS if trained is None else config.rounds - len(trained) + 1
-    return config.changed(rounds=rounds, seed=SEED, **dict.fromkeys(epochs, 1))
+    small = {"encoder_channels": [4]} if "encoder_channels" in type(config).model_fields else {}
+    return config.changed(rounds=rounds, seed=SEED, **dict.fromkeys(epochs, 1), **small)
 
 
 def layers(model: str) -> str:
