@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from fedldp.accounting.guarantees import Adversary, Unit
+from fedldp.accounting.guarantees import Adversary, Guarantee, Unit
 from fedldp.accounting.proven import together
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.recipes import find_recipe
 from fedldp.algorithms.systems import find_system
-from fedldp.core.kinds import AS_DRAWN_HERE
+from fedldp.core.kinds import AS_DRAWN, AS_DRAWN_HERE, TAKES_PART
 from fedldp.deployment.agreeing import agree
-from fedldp.simulation.plan import plan, released
+from fedldp.simulation.plan import plan, problem_of, released
 
 PROBLEM = Problem((1, 8, 8), 10, 60)
 SHARED: dict[str, Any] = {
@@ -150,3 +151,25 @@ def test_an_agreement_states_the_bound_over_draws() -> None:
     agreed = figures(agree(config, PROBLEM, sites, channel="named").planned)
     limit = bounds(plan(config, PROBLEM).privacy)
     assert agreed == pytest.approx({key: limit[key] for key in agreed}, rel=1e-9)
+
+
+@pytest.mark.slow
+def test_the_rounds_that_a_line_assumes_are_enough_for_every_client() -> None:
+    """With one seed, the client with budget 2 is drawn once, and one with budget 1 three times.
+
+    So the largest cost is 3 d. If the first were drawn three times, as "at most 3 rounds" allows,
+    it would cost 6 d.
+    """
+    given = {"num_clients": 3, "clients_per_round": 1, "rounds": 6, "seed": 5}
+
+    def lines(epsilon: Any) -> list[Guarantee]:
+        config = find_recipe("quickstart").config.changed(epsilon=epsilon, **given)
+        found = plan(config, problem_of(config, None)).privacy.guarantees
+        return [line for line in found if line.unit == "client-run"]
+
+    pure, *_ = found = lines([2.0, 1.0, 1.0])
+    assert pure.epsilon == 3 * 650
+    for line in found:
+        assert not TAKES_PART.is_in(line.assumptions)
+        assert AS_DRAWN in line.assumptions
+    assert all(TAKES_PART(rounds=3) in line.assumptions for line in lines(1.0))

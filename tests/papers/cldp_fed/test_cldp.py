@@ -1,4 +1,4 @@
-"""Condensed privacy: exact ratios from the table, the sampler word by word, and the moments."""
+"""Condensed privacy: exact ratios from the table, the sampler, the moments, and CLDP-Fed's cost."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Scripted
 
+import fedldp
 from fedldp.accounting.events import PureCoordinates
+from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import RunError
 from fedldp.mechanisms import MechanismSettings
 from fedldp.papers.cldp_fed.mechanism import CLDP, WeightTable, table
+from fedldp.simulation.plan import plan
 
 mp.mp.dps = 40
 
@@ -166,3 +169,19 @@ def test_settings_give_the_pure_budget_of_a_weight(clip: float, epsilon: float) 
     assert size == 3
     assert found <= epsilon
     assert found == pytest.approx(epsilon, rel=1e-5)
+
+
+# The statement
+
+
+def test_alpha_is_claimed_and_the_pure_epsilon_of_all_weights_is_stated() -> None:
+    """LDP-Fed's alpha 1, c 1 and ten digits, from Sun, Qian, Chen 2021, section 2."""
+    config = fedldp.recipe("cldp-fed-digits", alpha=1.0, clip=1.0, precision=10, rounds=15)
+    privacy = plan(config, Problem((1, 8, 8), 10, 1437)).privacy
+    assert privacy.claim.epsilon == 1.0
+    assert privacy.claim.unit == "weight"
+    assert "one step of 1e-10" in privacy.claim.source
+    pure = {g.unit: g.epsilon for g in privacy.guarantees if g.kind == "pure"}
+    assert pure["weight"] == pytest.approx(39.3, abs=0.05)
+    assert pure["client-round"] == pytest.approx(650 * pure["weight"], rel=1e-12)
+    assert pure["client-run"] == pytest.approx(15 * 650 * pure["weight"], rel=1e-12)

@@ -17,7 +17,7 @@ from scipy.special import ndtr
 from fedldp.accounting.events import BinaryRandomizedResponse, GaussianReport
 from fedldp.accounting.guarantees import Guarantee
 from fedldp.algorithms.recipes import find_recipe
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, RunError
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.papers.personalized.parts import moments_sigma
 from fedldp.papers.personalized.preset import personalized
@@ -172,6 +172,18 @@ def test_without_noise_clipped_weights_or_their_signs_are_sent() -> None:
     signs = encoded(config(perturbation="bare-sign", epsilon=None), 1)
     np.testing.assert_array_equal(np.frombuffer(signs.payload, "<f4"), np.sign(GIVEN))
     assert 0 in np.sign(GIVEN)
+
+
+def test_a_mean_by_sender_needs_reports_of_its_size_and_their_senders() -> None:
+    system, sent = roles_of(config()), reports_of(config())[0]
+    with pytest.raises(RunError, match="no report arrived"):
+        system.aggregate([])
+    for client in (None, -1, 3):
+        with pytest.raises(RunError, match="whose report"):
+            system.aggregate([replace(sent, client=client)])
+    short = Report(round=1, size=1, payload=b"\0" * 4, chunk=1, client=0)
+    with pytest.raises(RunError, match=f"a report with 1 values for {SIZE} coordinates"):
+        system.aggregate([short])
 
 
 # Invalid settings
