@@ -1,4 +1,4 @@
-"""Features from a file that the user declares public and that is the same everywhere."""
+"""Features from a file that the user declares public, and by a function of the user's."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import own_features
 import pytest
 from exported_files import exported, node, tensor
 
 import fedldp
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.features import file_of, rests_on
+from fedldp.algorithms.features import OwnFeatures, file_of, rests_on
 from fedldp.core.errors import RunError
 from fedldp.core.kinds import MAPS_ALONE, PUBLIC_FILE, RESTS_ON
 from fedldp.simulation.evaluating import evaluate
@@ -112,3 +113,24 @@ def test_a_run_is_not_resumed_with_another_file(folder: Path) -> None:
         fedldp.resume(folder / "run")
     np.save("axes.npy", np.eye(64)[:, :12])
     assert len(fedldp.resume(folder / "run").rounds) == 2
+
+
+# A function of the user's
+
+
+def test_a_function_is_given_one_example_at_a_time() -> None:
+    images = np.random.default_rng(0).random((5, 2, 4, 3)).astype(np.float32)
+    given = images.copy()
+    mapping = OwnFeatures("own_features:rows", (2, 4, 3))
+    own_features.calls.clear()
+    found = mapping(images)
+    assert own_features.calls == [(2, 4, 3)] * 5
+    np.testing.assert_allclose(found, 2 * images.mean(axis=(1, 3)), rtol=1e-6)
+    assert mapping(images[3:4]).tobytes() == found[3:4].tobytes()
+    assert images.tobytes() == given.tobytes()
+
+
+def test_no_example_is_refused_by_a_users_features() -> None:
+    images = np.array([0, 9, -9, 1], np.float32).reshape(4, 1, 1, 1)
+    found = OwnFeatures("own_features:brittle", (1, 1, 1))(images)
+    assert found.tolist() == [[1, 0], [0, 0], [0, 0], [1, 1]]

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mp
-from personalized_settings import DIGITS, SIZE, config, noise
 from scipy.special import ndtr
 
 from fedldp.accounting.events import BinaryRandomizedResponse, GaussianReport
 from fedldp.accounting.guarantees import Guarantee
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.papers.personalized.parts import moments_sigma
+from fedldp.papers.personalized.parts import PublishedNoise, moments_sigma
 from fedldp.papers.personalized.preset import personalized
 from fedldp.protocol.roles import State
 from fedldp.protocol.wire import Broadcast, Report
@@ -27,7 +27,25 @@ from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.testing.clients import Roles, sender_of
 
+DIGITS = Problem((1, 8, 8), 10, 1437)
+SIZE = 650
 GIVEN = ((np.arange(SIZE) * 37 % 1001 - 500) / 100).astype(np.float32)
+
+
+def config(**changes: Any) -> personalized:
+    settings: dict[str, Any] = {
+        "dataset": "digits", "num_clients": 3, "rounds": 10, "epsilon": [1.0, 5.0, 10.0],
+        "clip": 2.0, "sampling_probability": 0.8, "delta": 1 / 500, "num_examples": 300,
+        "local_epochs": 3, "batch_size": 100,
+    }  # fmt: skip
+    return personalized(**{**settings, **changes})
+
+
+def noise(settings: personalized) -> PublishedNoise:
+    """Return the calibration of settings with noise."""
+    found = settings.composition.calibration
+    assert isinstance(found, PublishedNoise)
+    return found
 
 
 def roles_of(settings: personalized) -> Roles:

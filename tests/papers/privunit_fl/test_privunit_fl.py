@@ -1,15 +1,20 @@
-"""PrivUnit FL: how a round changes the weights, and the statement of a run."""
+"""PrivUnit FL: how a round changes the weights, the statement of a run, and its mechanism."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fedldp
+from fedldp.accounting.events import PureReport
 from fedldp.algorithms.problem import Problem
-from fedldp.core.errors import RunError
+from fedldp.core.errors import PrivacyError, RunError
+from fedldp.core.randomness import Stream
+from fedldp.mechanisms.k_rr import KRR
+from fedldp.papers.privunit_fl.mechanism import PrivUnitScalar
 from fedldp.protocol.roles import State, publish_weights
 from fedldp.protocol.wire import Counted
 from fedldp.simulation.plan import plan
@@ -60,3 +65,81 @@ def test_shuffled_messages_are_refused() -> None:
     messages = Counted(round=1, size=650, chunk=1, ones=np.zeros(650, np.int64), reports=1)
     with pytest.raises(RunError, match="not counts of shuffled"):
         roles.aggregate([messages])
+
+
+# The mechanism: direction and length, each with its own budget
+
+
+def length_estimate(mechanism: PrivUnitScalar, level: int) -> float:
+    """Return what a report with this level adds to the sum, along a direction of 1."""
+    assert mechanism.length.categories <= 256
+    aggregate = mechanism.aggregate(3)
+    aggregate.add(np.array([1, 0, 0], "<f4").tobytes() + bytes([level]))
+    return float(aggregate.mean()[0] * mechanism.cap(3).mean)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 3.0, 30.0])
+def test_the_length_is_estimated_as_by_scalar_dp(epsilon: float) -> None:
+    """a (J - b), a = (e^eps + k)/(e^eps - 1) r_max/k, b = k (k + 1)/(2 (e^eps + k))."""
+    mechanism = PrivUnitScalar(epsilon, 2.5, 0.5)
+    budget = epsilon / 2
+    k = math.ceil(math.exp(budget / 3))
+    assert mechanism.length == KRR(budget, k + 1)
+    a = (math.exp(budget) + k) / math.expm1(budget) * 2.5 / k
+    b = k * (k + 1) / (2 * (math.exp(budget) + k))
+    for level in range(k + 1):
+        assert length_estimate(mechanism, level) == pytest.approx(a * (level - b), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("share", "epsilon", "size"),
+    [
+        (0.01, 0.001, 1),
+        (0.1, 0.1, 2),
+        (0.9, 4.0, 3),
+        (0.01, 32.0, 650),
+        (0.1, 500.0, 21_840),
+        (0.9, 5000.0, 2),
+    ],
+)
+def test_both_budgets_add_up_to_epsilon(epsilon: float, share: float, size: int) -> None:
+    mechanism = PrivUnitScalar(epsilon, 1.0, share)
+    event = mechanism.event(size)
+    assert isinstance(event, PureReport)
+    assert event.idealised
+    direction, length = mechanism.cap(size).epsilon, mechanism.length.realised_epsilon
+    assert direction + length <= event.epsilon <= epsilon
+    assert length <= min(32.0, epsilon * share)
+    if mechanism.cap(size).mean < 0.999:  # above, floats cannot distinguish the cap from a point
+        assert event.epsilon == pytest.approx(epsilon, rel=1e-6)
+
+
+def test_a_zero_update_is_sent_like_any_other() -> None:
+    mechanism = PrivUnitScalar(4.0, 1.0)
+    stream = Stream.simulation(seed=0, round=1, client=0, purpose="mechanism")
+    for values in (np.zeros(50), np.full(50, 5e-324), np.full(50, 1e308), np.eye(50)[0]):
+        for _ in range(20):
+            payload = mechanism.encode(values, stream)
+            direction = np.frombuffer(payload, "<f4", 50).astype(np.float64)
+            assert np.linalg.norm(direction) == pytest.approx(1, abs=1e-5)
+            assert len(payload) == 50 * 4 + 1
+
+
+def test_privunit_is_for_simulation_only() -> None:
+    with pytest.raises(PrivacyError, match="privunit_scalar protects real numbers"):
+        PrivUnitScalar(1.0, 1.0).encode(np.ones(3), Stream.fresh())
+
+
+def test_reports_that_no_client_sends_are_refused() -> None:
+    mechanism = PrivUnitScalar(1.0, 1.0)
+    good = np.array([0.6, 0.8], "<f4").tobytes()
+    aggregate = mechanism.aggregate(2)
+    for payload in (
+        good + bytes([mechanism.length.categories]),
+        np.array([1.5, 0.0], "<f4").tobytes() + b"\0",
+        np.array([np.nan, 0.0], "<f4").tobytes() + b"\0",
+    ):
+        with pytest.raises(RunError):
+            aggregate.add(payload)
+    with pytest.raises(RunError, match="no report"):
+        aggregate.mean()
