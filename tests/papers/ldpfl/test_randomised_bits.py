@@ -1,4 +1,4 @@
-"""Randomised bits: known figures, exact ratios, the comparison of integers; and codes of numbers."""
+"""Randomised bits: known figures, exact ratios, the comparison of integers; codes of numbers."""
 
 from __future__ import annotations
 
