@@ -332,6 +332,7 @@ def test_each_restore_covers_only_releases_before_it(tmp_path: Path) -> None:
     # Restored twice from one copy.
     set_back_with_all(env, copy)
     charge_lost(policy, [], restores=3)
+    assert env.ledger(0).spent() == pytest.approx(3 * policy.costs(env.agreement)[1])
     release(env, 4, second)
 
 
