@@ -8,7 +8,7 @@ import threading
 import time
 import tomllib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -185,6 +185,14 @@ class Environment:
     def another_run(self, number: int = 0xF) -> Agreement:
         """Return an agreement of the same sites on another run."""
         return self.agreement.changed(run=f"{number:032x}")
+
+    def another_study(self, config: RunConfig, server_ca: Sequence[str]) -> Agreement:
+        """Return an agreement of the same sites on other settings, for a sum."""
+        return agree(
+            config, self.inputs.problem, {site.name: site.key for site in self.agreement.sites},
+            channel="sum", quorum=len(self.policies), deadline_seconds=300.0,
+            test_seed=config.seed, server_ca=server_ca,
+        )  # fmt: skip
 
     def agent(self, index: int, **given: Any) -> Agent:
         return Agent(self.policies[index], test_keys=True, **given)

@@ -6,7 +6,7 @@ import hashlib
 import multiprocessing
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,11 @@ class One:
         if isinstance(found, PrivacyError):
             raise found
         return found
+
+
+Budgets = Budget | Iterable[Budget]
+Store = Callable[[Budgets], tuple[One, Callable[[], float]]]
+"""Begins a ledger; returns one client of it, and what that client has spent."""
 
 
 def release(

@@ -95,10 +95,15 @@ def deploy(
     return run
 
 
+def ok(outcome: Any) -> Any:
+    """Return the outcome of a command that must succeed."""
+    assert outcome.status == 0, outcome.err
+    return outcome
+
+
 def admit(deploy: Callable[..., Any], place: str, *others: str) -> Agreement:
     files = [f"{site}/{site}.join" for site in (SITE, *others)]
-    outcome = deploy("admit", f"{place}/run.invite", *files, "--yes")
-    assert outcome.status == 0, outcome.err
+    ok(deploy("admit", f"{place}/run.invite", *files, "--yes"))
     return Agreement.read(Path(place, "run.agreement"))
 
 
@@ -124,8 +129,7 @@ def test_a_second_study_adds_what_the_policy_lacks_when_that_is_confirmed(
         assert f"adds       {line}" in outcome.out
     assert POLICY.read_text() == before
     assert sorted(Path(SITE).iterdir()) == files
-    outcome = deploy(*again, "--yes")
-    assert outcome.status == 0, outcome.err
+    ok(deploy(*again, "--yes"))
     text, policy = POLICY.read_text(), read_policy(POLICY)
     assert text.startswith("# Mine.\n")
     assert "models = [  # few\n" in text
@@ -143,8 +147,7 @@ def test_a_second_study_adds_what_the_policy_lacks_when_that_is_confirmed(
     # The run has its own column and its own server, which follows from the authorities.
     second = admit(deploy, "two")
     assert second.invite == policy.study[0].invite
-    outcome = accept(deploy, "two/run.agreement")
-    assert outcome.status == 0, outcome.err
+    outcome = ok(accept(deploy, "two/run.agreement"))
     assert "https://localhost:8444; labels are in column relapse" in outcome.out
     assert f"run {first.run[:8]} may still spend rho" in outcome.out
     one, two = Acceptances(policy).current()
@@ -199,17 +202,14 @@ def test_each_study_has_the_epsilon_that_the_site_chose_for_it(deploy: Callable[
         assert outcome.status == 0, outcome.err
         west = ("join", "two/run.invite", "--site", "west", "--epsilon", "5", "--yes")
         data = () if number else ("--data", "two/patients.csv", "--budget", "100")
-        outcome = deploy(*west, *data)
-        assert outcome.status == 0, outcome.err
+        ok(deploy(*west, *data))
         again = ("join", "two/run.invite", "--site", SITE, "--yes")
-        outcome = deploy(*again, "--epsilon", str(epsilon))
-        assert outcome.status == 0, outcome.err
+        outcome = ok(deploy(*again, "--epsilon", str(epsilon)))
         assert f"own        epsilon {epsilon:g} per client-run" in outcome.out
         assert ("channels: sum" in outcome.out) == (number == 0)
         assert deploy(*again, "--epsilon", str(epsilon)).status == 0  # it adds nothing twice
         admit(deploy, "two", "west")
-        outcome = accept(deploy, "two/run.agreement")
-        assert outcome.status == 0, outcome.err
+        ok(accept(deploy, "two/run.agreement"))
     policy = read_policy(POLICY)
     assert policy.own is None
     assert len(policy.study) == len(policy.server) == 2
@@ -232,8 +232,7 @@ def test_the_last_answer_to_an_invite_counts_however_the_policy_ends(
     for end, epsilon in (("", "2"), ("\n# Checked.", "3"), ("", "2"), ("", "2")):
         POLICY.write_text(POLICY.read_text().rstrip() + end)
         again = ("join", "two/run.invite", "--site", SITE, "--yes", "--epsilon", epsilon)
-        outcome = deploy(*again)
-        assert outcome.status == 0, outcome.err
+        ok(deploy(*again))
         policy = read_policy(POLICY)
         assert policy.study[-1].own is not None
         assert policy.study[-1].own.epsilon == float(epsilon)
@@ -347,8 +346,7 @@ def test_each_server_is_asked_for_the_agreement_with_the_words(
             text = POLICY.read_text().replace(f":{port}", f":{end.address[1]}")
             POLICY.write_text(text)
         for agreement, end in ((second, ends[1]), (first, ends[0])):
-            outcome = accept(deploy, *words.words_of(agreement.digest).split())
-            assert outcome.status == 0, outcome.err
+            ok(accept(deploy, *words.words_of(agreement.digest).split()))
             found = Acceptances(read_policy(POLICY)).of(agreement.digest)
             assert found is not None
             assert found.server == f"https://localhost:{end.address[1]}"
@@ -362,9 +360,12 @@ def test_a_second_ledger_for_a_table_is_declared_and_an_act_in_both(
     assert own.key == Path(SITE, f"{SITE}.pub").read_text().strip()
     admit(deploy, "one")
     assert accept(deploy, "one/run.agreement").status == 0
-    other = ("join", "two/run.invite", "--site", "other", "--data", str(table), "--budget", "9")
-    line = deploy(*other).assert_refused()
-    assert f"the ledger of another site's folder (key {own.key[:16]})" in line
+    link = Path("link.csv")
+    link.symlink_to(table)
+    for data in (link, table):
+        other = ("join", "two/run.invite", "--site", "other", "--data", str(data), "--budget", "9")
+        line = deploy(*other).assert_refused()
+        assert f"the ledger of another site's folder (key {own.key[:16]})" in line
     assert not Path("other").exists()
     assert deploy(*other, "--second-ledger").status == 0
     assert [each.second for each in DataLedgers.of(table).ledgers] == [False, True]
@@ -386,15 +387,6 @@ def test_a_second_ledger_for_a_table_is_declared_and_an_act_in_both(
     line = deploy("join", "two/run.invite", "--site", SITE, "--yes").assert_refused()
     assert "it was changed after the site signed it" in line
     Agent(read_policy(POLICY))  # whoever writes there cannot stop the agent
-
-
-def test_a_link_to_a_table_has_the_ledger_of_the_table(deploy: Callable[..., Any]) -> None:
-    link = Path("other.csv")
-    link.symlink_to(Path(SITE, "patients.csv"))
-    line = deploy(
-        "join", "two/run.invite", "--site", "other", "--data", str(link), "--budget", "9"
-    ).assert_refused()
-    assert "the ledger of another site's folder" in line
 
 
 def test_of_two_sites_that_join_at_once_with_one_table_one_is_refused(tmp_path: Path) -> None:

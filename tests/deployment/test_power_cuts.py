@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from power_cuts import STEPS
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 SUM = {"channel": "sum", "witness": True}
 
@@ -59,7 +61,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         yield run
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("cut", "number"), [(False, 3), (True, 1), (True, 3), (True, 4)])
 def test_a_kill_between_any_two_steps_releases_nothing_twice_and_nothing_uncharged(
     run: Run, cut: bool, number: int
@@ -69,7 +70,6 @@ def test_a_kill_between_any_two_steps_releases_nothing_twice_and_nothing_uncharg
     assert {place: each for place, each in amiss.items() if each} == {}
 
 
-@pytest.mark.slow
 def test_without_a_sync_at_each_commit_a_power_cut_loses_releases(run: Run) -> None:
     """The control: the harness above finds what a weaker setting loses."""
     case = {"step": "left", "number": 5, "cut": True, "synchronous": "NORMAL", **SUM}
@@ -78,7 +78,6 @@ def test_without_a_sync_at_each_commit_a_power_cut_loses_releases(run: Run) -> N
     assert any(each.startswith("the mark has release") for each in found["amiss"])
 
 
-@pytest.mark.slow
 def test_a_server_syncs_as_often_whatever_the_number_of_sites(run: Run) -> None:
     """Once before each phase, and twice for the checkpoint; every 16th round, for the metrics."""
     cases = [
@@ -98,7 +97,6 @@ def test_a_server_syncs_as_often_whatever_the_number_of_sites(run: Run) -> None:
     assert found[2][:-1] == found[3][:-1] == [6] * 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("channel", ["named", "sum"])
 def test_a_power_cut_at_the_server_between_any_two_steps_changes_nothing(
     run: Run, channel: str
@@ -111,7 +109,6 @@ def test_a_power_cut_at_the_server_between_any_two_steps_changes_nothing(
     assert {step: each for step, each in amiss.items() if each} == {}
 
 
-@pytest.mark.slow
 def test_a_round_costs_a_sync_a_phase_and_the_mark_two_more_where_something_is_released(
     run: Run,
 ) -> None:

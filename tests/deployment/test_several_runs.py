@@ -31,7 +31,6 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import ENDED_EARLY
 from fedldp.deployment import running
 from fedldp.deployment.acceptance import accept
-from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.demo import free_ports
 from fedldp.deployment.policy import ServerTable
@@ -206,16 +205,7 @@ def test_a_server_serves_two_runs_on_one_port_and_a_slow_one_holds_up_no_other(
     home = tmp_path / "home"
     write_tls(home)
     config = env.config.changed(epsilon=2.0, channel="sum")
-    other = agree(
-        config,
-        env.inputs.problem,
-        {site.name: site.key for site in env.agreement.sites},
-        channel="sum",
-        quorum=3,
-        deadline_seconds=300.0,
-        test_seed=config.seed,
-        server_ca=env.agreement.server_ca,
-    )
+    other = env.another_study(config, env.agreement.server_ca)
     for policy in env.policies[:2]:
         accept(policy, other)
     runs = [queued(home, other, "other.agreement"), queued(home, env.agreement)]

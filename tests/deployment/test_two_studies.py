@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from environments import (
     HOST,
-    SMALL,
     ask_bytes,
     at_once,
     bits,
@@ -33,7 +32,6 @@ from stages import agents_of, server_of, started
 
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.acceptance import Acceptances, accept
-from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.certificates import fingerprints
 from fedldp.deployment.demo import free_ports
@@ -43,8 +41,8 @@ from fedldp.deployment.sites import RELEASED_TWICE
 from fedldp.ledgers.budget import Budget
 from fedldp.protocol.wire import Reason, Refusal, Report
 from fedldp.simulation.engine import simulate
-from fedldp.simulation.inputs import Inputs
-from fedldp.simulation.settings import resolve
+
+pytestmark = pytest.mark.slow
 
 SITES = 3
 WAYS = 24
@@ -53,7 +51,6 @@ WAYS = 24
 # The last of a budget
 
 
-@pytest.mark.slow
 def test_what_is_left_pays_one_of_two_servers_24_requests_at_once(tmp_path: Path) -> None:
     """The budget was promised to all; then a restore charged what may have been released."""
     left, urls = 7, [f"https://{HOST}:{port}" for port in (9, 10)]
@@ -105,25 +102,19 @@ class TwoStudies:
     def __init__(self, folder: Path, rounds: tuple[int, int], **policy: Any) -> None:
         self.folder, self.ports = folder, free_ports(2)
         tls = [write_tls(folder / "tls"), write_tls(folder / "tls-2", new_tls())]
-        settings = (f"rounds={rounds[0]}",), (f"rounds={rounds[1]}", "epsilon=2.0")
-        config = resolve("quickstart", [f"num_clients={SITES}", *SMALL, *settings[1]])
-        first = resolve("quickstart", [f"num_clients={SITES}", *SMALL, *settings[0]])
-        keys = {f"{number}": f"{number:064x}" for number in range(SITES)}
-
-        def cost(config: Any, channel: Any) -> float:
-            inputs = Inputs.of(config.changed(standardise=False), None, None)
-            found = agree(config, inputs.problem, keys, channel=channel)
-            return costs_of(found, Budget("zcdp", math.inf))[1]
-
-        both = cost(first, "named") + cost(config, "sum")
-        self.limit = math.nextafter(both, math.inf)
+        free = make_environment(folder / "free", f"rounds={rounds[0]}")
+        no_limit = Budget("zcdp", math.inf)
+        config = free.config.changed(rounds=rounds[1], epsilon=2.0)
+        second = free.another_study(config, fingerprints(tls[1]))
+        both = [costs_of(each, no_limit)[1] for each in (free.agreement, second)]
+        self.limit = math.nextafter(sum(both), math.inf)
         table = [
             {"url": f"https://{HOST}:{port}", "ca": f"../{ca.parent.name}/ca.pem"}
             for port, ca in zip(self.ports, tls, strict=True)
         ]
         one = make_environment(
             folder,
-            *settings[0],
+            f"rounds={rounds[0]}",
             deadline=300.0,
             policy={
                 "server": table,
@@ -131,17 +122,7 @@ class TwoStudies:
                 **policy,
             },
         )
-        roster = {site.name: site.key for site in one.agreement.sites}
-        agreed = agree(
-            config,
-            one.inputs.problem,
-            roster,
-            channel="sum",
-            quorum=SITES,
-            deadline_seconds=300.0,
-            test_seed=config.seed,
-            server_ca=fingerprints(tls[1]),
-        )
+        agreed = one.another_study(config, fingerprints(tls[1]))
         for each in one.policies:
             accept(each, agreed)
             accepted = Acceptances(each).current()
@@ -190,7 +171,6 @@ def playing(folder: Path, rounds: tuple[int, int], **policy: Any) -> Iterator[Tw
         yield both
 
 
-@pytest.mark.slow
 def test_a_study_goes_on_while_the_other_server_is_gone(tmp_path: Path) -> None:
     with playing(tmp_path, (2, 2)) as both:
         both.servers[1].kill()
@@ -203,7 +183,6 @@ def test_a_study_goes_on_while_the_other_server_is_gone(tmp_path: Path) -> None:
 KILLS = 50
 
 
-@pytest.mark.slow
 def test_50_random_kills_in_both_studies_cost_nothing_twice(tmp_path: Path) -> None:
     """The agents and the servers die at any moment, and begin again at once."""
     seed = random.randrange(1 << 32)

@@ -22,11 +22,6 @@ from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "client.ledger"
-
-
 def test_possibly_lost_releases_are_charged_beyond_the_limit_and_shown(
     path: Path, fedldp_command: Any
 ) -> None:

@@ -19,11 +19,6 @@ from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "site.db"
-
-
 def accept(ledger: SqliteLedger, run: str, promised: float, state: str = "accepted") -> None:
     with ledger.database.writing() as db:
         db.execute(

@@ -6,14 +6,26 @@ import json
 import math
 import sqlite3
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_helpers import ONE, PLENTY, One, asked, digest, filled, fresh, never, release
+from ledger_helpers import (
+    ONE,
+    PLENTY,
+    Budgets,
+    One,
+    Store,
+    asked,
+    digest,
+    filled,
+    fresh,
+    never,
+    release,
+)
 
 from fedldp.accounting.accountants import Side
 from fedldp.accounting.events import (
@@ -41,11 +53,6 @@ from fedldp.ledgers.sqlite import SqliteLedger
 
 IDEAL = PureReport(epsilon=1.0, idealised=True)
 STEPS = SampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, steps=3)
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "client.ledger"
 
 
 def test_a_release_is_charged_and_kept(path: Path) -> None:
@@ -294,23 +301,6 @@ SHARE = GaussianShare(squared_distance=64, variance=320)  # rho 0.1
 OF_PEOPLE = PerPerson(person=SHARE, client=CLEAR)
 OF_ROWS = PerRecord(record=SHARE, client=CLEAR)
 OF_BOTH = PerPerson(person=PureReport(epsilon=1.0), client=PureReport(epsilon=3.0))
-
-Budgets = Budget | Iterable[Budget]
-Store = Callable[[Budgets], tuple[One, Any]]
-
-
-@pytest.fixture(params=["file", "memory", "worker"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    def begin(budgets: Budgets) -> tuple[One, Any]:
-        if request.param == "file":
-            file = SqliteLedger(tmp_path / "client.ledger", budgets)
-            return One(file), file.spent
-        memory = MemoryLedger(budgets)
-        if request.param == "worker":
-            memory = memory.extract([5])
-        return One(memory, 5), lambda: memory.spent(5)
-
-    return begin
 
 
 def send(ledger: One, run: str, round: int, event: Event) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledger_helpers import KEYS, ONE, One, asked, fresh, never
+from ledger_helpers import KEYS, ONE, One, Store, asked, fresh, never
 
 from fedldp.accounting.events import (
     BinaryRandomizedResponse,
@@ -33,27 +32,6 @@ FEATURES = Memoized(drawn=PureReport(epsilon=2.0), identity="features")
 LABELS = Memoized(drawn=PureReport(epsilon=2.0), identity="labels")
 OTHER_FEATURES = Memoized(drawn=PureReport(epsilon=0.5), identity="features")
 CLEAR = InClear(what="weights")
-
-
-class Store(Protocol):
-    """A ledger and its spent budget."""
-
-    def __call__(self, budget: Budget) -> tuple[One, Callable[[], float]]: ...
-
-
-@pytest.fixture(params=["file", "memory", "keeping", "worker"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    def begin(budget: Budget) -> tuple[One, Callable[[], float]]:
-        if request.param == "file":
-            file = SqliteLedger(tmp_path / "client.ledger", budget)
-            return One(file), file.spent
-        memory = MemoryLedger(budget, keeps_answers=request.param == "keeping")
-        if request.param == "worker":
-            One(memory, 5).release("before", 0, 0, asked("?"), KEYS, lambda: b"keys")
-            memory = memory.extract([4, 5])
-        return One(memory, 5), lambda: memory.spent(5)
-
-    return begin
 
 
 def answer(*place: object) -> bytes:

@@ -16,12 +16,6 @@ from ledger_helpers import ONE, PLENTY, apart, digest, filled, forks, fresh, pat
 from fedldp.core.errors import LedgerUnusable
 from fedldp.ledgers.sqlite import SqliteLedger
 
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "client.ledger"
-
-
 # Disks and locks
 
 

@@ -29,12 +29,16 @@ N, T, D = 5, 3, 2
 VALUES = np.array([25, -50])
 
 
-@pytest.fixture
-def run() -> Run:
+def shared(leaves: dict[int, int] | None = None) -> Run:
     """Return a sum after phase 1."""
-    run = Run(make_setup(N, T, D), {u: np.array([u, -u]) for u in range(N)})
+    run = Run(make_setup(N, T, D), {u: np.array([u, -u]) for u in range(N)}, leaves or {})
     run.to_shares()
     return run
+
+
+@pytest.fixture
+def run() -> Run:
+    return shared()
 
 
 def survivors(*clients: int, round: int = 1) -> bytes:
@@ -55,8 +59,7 @@ def masked(client: SecureSumClient, keys: bytes, shares: bytes, values: Any = VA
 @settings(max_examples=15)
 @given(asked=st.lists(st.lists(st.integers(0, N - 1), unique=True), min_size=1, max_size=4))
 def test_no_requests_get_both_shares(asked: list[list[int]]) -> None:
-    run = Run(make_setup(N, T, D), {u: np.array([u, -u]) for u in range(N)})
-    run.to_shares()
+    run = shared()
     answers = set()
     for alive in asked:
         try:
@@ -105,8 +108,7 @@ def test_a_recreated_client_refuses_by_what_it_remembers(run: Run) -> None:
      ((0, 1, 2, 4), "not there before")],
 )  # fmt: skip
 def test_other_sets_of_survivors_are_refused(alive: tuple[int], reason: str) -> None:
-    run = Run(make_setup(N, T, D), {u: np.array([u, -u]) for u in range(N)}, {4: 1})
-    run.to_shares()  # client 4 has not shared its keys
+    run = shared({4: 1})  # client 4 has not shared its keys
     with pytest.raises(PrivacyError, match=reason):
         unmask(run, 0, *alive)
 
@@ -159,8 +161,7 @@ def keys_with(run: Run, change: dict[int, bytes]) -> bytes:
 
 
 def new_run() -> Run:
-    run = Run(make_setup(N, T, D), {u: np.array([u, -u]) for u in range(N)})
-    run.to_shares()
+    run = shared()
     run.clients = {u: make_client(run.setup, u) for u in run.codes}
     return run
 
@@ -267,8 +268,7 @@ def test_a_message_of_another_round_is_refused(run: Run) -> None:
 @pytest.fixture
 def told() -> Run:
     """Return a sum in which clients 0 to 3 have answered phase 2, and client 4 has not."""
-    run = Run(make_setup(N, T, D), {u: np.array([u, -u]) for u in range(N)})
-    run.to_shares()
+    run = shared()
     run.seen = [run.masked(u) for u in range(4)]
     return run
 
