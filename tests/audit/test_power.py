@@ -26,12 +26,6 @@ def test_a_planted_bug_is_found_by_its_attack() -> None:
     assert any("0.60" in str(row.attack) for row in found.rows if row.verdict == "bug")
 
 
-@pytest.mark.slow
-def test_the_correct_mechanism_passes() -> None:
-    effort = replace(QUICK, mechanism_settings=((0.5, 8),))
-    assert audit("", [planted.FloatBits], effort=effort).verdict == "ok"
-
-
 @pytest.mark.parametrize(
     ("cls", "failures", "told"),
     [

@@ -80,25 +80,6 @@ def test_a_killed_worker_changes_no_bit_and_stdout_has_only_json(
 
 @installed
 @of_two_nodes
-def test_files_that_clients_keep_for_a_run_or_a_round_come_back(
-    cluster: Any, tmp_path: Path
-) -> None:
-    for recipe, less in (
-        ("ldpfl-digits", {"encoder_epochs": 1}),
-        ("secure-aggregation-digits", {}),
-    ):
-        config = fedldp.recipe(recipe, **{**SHORT, "rounds": 2}, **less)
-        alone, spread = (
-            simulate(config, out=tmp_path / recipe / name, cluster=where)
-            for name, where in (("alone", None), ("spread", cluster.address))
-        )
-        assert_same(alone, spread)
-        one, other = (kept(tmp_path / recipe / name / "clients") for name in ("alone", "spread"))
-        assert one == other != {}
-
-
-@installed
-@of_two_nodes
 def test_an_interrupted_run_continues_on_the_other_executor(cluster: Any, tmp_path: Path) -> None:
     config = quick()
     simulate(config, recipe="quickstart", out=tmp_path / "whole")

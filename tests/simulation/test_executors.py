@@ -20,7 +20,6 @@ from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.roles import Batch, LocalUpdate, Update
 from fedldp.protocol.server_loop import one_by_one
-from fedldp.protocol.updates import rows_of
 from fedldp.protocol.wire import (
     Broadcast,
     Reason,
@@ -320,30 +319,6 @@ def test_a_client_that_refuses_leaves_its_group_and_is_not_replaced(tmp_path: Pa
     groups = [asked[start : start + GROUP] for start in range(0, len(asked), GROUP)]
     expected = [[index for index in group if index not in (3, 70)] for group in groups]
     assert step.groups == [[3, 70], *expected]
-
-
-def test_clients_with_their_own_budgets_train_in_a_batch_and_are_encoded_separately(
-    tmp_path: Path,
-) -> None:
-    epsilons = [0.5, 1.0, 1.0, 2.0] * 20
-    settings = {"mechanism": "two_point", "num_clients": 80, "epsilon": epsilons, "rounds": 2}
-    population = population_of("ldp-fl-digits", tmp_path, **TOGETHER["ldp-fl-digits"] | settings)
-    step, ledger = counted(population), MemoryLedger()
-    message, broadcast = request(population)
-    found = packed(population, message, range(80), ledger)
-    assert step.groups == [list(range(64)), list(range(64, 80))]
-    for index, answer in enumerate(found):
-        report = read_reply(answer)[2]
-        assert isinstance(report, Report)
-        assert report.epsilon == epsilons[index]
-        assert ledger.history("run", index) == {population.encoders[index].event(): 1}
-    # Each report equals the output of the client's own encoder for its row of the batch.
-    group = list(range(64))
-    update = population.local_update(broadcast, population.batch(group, 1), GROUP)
-    for index in (0, 1, 3, 63):
-        own = rows_of(update, np.array([index]))
-        reports = population.encoders[index](own, broadcast, population.senders([index], 1, 0))
-        assert pack_reports(reports, run="run", phase=0).tobytes() == found[index]
 
 
 def test_a_lost_draw_is_refused_to_that_client_alone(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,24 +25,18 @@ from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import RunError
 from fedldp.core.kinds import MODEL_SO_FAR, NOT_FINISHED
 from fedldp.core.randomness import Stream
-from fedldp.data import Dataset, Shares
-from fedldp.ledgers.columns import MemoryLedger
+from fedldp.data import Dataset
 from fedldp.models import build_model
 from fedldp.protocol.keys import draws_of_seed
-from fedldp.protocol.server_loop import one_by_one
 from fedldp.protocol.wire import (
-    Broadcast,
     Report,
-    RoundRequest,
 )
 from fedldp.reporting import words
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation import participation
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.evaluating import evaluate, load_trained
-from fedldp.simulation.executors import Executor, InProcess
 from fedldp.simulation.plan import Plan, plan, state
-from fedldp.simulation.population import Population
 from fedldp.simulation.result import read_run, weights_of
 from fedldp.simulation.settings import resolve
 from fedldp.testing.clients import Roles
@@ -77,38 +70,6 @@ def ldp_fl(**settings: Any) -> RunConfig:
     return find_system("ldp_fl")(**{"epsilon": 4.0, "range_radius": 0.5} | known | settings)
 
 
-class Clients:
-    """Simulated clients with given examples, which this process asks."""
-
-    def __init__(
-        self, config: RunConfig, data: Dataset, members: Sequence[np.ndarray], folder: Path
-    ) -> None:
-        problem = Problem(data.input_shape, data.num_classes, len(data.train))
-        self.roles = Roles(config, problem)
-        self.population = Population(
-            config=config,
-            problem=problem,
-            dataset=data,
-            members=Shares.of(members),
-            device=torch.device("cpu"),
-            folder=folder,
-            run="run",
-        )
-        self.begin()
-
-    def begin(self) -> None:
-        """Forget the answers so far."""
-        self.executor = Executor(self.population, MemoryLedger())
-
-    def ask(self, broadcast: Broadcast, clients: Sequence[int]) -> list[Any]:
-        """Return the answers of clients, in order."""
-        request = RoundRequest(run="run", phase=0, broadcast=broadcast)
-        exchanged = InProcess(self.executor.answers).exchange(request, clients)
-        deliveries = list(one_by_one(exchanged))
-        assert [client for client, _ in deliveries] == list(clients)
-        return [content for _, content in deliveries]
-
-
 def participants(config: RunConfig, round: int) -> list[int]:
     return list(participation.participants(config, round, draws_of_seed(config.seed)))
 
@@ -127,12 +88,6 @@ def descend(
         error = (odds / odds.sum(1, keepdims=True) - target) / len(x)
         weight, bias = weight - rate * error.T @ x, bias - rate * error.sum(0)
     return weight, bias
-
-
-def assert_close(found: dict[str, np.ndarray], weight: np.ndarray, bias: np.ndarray) -> None:
-    np.testing.assert_allclose(found["1.weight"], weight, atol=1e-5)
-    np.testing.assert_allclose(found["1.bias"], bias, atol=1e-5)
-    assert np.abs(weight).max() > 0.05
 
 
 def test_the_recorded_accuracy_and_loss_are_those_of_the_final_weights() -> None:
@@ -172,26 +127,20 @@ def test_fedavg_of_one_client_is_a_plain_torch_loop(batch_size: int) -> None:
 
 
 @pytest.mark.parametrize("weighting", ["examples", "uniform"])
-def test_fedavg_weights_its_clients_as_configured(weighting: Any, tmp_path: Path) -> None:
-    data = small_data()
-    members = [np.arange(0, 5), np.arange(5, 20), np.arange(20, 60)]
+def test_fedavg_weights_its_clients_as_configured(weighting: Any) -> None:
+    data, sizes = small_data(), [5, 15, 40]
+    own = np.split(np.arange(60), np.cumsum(sizes)[:-1])
+    clients = [(data.train.features[rows], data.train.labels[rows]) for rows in own]
     config = fedavg(num_clients=3, local_epochs=2, weighting=weighting)
-    clients = Clients(config, data, members, tmp_path)
-    roles = clients.roles
-    state = roles.first
-    for _ in range(2):
-        reports = clients.ask(roles.server.publish(state), [0, 1, 2])
-        state, _ = roles.aggregate(reports, state)
-    shares = np.array([5, 15, 40]) / 60 if weighting == "examples" else np.full(3, 1 / 3)
+    found = fedldp.run(config, dataset=Dataset.from_clients(clients, test=clients[0])).weights
+    shares = np.array(sizes) / 60 if weighting == "examples" else np.full(3, 1 / 3)
     weight, bias = np.zeros((CLASSES, FEATURES)), np.zeros(CLASSES)
     for _ in range(2):
-        trained = [
-            descend(weight, bias, data.train.features[own], data.train.labels[own], 0.5, 2)
-            for own in members
-        ]
-        weight = sum(s * t[0] for s, t in zip(shares, trained, strict=True))  # type: ignore[assignment]
-        bias = sum(s * t[1] for s, t in zip(shares, trained, strict=True))  # type: ignore[assignment]
-    assert_close(roles.layout.split(state.weights), weight, bias)
+        trained = [descend(weight, bias, *each, 0.5, 2) for each in clients]
+        weight, bias = (np.tensordot(shares, each, 1) for each in zip(*trained, strict=True))
+    np.testing.assert_allclose(found["1.weight"], weight, atol=1e-5)
+    np.testing.assert_allclose(found["1.bias"], bias, atol=1e-5)
+    assert np.abs(weight).max() > 0.05
 
 
 def test_fedavg_averages_in_double_precision() -> None:
@@ -207,48 +156,6 @@ def test_fedavg_averages_in_double_precision() -> None:
     found = roles.aggregate(iter(reports))[0].weights
     expected = (weights[:, None] * sent.astype(np.float64)).sum(0) / weights.sum()
     np.testing.assert_array_equal(found, expected.astype(np.float32))
-
-
-# LDP-FL against its definition
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("epsilon", [2.0, [0.5, 8.0, 2.0, 8.0]])
-@pytest.mark.parametrize("channel", ["shuffle", "named"])
-def test_a_round_of_ldp_fl_against_the_equations(
-    epsilon: Any, channel: str, tmp_path: Path
-) -> None:
-    data, radius = small_data(), 0.5
-    config = ldp_fl(
-        rounds=1, local_epochs=2, epsilon=epsilon, channel=channel, range_radius=radius, seed=9,
-    )  # fmt: skip
-    result = fedldp.run(config, dataset=data)
-    members = [np.arange(n, 60, 4) for n in range(4)]
-    clients = Clients(config, data, members, tmp_path)
-    broadcast = clients.roles.broadcast
-    reports = clients.ask(broadcast, range(4))
-    assert broadcast.weights.tolist() == [0.0] * 18
-    epsilons = epsilon if isinstance(epsilon, list) else [epsilon] * 4
-    sent = []
-    for client, (report, own, eps) in enumerate(zip(reports, members, epsilons, strict=True)):
-        trained = descend(
-            np.zeros((CLASSES, FEATURES)), np.zeros(CLASSES),
-            data.train.features[own], data.train.labels[own], 0.5, 2,
-        )  # fmt: skip
-        x = (np.concatenate([part.reshape(-1) for part in trained])) / radius
-        words = Stream.simulation(seed=9, round=1, client=client, purpose="mechanism")
-        uniform = (words.integers(18, np.int32) + 2.0**31) / 2.0**32
-        k = (np.exp(eps) + 1) / (np.exp(eps) - 1)
-        probability = 0.5 + np.clip(x, -1, 1) / (2 * k)
-        clear = np.abs(uniform - probability) > 1e-4  # otherwise float rounding decides
-        assert clear.sum() >= 16
-        bits = np.unpackbits(np.frombuffer(report.payload, np.uint8), count=18)
-        np.testing.assert_array_equal(bits[clear], (uniform < probability)[clear])
-        sent.append(radius * k * (2.0 * bits - 1))
-    # The run has another partition, but its weights are on the same grid of means.
-    found = clients.roles.aggregate(iter(reports))[0].weights
-    np.testing.assert_allclose(found, np.mean(sent, axis=0), rtol=1e-5, atol=1e-6)
-    assert result.rounds[0].clients == 4
 
 
 # Who takes part
