@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_results import result
 
 from fedldp.audit.attacks.intervals import curve, judged
 from fedldp.audit.page import page
@@ -42,21 +43,7 @@ def found() -> list[AttackResult]:
         judged("ldp_fl", "property", "share", "AUC", None, baseline=0.5, note="cannot be made",
                **shared),
     ]  # fmt: skip
-    link = AttackResult(
-        subject="ldp_fl", kind="linkage", attack="ranks", measure="links",
-        measured=Estimate(value=0.5, low=0.4, high=0.6), baseline=0.01, trials=100, confidence=0.99,
-        verdict="linked", figures={
-            "channel": "shuffler", "span": "within", "evidence": "time", "clocks": "honest",
-            "target": "any", "clients": 100, "delay_seconds": 10.0, "chunk": 1, "hits": 50,
-        },
-    )  # fmt: skip
-    lie = AttackResult(
-        subject="ldp_fl", kind="poisoning", attack="report", measure="accuracy",
-        measured=Estimate.exact(0.5), baseline=0.875, figures={
-            "share": 0.05, "liars": 5, "clients": 100, "seed": 0, "lost": 0.375, "rounds": 5,
-        },
-    )  # fmt: skip
-    return [*attacks, link, lie]
+    return [*attacks, result("linkage"), result("poisoning")]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +75,7 @@ def test_the_page_is_one_file_with_all_findings_and_escaped_text() -> None:
     text = page(audit(OK), found())
     assert text.count("<svg") == 1  # for the attack that decides the verdict
     assert text.count('src="data:image/png;base64,') == 2
-    for words in ("0.500 [0.400, 0.600]", "cannot be made", "at confidence 0.99; ", "37.5", "5 %"):
+    for words in ("0.500 [0.400, 0.600]", "cannot be made", "at confidence 0.99; ", "50.0", "10 %"):
         assert words in text
     assert text.startswith(BEGINS)
     assert "<script" not in text
