@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from fedldp.accounting.events import BinaryRandomizedResponse, Event, GaussianReport, PureReport
-from fedldp.audit.efforts import Effort
+from fedldp.algorithms.config import RunConfig
+from fedldp.algorithms.problem import Problem
+from fedldp.audit.efforts import QUICK, Effort
 from fedldp.audit.mechanisms import planned_games
+from fedldp.audit.plans import planned_games as games_of_system
 from fedldp.audit.playing import play
 from fedldp.audit.results import Audit, GameResult
+from fedldp.audit.systems import SystemGame
 from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
@@ -21,6 +25,7 @@ from fedldp.mechanisms import BitMechanism, Mechanism, MechanismSettings
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.two_point_l1 import TwoPointL1
+from fedldp.simulation.plan import problem_of
 
 
 def audit(
@@ -29,6 +34,37 @@ def audit(
     """Play all games of some mechanisms."""
     games = [planned for cls in classes for planned in planned_games(cls, effort)]
     return play(subject, games, confidence=confidence, trials=None, seed=0)
+
+
+def small_games(
+    config: RunConfig,
+    unit: str,
+    *,
+    adversary: str | None = None,
+    how: str | None = "",
+    problem: Problem | None = None,
+    explore: int = 40,
+) -> list[SystemGame]:
+    """Return the small games about a unit, with fewer trials than the quick mode to explore.
+
+    Args:
+        config: the system.
+        unit: the unit.
+        adversary: against whom; anybody if None.
+        how: what the server does, or "" for an honest one; anything if None.
+        problem: the problem, if not that of the configuration.
+        explore: how many trials choose the attack.
+    """
+    effort = replace(QUICK, system_explore=explore)
+    return [
+        game
+        for game in games_of_system(config, problem or problem_of(config, None), effort)
+        if isinstance(game, SystemGame)
+        and game.lines[0].setting.startswith("small")
+        and game.lines[0].unit == unit
+        and adversary in (None, game.lines[0].adversary)
+        and (how is None or (how in game.suffix if how else not game.suffix))
+    ]
 
 
 def changed(config: type[Any], **changes: Any) -> type[Any]:

@@ -8,26 +8,21 @@ from typing import Any
 
 import planted_people as planted
 import pytest
-from planted import changed
+from planted import changed, small_games
 
 import fedldp
 from fedldp.algorithms import people
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.stages import stage_at, stages_of
-from fedldp.audit.efforts import QUICK
 from fedldp.audit.observations import AuditKeys
-from fedldp.audit.plans import planned_games
 from fedldp.audit.playing import play
 from fedldp.audit.system_checks import PeopleCheck
-from fedldp.audit.systems import SystemGame
 from fedldp.data.examples import Examples
 from fedldp.simulation.plan import problem_of
 from fedldp.simulation.settings import from_mapping
 from fedldp.training import person_gradients, questions
 from fedldp.training.person_gradients import PersonGradients
-
-FEW = replace(QUICK, system_explore=40)
 
 
 def problem(config: Any) -> Any:
@@ -46,13 +41,7 @@ def exactly(config: Any, shape: Problem | None = None) -> Any:
 
 def played(config: Any, adversary: str = "server") -> Any:
     """Play the small game about persons in two rounds, with an honest server."""
-    asked = [
-        each
-        for each in planned_games(config, problem(config), FEW)
-        if isinstance(each, SystemGame)
-        and each.lines[0].setting.startswith("small")
-        and (each.lines[0].unit, each.lines[0].adversary, each.suffix) == ("person", adversary, "")
-    ]
+    asked = small_games(config, "person", adversary=adversary, problem=problem(config))
     assert [(each.swap, each.rounds) for each in asked] == [("person", (1, 2))]
     return play("", asked, confidence=0.999, trials=150, seed=0)
 
@@ -223,14 +212,8 @@ def test_no_noise_in_a_question_is_found_by_trials(
     quiet_in(monkeypatch, kind, planted.NoNoise)
     settings = planted.settings(rounds=6, model="linear", evaluation_share=0.3)
     config = planted.person_dp_sgd(**settings)
-    (game,) = (
-        each
-        for each in planned_games(config, problem_of(config, None), FEW)
-        if isinstance(each, SystemGame)
-        and each.lines[0].setting.startswith("small")
-        and (each.lines[0].unit, each.lines[0].adversary, each.swap, each.suffix)
-        == ("record", "server", swap, "")
-    )
+    games = small_games(config, "record", adversary="server")
+    (game,) = (each for each in games if each.swap == swap)
     assert play("", [game], confidence=0.999, trials=60, seed=0).verdict == "bug"
 
 

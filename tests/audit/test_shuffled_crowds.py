@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from planted import small_games
 
 from fedldp.accounting import guarantees
 from fedldp.accounting.numerics.blanket import Subset, blanket_epsilon
 from fedldp.algorithms.systems import find_system
 from fedldp.audit.bounds import epsilon_lower
-from fedldp.audit.efforts import QUICK
 from fedldp.audit.observations import AuditKeys
-from fedldp.audit.plans import planned_games
 from fedldp.audit.playing import play
-from fedldp.audit.systems import SystemGame
 from fedldp.mechanisms.k_rr import KRR
-from fedldp.simulation.plan import problem_of
 
 CONFIDENCE = 0.999
-FEW = replace(QUICK, system_explore=40)
 
 
 def law_of(mechanism: KRR) -> Subset:
@@ -83,13 +78,7 @@ def played(trials: int) -> Any:
     }  # fmt: skip
     config = find_system("composed").model_validate(settings)
     guarantees.shuffled_guarantees.cache_clear()
-    games = [
-        game
-        for game in planned_games(config, problem_of(config, None), FEW)
-        if isinstance(game, SystemGame)
-        and game.lines[0].setting.startswith("small")
-        and (game.lines[0].unit, game.lines[0].adversary) == ("client-round", "shuffled-server")
-    ]
+    games = small_games(config, "client-round", adversary="shuffled-server", how=None)
     assert games
     return play("", games, confidence=CONFIDENCE, trials=trials, seed=0)
 

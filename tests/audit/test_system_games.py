@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import planted_systems as planted
 import pytest
-from planted import changed
+from planted import changed, small_games
 
 import fedldp
 from fedldp.algorithms.config import RunConfig
@@ -29,26 +28,15 @@ CONFIDENCE = 0.999
 RIGHT = planted.RightConfig
 
 
-def games_of(config: RunConfig, chosen: Callable[[Any], bool]) -> list[Any]:
+def games_of(config: RunConfig) -> list[SystemGame]:
     found = planned_games(config, problem_of(config, None), QUICK)
-    return [each for each in found if isinstance(each, SystemGame) and chosen(each)]
-
-
-def small(unit: str, how: str = "") -> Callable[[Any], bool]:
-    """Choose the small games about a unit, with an honest server or with a given dishonest one."""
-    return lambda q: (
-        q.lines[0].setting.startswith("small")
-        and q.lines[0].unit == unit
-        and (how in q.suffix if how else not q.suffix)
-    )
+    return [each for each in found if isinstance(each, SystemGame)]
 
 
 def audited(
     config: RunConfig, unit: str, how: str = "", *, explore: int = 40, trials: int = 300
 ) -> Any:
-    """Play with fewer trials than the quick mode."""
-    few = replace(QUICK, system_explore=explore)
-    games = [replace(each, effort=few) for each in games_of(config, small(unit, how))]
+    games = small_games(config, unit, how=how, explore=explore)
     assert games
     return play("", games, confidence=CONFIDENCE, trials=trials, seed=0)
 
@@ -139,7 +127,7 @@ def test_a_request_that_is_answered_twice_with_fresh_noise_is_found(
     ],
 )
 def test_a_system_has_a_game_for_each_line_and_adversary(name: str, adversary: str) -> None:
-    found = games_of(fedldp.recipe(name), lambda game: True)
+    found = games_of(fedldp.recipe(name))
     assert adversary in {each.lines[0].adversary for each in found}
     first = found[0]
     setting = first.lines[0].setting
@@ -165,7 +153,8 @@ def test_every_system_is_represented() -> None:
 
 @pytest.mark.slow
 def test_the_seed_decides() -> None:
-    games = games_of(fedldp.recipe("fedavg-digits"), lambda q: q.lines[0].unit == "client-round")
+    found = games_of(fedldp.recipe("fedavg-digits"))
+    games = [each for each in found if each.lines[0].unit == "client-round"]
 
     def bounds() -> list[float]:
         return [row.lower for row in play("", games, confidence=0.9, trials=40, seed=1).rows]
@@ -177,7 +166,7 @@ def test_the_seed_decides() -> None:
 
 def test_audited_clients_answer_in_every_phase_of_a_sum() -> None:
     """If they refused, both inputs would look the same, and every system would pass."""
-    chosen = games_of(fedldp.recipe("secure-aggregation-digits"), lambda game: True)
+    chosen = games_of(fedldp.recipe("secure-aggregation-digits"))
     for game in {each.attacked: each for each in chosen}.values():
         attacked, keys = game.attacked, TrialKeys(bytes(32), game.attacked.real_arithmetic_only)
         dialogue, clients = attacked.server.dialogue, range(game.config.num_clients)
@@ -190,7 +179,7 @@ def test_audited_clients_answer_in_every_phase_of_a_sum() -> None:
 
 @pytest.mark.slow
 def test_a_game_in_which_a_client_refuses_every_request_does_not_pass() -> None:
-    (game, *_) = games_of(fedldp.recipe("quickstart"), small("client-round"))
+    (game, *_) = small_games(fedldp.recipe("quickstart"), "client-round")
     view = game.view
     view._requests[1] = game.attacked.request(game.config.rounds + 1)
     pair = game.pairs(AuditKeys(0))[0]
@@ -202,7 +191,7 @@ def test_a_game_in_which_a_client_refuses_every_request_does_not_pass() -> None:
 @pytest.mark.parametrize(("error", "fails"), [(TypeError, True), (ConfigError, False)])
 def test_a_game_whose_server_step_fails_does_not_pass(error: type[Exception], fails: bool) -> None:
     """A step may refuse a single report; a step that raises any other error has a mistake."""
-    (game, *_) = games_of(fedldp.recipe("quickstart"), small("client-round"))
+    (game, *_) = small_games(fedldp.recipe("quickstart"), "client-round")
     view, pair = game.view, game.pairs(AuditKeys(0))[0]
 
     def step(*given: Any) -> Any:
@@ -287,6 +276,6 @@ def test_every_round_of_a_run_with_questions_can_be_attacked(more: dict[str, Any
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [ASKS[name] for name in ("evaluation", "shares")])
 def test_games_on_a_run_with_questions_play_every_stage(more: dict[str, Any]) -> None:
-    (game, *_) = games_of(asking(**more), small("record"))
+    (game, *_) = small_games(asking(**more), "record")
     stages = game.config.composition.stages_of(game.config.rounds)
     assert all(set(stage) & set(game.rounds) for stage in stages)

@@ -478,8 +478,6 @@ def test_numbers_are_judged_by_r2(tmp_path: Path) -> None:
     assert "most frequent" not in text
     labels = found.data.label_range.numbers(found.data.test.labels)
     naive = np.abs(labels - labels.mean()).mean()
-    (row,) = (row for name, rows in found.groups() for row in rows if row[0] == "always the mean")
-    assert row[1:5] == ["0.000", f"{naive:.3f}", "", "0 %"]
     (mae,) = (
         row for row in found.rows
         if (row["trust"], row["epsilon"], row["metric"]) == ("none", 2.0, "mae")
