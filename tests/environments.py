@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import sqlite3
 import threading
 import time
@@ -256,6 +257,30 @@ def at_once(*works: Callable[[], object]) -> None:
 def asks(asked: bytes, round: int = 1, phase: int = 0) -> bool:
     request = read_request(read_message(asked).request)
     return (request.broadcast.round, request.phase) == (round, phase)
+
+
+def serve_until_killed(
+    env: Environment,
+    round: int,
+    phase: int = 0,
+    answered: int = 0,
+    after: Callable[[Round], None] = lambda record: None,
+) -> FakePipe:
+    """Kill a new server when it has so many answers in a phase of a round, and asks one site more.
+
+    The site that is asked then answers, and the server never sees it.
+    """
+    asked = itertools.count()
+
+    def tamper(node: int, body: bytes, answer: Body) -> list[Body]:
+        if asks(body, round, phase) and next(asked) == answered:
+            raise Killed
+        return [answer]
+
+    pipe = env.pipe(tamper=tamper)
+    with pytest.raises(Killed):
+        env.serve(pipe, after)
+    return pipe
 
 
 def whole(env: Environment) -> list[tuple[int, int]]:

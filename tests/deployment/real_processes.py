@@ -67,14 +67,12 @@ class Party:
 
     def wait(self, patience: float = PATIENCE) -> int:
         """Return its exit status, or the negative number of the signal that ended it."""
-        assert self.process is not None
         self.process.join(patience)
         assert self.process.exitcode is not None, f"it hangs: {self.text()[-2000:]}"
         return self.process.exitcode
 
     def kill(self) -> None:
         """Send SIGKILL."""
-        assert self.process is not None
         assert self.process.is_alive(), self.text()[-2000:]
         self.process.kill()
         assert self.wait() == -signal.SIGKILL
@@ -88,13 +86,11 @@ class Party:
     def end(self) -> None:
         """Send SIGTERM, as systemd does."""
         if self.alive:
-            assert self.process is not None
             self.process.terminate()
             assert self.wait() == 0, self.text()[-2000:]
 
     def interrupt(self, status: int = 130) -> None:
         """Send SIGINT, as Ctrl-C does, which ends a server with a status of 0."""
-        assert self.process is not None
         assert self.process.pid is not None
         os.kill(self.process.pid, signal.SIGINT)
         assert self.wait() == status, self.text()[-2000:]

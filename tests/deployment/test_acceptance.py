@@ -43,7 +43,6 @@ def test_a_run_that_cannot_be_paid_beside_the_others_is_refused_and_they_are_nam
     Acceptances(policy).retire(env.agreement.digest)
     Acceptances(policy).finish(env.agreement.digest)  # it does not end as well
     found = Acceptances(policy).of(env.agreement.digest)
-    assert found is not None
     assert found.state == "retired"
     assert payable(policy, other).paid == 2
     accept(policy, other)

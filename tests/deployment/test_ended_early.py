@@ -21,6 +21,7 @@ from environments import (
     asks,
     bits,
     make_environment,
+    serve_until_killed,
 )
 from test_people_of_sites import STAGED, environment_of, person_line
 
@@ -105,7 +106,6 @@ def assert_usable(env: Environment, rounds: int, fedldp_command: Any) -> None:
     vector = np.concatenate([each.ravel() for each in found.values()])
     assert vector.tobytes() == saved[0].weights.tobytes()
     so_far = load_trained(folder).so_far
-    assert so_far is not None
     assert so_far.values == {"done": rounds, "of": ROUNDS}
     digest_of_file(folder, env.agreement.layout)  # --initial takes the folder
     test = env.write_test()
@@ -217,7 +217,6 @@ def test_a_run_that_its_operator_ends_states_what_was_released_and_tells_the_sit
     run = read_run(env.folder / "server")
     assert run.privacy == served.privacy
     saved, found = RunFolder(env.folder / "server").read_checkpoint(), weights_of(run.path)
-    assert saved is not None
     expected = env.agreement.layout.split(saved[0].weights)
     assert all(np.array_equal(found[name], expected[name]) for name in expected)
     # Started again, it asks nobody.
@@ -399,14 +398,7 @@ def test_only_budgets_leave_out_what_is_due(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_server_that_dies_while_it_ends_goes_on_with_what_is_due(tmp_path: Path) -> None:
     env = environment_of(tmp_path, *STAGED)
-
-    def tamper(node: int, asked: bytes, answer: Body) -> list[Body]:
-        if asks(asked, round=4):
-            raise Killed
-        return [answer]
-
-    with pytest.raises(Killed):
-        env.server().serve(env.pipe(tamper=tamper), finish_after(env, 2))
+    serve_until_killed(env, 4, after=finish_after(env, 2))
     served = env.serve()
     assert [record.round for record in served.rounds] == [1, 2, 4, 5, 6]
     assert [round for round, _ in env.releases(1)] == [1, 2, 4, 5, 6]

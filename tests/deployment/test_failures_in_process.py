@@ -21,7 +21,6 @@ from environments import (
     Body,
     Environment,
     FakePipe,
-    Killed,
     ask,
     asks,
     assert_each_once,
@@ -30,6 +29,7 @@ from environments import (
     forget,
     make_environment,
     request_of,
+    serve_until_killed,
     whole,
 )
 
@@ -127,14 +127,8 @@ def test_wrong_clocks_and_a_second_server_with_the_same_key_change_nothing(
     other = replace(env, folder=tmp_path / "another server").server()
     other._state = replace(other._state, weights=other._state.weights + np.float32(0.01))
 
-    def die(node: int, asked: bytes, answer: Body) -> list[Body]:
-        if all(env.releases(site) for site in range(3)):
-            raise Killed
-        return [answer]
-
-    pipe = env.pipe(tamper=die)
-    with pytest.raises(Killed):
-        env.serve(pipe)
+    pipe = serve_until_killed(env, round=1, answered=2)
+    assert [env.releases(site) for site in range(3)] == [[(1, 0)]] * 3
     with pytest.raises(EndedForGood, match="site-2 refused: asked-otherwise"):
         other.serve(FakePipe(pipe.agents, seen=pipe.seen), lambda record: None)
     again = FakePipe(pipe.agents, seen=pipe.seen)
@@ -175,23 +169,14 @@ def test_a_server_killed_in_any_phase_asks_the_same_and_ends_as_if_it_had_not_be
     answered: int,
     expected: dict[str, bytes],
 ) -> None:
-    env, asked_before = make_environment(tmp_path, channel=channel), list[bytes]()
-
-    def tamper(node: int, asked: bytes, answer: Body) -> list[Body]:
-        if asks(asked, round, phase):
-            asked_before.append(read_message(asked).request)
-            if len(asked_before) > answered:
-                raise Killed
-        return [answer]
-
-    pipe = env.pipe(tamper=tamper)
-    with pytest.raises(Killed):
-        env.serve(pipe)
+    env = make_environment(tmp_path, channel=channel)
+    pipe = serve_until_killed(env, round, phase, answered)
+    before = {read_message(a).request for _, a, _ in pipe.seen if asks(a, round, phase)}
     again = FakePipe(pipe.agents, seen=pipe.seen)
     assert bits(env.serve(again)) == expected
     assert_each_once(env, again)
     later = {read_message(a).request for _, a, _ in again.seen if asks(a, round, phase)}
-    assert later == set(asked_before)
+    assert later == before
     assert Journal(env.folder / "server" / "journal").receipts() == {}
 
 

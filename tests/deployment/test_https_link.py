@@ -565,7 +565,6 @@ def test_a_site_is_asked_once_whatever_happens_to_its_connection(
     the answer takes longer than the 5 s after which httpx by default closes an idle one."""
     asked: list[bytes] = []
     listener = ends.listener
-    assert listener is not None
     held, near = listener._connections._of_sites, (DIGEST, 0)
     before: list[object] = []
 

@@ -14,11 +14,11 @@ from environments import (
     CHANNELS,
     Environment,
     FakePipe,
-    Killed,
     asks,
     bits,
     gone_from,
     make_environment,
+    serve_until_killed,
     summing,
 )
 
@@ -26,7 +26,7 @@ import fedldp
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import HONEST_SUMMANDS, SIMULATED
 from fedldp.deployment.agreement import Agreement
-from fedldp.deployment.messages import Answered, pack, read_message
+from fedldp.deployment.messages import pack, read_message
 from fedldp.deployment.sites import Stopped
 from fedldp.mechanisms import discrete
 from fedldp.mechanisms.discrete import discrete_gaussian
@@ -82,14 +82,12 @@ def test_a_site_refuses_a_second_round_whoever_asks(tmp_path: Path) -> None:
         for agent in (pipe.agents[index], env.agent(index).answer):  # also after a restart
             assert agent is not None
             answer = read_message(agent(forged))
-            assert isinstance(answer, Answered)
             _, _, refusal = read_reply(answer.answer)
             assert isinstance(refusal, Refusal)
             # The site has answered its round, or has answered a later round but never this one.
             assert refusal.reason is (Reason.POLICY if own == 1 else Reason.NOT_KEPT)
             assert env.releases(index) == before
             again = read_message(agent(body))
-            assert isinstance(again, Answered)
             assert isinstance(read_reply(again.answer)[2], Report), "its own round it recalls"
 
 
@@ -97,18 +95,7 @@ def test_a_site_refuses_a_second_round_whoever_asks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("round", "seeded"), [(1, True), (2, False)])
 def test_a_restarted_server_keeps_its_cohorts(tmp_path: Path, round: int, seeded: bool) -> None:
     env = make_environment(tmp_path, *ONCE, sites=6, quorum=3, seeded=seeded)
-    killed = []
-
-    def tamper(node: int, asked: bytes, answer: bytes | None) -> list[bytes | None]:
-        if asks(asked, round=round):
-            killed.append(node)
-            if len(killed) == 2:  # one site has answered
-                raise Killed
-        return [answer]
-
-    pipe = env.pipe(tamper=tamper)
-    with pytest.raises(Killed):
-        env.serve(pipe)
+    pipe = serve_until_killed(env, round, answered=1)
     before = rounds_of(env)
     again = FakePipe(pipe.agents)
     served = env.serve(again)

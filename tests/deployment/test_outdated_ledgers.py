@@ -575,5 +575,4 @@ def test_a_release_of_another_run_does_not_undo_a_refusal(tmp_path: Path) -> Non
     kept.keep()
     other.join()
     mark, _ = read_mark(env.policies[0].mark)
-    assert mark is not None
     assert mark.seen == seen

@@ -100,7 +100,6 @@ def test_a_lost_renewal_can_be_restored_and_hides_no_release(tmp_path: Path) -> 
     SiteLedger(policy).keep()
     shutil.copy(copy, policy.ledger)
     mark, _ = read_mark(policy.mark)
-    assert mark is not None
     assert (mark.number, mark.renewals) == (3, 1)
     forget(policy, env.agreement)
     with pytest.raises(ConfigError, match="proves 2 more releases than"):

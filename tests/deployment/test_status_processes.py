@@ -158,7 +158,6 @@ def test_a_frozen_agent_is_noticed_within_a_minute(
         eventually(lambda: (folder / "agreement").exists())
         eventually(lambda: status_of_server(folder)["sites"][0]["state"] == "ready")
         eventually(lambda: states() == ["ready", "ready", "1.0"])
-        assert stage.agents[0].process is not None
         pid = stage.agents[0].process.pid or 0
         os.kill(pid, signal.SIGSTOP)
         frozen = time.monotonic()

@@ -376,7 +376,6 @@ def test_a_checkpoint_of_many_clients_is_small(
     folder.write_round(State(weights=np.zeros(5, np.float32)), [], ledger)
     saved = folder.read_checkpoint()
     assert (tmp_path / "run" / "checkpoint").stat().st_size < most
-    assert saved is not None
     assert saved[2].to_record() == ledger.to_record()
     assert saved[2].releases("run") == ledger.releases("run")
 
