@@ -5,13 +5,11 @@ from __future__ import annotations
 import ast
 import doctest
 import functools
-import importlib
 import re
 import shlex
 import sys
 import tomllib
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -193,24 +191,6 @@ def run_examples(page: Path) -> None:
     )
     assert result.attempted > 0
     assert result.failed == 0
-
-
-def test_scripts_import_names_that_exist() -> None:
-    """Nobody runs most benchmarks until their numbers are made again."""
-    for path in [*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "examples").rglob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] == "fedldp":
-                module = importlib.import_module(str(node.module))
-                for name in (alias.name for alias in node.names):
-                    found = hasattr(module, name) or find_spec(f"{module.__name__}.{name}")
-                    assert found, f"{page_id(path)} imports {name} from {module.__name__}"
-
-
-def test_the_package_has_no_other_files_of_the_guides_names() -> None:
-    """Readers who followed the guides have these files; the package itself has none of them."""
-    for (package, file), source in guides.files().items():
-        path = ROOT / "src" / "fedldp" / package / file
-        assert not path.exists() or path.read_text() == source, f"{path} is not the guide's example"
 
 
 def test_the_guides_code_keeps_to_the_line_length() -> None:

@@ -135,33 +135,12 @@ def test_the_statement_covers_clients_that_answer_in_fewer_rounds() -> None:
     assert line.epsilon == max(each for each in paid if each is not None)
 
 
-UNEQUAL = """
-from dataclasses import dataclass
-
-from fedldp.algorithms.calibration import Calibration
-from fedldp.algorithms.composition import Composition
-from fedldp.algorithms.preset import preset
-from fedldp.mechanisms.two_point import TwoPoint
-
-
-class ByNumber(Calibration):
-    meaning = None
-    kind = TwoPoint
-
-    def mechanism(self, problem, client):
-        return TwoPoint(1.0 + client)
-
-
-@preset()
-def unequal(settings):
-    return Composition(calibration=ByNumber())
-"""
-
-
-def test_clients_that_differ_without_a_setting_are_refused(folder: Path) -> None:
+def test_clients_that_differ_without_a_setting_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The statement would hold for the first of them alone."""
-    (folder / "unequal_here.py").write_text(UNEQUAL)
-    config = find_system("unequal_here:unequal").model_validate(SHARED)
+    monkeypatch.syspath_prepend(Path(__file__).with_name("testing"))
+    config = find_system("planted_toy_systems:by_number").model_validate(SHARED)
     with pytest.raises(ConfigError, match="clients 0 and 5 state different events"):
         plan(config, problem_of(config, None))
 

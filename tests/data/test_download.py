@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import tarfile
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -21,70 +18,65 @@ from fedldp.data.download import fetch
 from fedldp.data.sources import SOURCES, PublishedDataset, PublishedFile
 
 CONTENT = bytes(range(256)) * 4000
+URL = "https://files.test"
 
 
 @dataclass
 class Server:
-    """The server's files, its behaviour, and the requests it got."""
+    """The server's files, its behaviour, and the requests it got.
 
-    url: str = ""
+    Attributes:
+        break_after: after how many bytes a transfer breaks off.
+        endless: whether it never stops sending.
+    """
+
     files: dict[str, bytes] = field(default_factory=dict)
     understands_range: bool = True
     break_after: int | None = None
+    endless: bool = False
     asked: list[tuple[str, str | None]] = field(default_factory=list)
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        path, wanted = request.url.path, request.headers.get("Range")
+        self.asked.append((path, wanted))
+        content = self.files.get(path.removeprefix("/moved"))
+        if content is None:
+            return httpx.Response(404)
+        if path.startswith("/moved"):
+            return httpx.Response(302, headers={"Location": path.removeprefix("/moved")})
+        # Some servers send this false header for .gz files; the file itself must be kept.
+        headers, start = {"Content-Encoding": "gzip"}, 0
+        if wanted and self.understands_range:
+            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+            headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
+        sent = self.sent(content[start:])
+        status = 206 if "Content-Range" in headers else 200
+        return httpx.Response(status, headers=headers, content=sent)
+
+    def sent(self, content: bytes) -> Iterator[bytes]:
+        yield content[: self.break_after]
+        if self.break_after is not None:
+            raise httpx.RemoteProtocolError("the server closed the connection")
+        if self.endless:
+            for _ in range(100):
+                yield content
+            pytest.fail("a hundred times the file's size was read")
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    state = Server()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            wanted = self.headers["Range"]
-            state.asked.append((self.path, wanted))
-            content = state.files.get(self.path.removeprefix("/moved"))
-            if content is None:
-                self.send_error(404)
-                return
-            if self.path.startswith("/moved"):
-                self.send_response(302)
-                self.send_header("Location", self.path.removeprefix("/moved"))
-                self.end_headers()
-                return
-            start = 0
-            if wanted and state.understands_range:
-                start = int(wanted.removeprefix("bytes=").removesuffix("-"))
-                self.send_response(206)
-                self.send_header(
-                    "Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}"
-                )
-            else:
-                self.send_response(200)
-            self.send_header("Content-Length", str(len(content) - start))
-            # Some servers send this false header for .gz files; the file itself must be kept.
-            self.send_header("Content-Encoding", "gzip")
-            self.end_headers()
-            with contextlib.suppress(ConnectionError):  # the client has seen enough
-                self.wfile.write(content[start:][: state.break_after])
-
-        def log_message(self, *args: object) -> None:
-            pass
-
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        state.url = f"http://127.0.0.1:{http.server_address[1]}"
-        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield state
-        http.shutdown()
-        thread.join()
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    """Return a server that every client of HTTP reaches, in this process."""
+    state, client = Server(), httpx.Client
+    transport = httpx.MockTransport(state.answer)
+    monkeypatch.setattr(httpx, "Client", lambda **how: client(transport=transport, **how))
+    return state
 
 
 @pytest.fixture
 def one_file(server: Server, monkeypatch: pytest.MonkeyPatch) -> PublishedDataset:
     """A data set of one file, `small`, that the server has."""
     server.files["/good"] = CONTENT
-    file = published("small.bin", CONTENT, f"{server.url}/good")
+    file = published("small.bin", CONTENT, f"{URL}/good")
     source = PublishedDataset("small", "home", "free", 1, 1, (1,), 2, "small", (file,))
     monkeypatch.setitem(SOURCES, "small", source)
     return source
@@ -137,7 +129,7 @@ def test_a_broken_download_is_resumed(server: Server, tmp_path: Path) -> None:
     line = failure(tmp_path)
     assert "small.bin" in line
     assert str(tmp_path / "small") in line
-    assert f"{server.url}/good" in line
+    assert f"{URL}/good" in line
     partial = tmp_path / "small" / "small.bin.partial"
     have = partial.stat().st_size
     assert 0 < have <= 600_000
@@ -160,19 +152,9 @@ def test_a_wrong_checksum_deletes_the_partial_file(server: Server, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("one_file")
-def test_an_endless_download_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def endless() -> Iterator[bytes]:
-        for _ in range(100):
-            yield CONTENT
-        pytest.fail("a hundred times the file's size was read")
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        return httpx.Response(200, content=endless())
-
-    client = httpx.Client(transport=httpx.MockTransport(answer))
-    monkeypatch.setattr(httpx, "Client", lambda **how: client)
-    with pytest.raises(DataMissing, match="wrong size"):
-        fetch("small", tmp_path)
+def test_an_endless_download_is_stopped(server: Server, tmp_path: Path) -> None:
+    server.endless = True
+    assert "wrong size" in failure(tmp_path)
 
 
 def test_the_next_address_is_tried(
@@ -180,8 +162,7 @@ def test_the_next_address_is_tried(
 ) -> None:
     server.files["/wrong"] = CONTENT[::-1]
     set_addresses(
-        monkeypatch, one_file, f"{server.url}/gone", f"{server.url}/wrong",
-        f"{server.url}/moved/good",
+        monkeypatch, one_file, f"{URL}/gone", f"{URL}/wrong", f"{URL}/moved/good",
     )  # fmt: skip
     assert fetch("small", tmp_path)[0].read_bytes() == CONTENT
     assert [path for path, _ in server.asked] == ["/gone", "/wrong", "/moved/good", "/good"]
@@ -225,7 +206,7 @@ def archived(
     def serve(changes: dict[str, bytes], *extra: tarfile.TarInfo) -> PublishedFile:
         content = archive_of(members | changes, *extra)
         server.files["/cifar.tar.gz"] = content
-        archive = published("cifar-10-python.tar.gz", content, f"{server.url}/cifar.tar.gz")
+        archive = published("cifar-10-python.tar.gz", content, f"{URL}/cifar.tar.gz")
         monkeypatch.setitem(SOURCES, "cifar10", replace(source, archive=archive))
         return archive
 
