@@ -14,7 +14,6 @@ from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.recipes import recipes
 from fedldp.algorithms.rule import LENGTH, PATHS, RULED, by_rule, difficulty, ruled
-from fedldp.core.errors import ConfigError
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.settings import from_mapping
 
@@ -171,12 +170,6 @@ def test_declared_facts_of_a_table_count(tmp_path: Path) -> None:
         found = by_rule(config, problem)
         assert found.measure_share == measured
         assert plan(found, problem).privacy.guarantees
-
-
-def test_a_run_that_does_not_sum_over_people_is_refused() -> None:
-    config = fedldp.recipe("fedavg-quickstart")
-    with pytest.raises(ConfigError, match="choose system = person_dp_sgd"):
-        difficulty(config, problem_of_people(100))
 
 
 @pytest.mark.parametrize("name", [name for name in recipes() if name.startswith("person-rule")])

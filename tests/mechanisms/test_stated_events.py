@@ -141,7 +141,6 @@ class Free(TwoPoint):
     def event(self, size):
         return NoRelease(what="nothing, says its author")
 """
-LINE = "error: mechanism = free_of_charge:Free: it states NoRelease for a report"
 
 
 @pytest.fixture
@@ -154,20 +153,17 @@ def free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.parametrize(
     "command",
-    [("account",), ("account", "--set", 'target={unit="client-run",epsilon=1}'), ("run",)],
-    ids=str,
+    [
+        "account --set mechanism={free}",
+        "account --set target={unit='client-run',epsilon=1} --set mechanism={free}",
+        "run --set mechanism={free}",
+        "audit --mechanism {free} --quick",
+    ],
 )
-def test_a_run_refuses_a_free_report(
-    fedldp_command: Any, free: str, command: tuple[str, ...]
-) -> None:
-    outcome = fedldp_command(*command, "--set", f"mechanism={free}")
-    assert outcome.assert_refused().startswith(LINE)
+def test_a_command_refuses_a_free_report(fedldp_command: Any, free: str, command: str) -> None:
+    line = fedldp_command(*command.replace("{free}", free).split()).assert_refused()
+    assert f"{free}: it states NoRelease for a report" in line
     assert not Path("runs").exists()
-
-
-def test_an_audit_refuses_a_free_report_too(fedldp_command: Any, free: str) -> None:
-    audited = fedldp_command("audit", "--mechanism", free, "--quick")
-    assert "it states NoRelease for a report" in audited.assert_refused()
 
 
 def test_sites_cannot_agree_on_a_free_report(free: str) -> None:

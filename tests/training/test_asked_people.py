@@ -57,18 +57,22 @@ def apart(one: list[int], other: list[int]) -> int:
     return sum((a - b) ** 2 for a, b in zip(one, other, strict=True))
 
 
+def vectors_of(question: Question, kinds: list[Any], made: Any, edges: Any) -> list[list[int]]:
+    """Return the vector of every person of up to three rows of these kinds."""
+    return [
+        asked(question, made([a for a, _ in own], [b for _, b in own], [0] * len(own)), edges)
+        for number in (1, 2, 3)
+        for own in itertools.combinations_with_replacement(kinds, number)
+    ]
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7, 8])
 def test_no_two_people_of_a_few_rows_are_further_apart_than_the_distance(count: int) -> None:
     """Every person of up to three rows is tried, with all other people, in exact integers."""
     question = Question((TABLES * 2)[:count])
     squared_norm = 2 * NORM**2
-    of_rows = itertools.product((0, 1), [(0.0, 0.0), (0.0, 3.0), (np.nan, 0.0)])
-    kinds = list(of_rows)
-    vectors = [
-        asked(question, rows([a for a, _ in own], [b for _, b in own], [0] * len(own)))
-        for number in (1, 2, 3)
-        for own in itertools.combinations_with_replacement(kinds, number)
-    ]
+    kinds = itertools.product((0, 1), [(0.0, 0.0), (0.0, 3.0), (np.nan, 0.0)])
+    vectors = vectors_of(question, list(kinds), rows, (0.0,))
     assert all(each >= 0 for vector in vectors for each in vector)
     longest = max(sum(each**2 for each in vector) for vector in vectors)
     assert (1 - 1e-8) * squared_norm < longest <= squared_norm
@@ -128,17 +132,8 @@ def test_no_two_people_with_numbers_are_further_apart_than_the_distance(count: i
     """Every person of up to three rows is tried, with all other people, in exact integers."""
     question = Question((NUMBERS * 2)[:count])
     kinds = list(itertools.product((0, STEPS // 3 + 1, STEPS + 9), (-1.0, 0.3, 1e30, np.nan)))
-    vectors = np.array(
-        [
-            asked(
-                question,
-                number_rows([a for a, _ in own], [b for _, b in own], [0] * len(own)),
-                ((-1.0, 1.0), (0.0, 0.0), (-1.0, 1.0)),
-            )
-            for number in (1, 2, 3)
-            for own in itertools.combinations_with_replacement(kinds, number)
-        ]
-    )
+    edges = (-1.0, 1.0), (0.0, 0.0), (-1.0, 1.0)
+    vectors = np.array(vectors_of(question, kinds, number_rows, edges))
     assert vectors.min() >= 0
     steps = [0, *np.cumsum([table.cells for table in question.tables])]
     for start, stop in itertools.pairwise(steps):

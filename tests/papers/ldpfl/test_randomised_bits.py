@@ -276,9 +276,3 @@ def test_codes_are_those_of_exact_arithmetic(
     bits = FixedPoint(*places, rounding=rounding).encode(np.array([values], np.float32))
     expected = "".join(by_hand(value, *places, rounding) for value in values)
     assert "".join(map(str, bits[0])) == expected
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_values_that_are_not_numbers_are_refused(value: float) -> None:
-    with pytest.raises(PrivacyError):
-        FixedPoint(4, 5).encode(np.array([[1.0, value]]))

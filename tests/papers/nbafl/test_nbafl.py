@@ -277,13 +277,6 @@ def calibration(num_examples: int = 33_600, **settings: Any) -> tuple[Any, Probl
     return config.composition.calibration, Problem((1, 28, 28), 10, num_examples)
 
 
-def test_a_budget_beyond_the_mechanism_is_refused() -> None:
-    for epsilon, turn in ((1e9, "smaller"), (1e-9, "larger")):
-        found, problem = calibration(epsilon=epsilon)
-        with pytest.raises(ConfigError, match=rf"^epsilon = 1e.*09, .*; give a {turn} epsilon$"):
-            found.mechanism(problem, 0)
-
-
 def test_the_smallest_local_data_set_comes_from_public_facts() -> None:
     def smallest(setting: int | None, partition: str, clients: int = 30, **facts: Any) -> int:
         found, problem = calibration(
