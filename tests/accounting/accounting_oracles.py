@@ -10,11 +10,8 @@ from typing import Any
 
 import mpmath as mp
 import numpy as np
-import pytest
 from numpy.typing import NDArray
 from scipy.stats import binom
-
-from fedldp.core.errors import FedldpError
 
 mp.mp.dps = 40
 
@@ -136,14 +133,6 @@ def invert(delta: Callable[[Any], Any], target: float, high: float) -> float:
         else:
             up = middle
     return float(up)
-
-
-def one_line(error: pytest.ExceptionInfo[FedldpError], *parts: str) -> None:
-    """Check that an error is one line that names these parts."""
-    message = str(error.value)
-    assert "\n" not in message
-    for part in parts:
-        assert part in message
 
 
 def sampled_delta(noise: Any, rate: Any, others: int, at_epsilon: Any) -> Any:
