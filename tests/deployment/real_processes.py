@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -177,27 +178,21 @@ class Hastens:
 
 
 @dataclass(frozen=True)
-class DiesAtEveryFile:
-    """Dies once after each file that a server writes.
+class DiesAtFile:
+    """Dies after the n-th file that a server writes."""
 
-    Attributes:
-        done: a file with the names of the files at which it has died; NAME@SIZE for what is
-            appended to a file of that size.
-    """
-
-    done: Path
+    number: int
 
     def apply(self) -> None:
         from fedldp.deployment import journal, messages, server
         from fedldp.reporting import record
 
+        written = itertools.count(1)
+
         def deadly(real: Callable[..., None]) -> Callable[..., None]:
-            def write(path: Path, *content: Any, **how: Any) -> None:
-                known = self.done.read_text().splitlines() if self.done.exists() else []
-                place = f"{path}@{content[0]}" if isinstance(content[0], int) else str(path)
-                real(path, *content, **how)
-                if place not in known:
-                    self.done.write_text("\n".join([*known, place]))
+            def write(*content: Any, **how: Any) -> None:
+                real(*content, **how)
+                if next(written) == self.number:
                     die()
 
             return write

@@ -49,19 +49,13 @@ def test_a_demo_with_all_processes_killed_gives_the_weights_of_its_simulation(
     out, _ = command.process.communicate(timeout=PATIENCE)
     assert command.process.returncode == 0, command.errors()
     document = json.loads(out)
-    keys = {"accuracy", "rounds", "privacy", "ledgers", "equal_to_simulation", "events"}
-    assert keys <= document.keys()
-    assert document["rounds"] == 2
     assert document["equal_to_simulation"] is True
-    assert 0 < document["accuracy"] < 1
-    assert {"schema_version", "claim", "guarantees", "warnings"} == document["privacy"].keys()
     adversaries = {each["adversary"] for each in document["privacy"]["guarantees"]}
     assert adversaries == {"server", "summing-server"}
-    assert [each["site"] for each in document["ledgers"]] == ["site-0", "site-1"]
-    for ledger in document["ledgers"]:
-        assert {"site", "entries", "spent"} <= ledger.keys()
-        assert ledger["entries"] == 2
-        assert ledger["spent"] > 0
+    assert [(each["site"], each["entries"]) for each in document["ledgers"]] == [
+        ("site-0", 2),
+        ("site-1", 2),
+    ]
     events = document["events"]
     assert events == [line for line in command.errors().splitlines() if line in events]
     assert "the server saw no site give two different answers to one request" in events

@@ -13,7 +13,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from real_processes import DiesAtEveryFile, Hastens, Party, eventually
+from real_processes import DiesAtFile, Hastens, Party, eventually
 from stages import playing
 
 from fedldp.core.kinds import NOT_RUNNING, SILENT
@@ -26,7 +26,8 @@ from fedldp.deployment.status import status_of_server, status_of_site
 
 pytestmark = pytest.mark.slow
 
-DEATHS = 2
+DEATHS = (4, 9)
+"""After how many files a server dies, which begins again each time."""
 
 
 def test_a_waiting_server_says_for_whom_it_waits_and_ends_when_it_is_told_to(
@@ -73,8 +74,8 @@ def test_a_killed_server_comes_back_without_intervention(tmp_path: Path) -> None
 
         def keep_up() -> None:
             while 0 not in ended:
-                dies = DiesAtEveryFile(tmp_path / "done") if len(ended) < DEATHS else None
-                server.start(dies)
+                files = DEATHS[len(ended)] if len(ended) < len(DEATHS) else None
+                server.start(files and DiesAtFile(files))
                 ended.append(server.wait())
 
         for agent in stage.agents:
@@ -98,7 +99,7 @@ def test_a_killed_server_comes_back_without_intervention(tmp_path: Path) -> None
                 except OSError:
                     pass  # it is being killed
             time.sleep(0.05)
-        assert ended == [-9] * DEATHS + [0]
+        assert ended == [-9] * len(DEATHS) + [0]
         stage.assert_whole()
         # A server that is killed between a checkpoint and its line leaves the number unknown.
         known = [number for number in done if number is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sqlite3
 import stat
 from collections.abc import Callable
@@ -395,7 +396,7 @@ BOTH = (zcdp(math.inf), zcdp(0.5, "person"))
 def filled_for_people(path: Path, budgets: Budgets, event: Event = OF_PEOPLE) -> SqliteLedger:
     ledger = SqliteLedger(path, budgets)
     for round in (1, 2):
-        send(One(ledger), "run", round, event)
+        send(One(ledger), "[red]run", round, event)
     return ledger
 
 
@@ -421,6 +422,7 @@ def test_show_names_the_units_of_budgets(path: Path, fedldp_command: Any) -> Non
     assert "budget     zcdp budget without a limit\nspent      rho infinity\n" in out
     assert "budget     zcdp budget of rho 0.5 for each person\n" in out
     assert "spent      rho 0.2 for each person\nremaining  rho 0.3 for each person" in out
+    assert re.search(r"1 +│ +\[red\]run +│ +1 +│ +0 +│", out)
     shown = json.loads(fedldp_command("ledger", "show", path, "--json").out)
     assert [(each["unit"], each["limit"]) for each in shown["budgets"]] == [
         ("client", None),
@@ -428,4 +430,5 @@ def test_show_names_the_units_of_budgets(path: Path, fedldp_command: Any) -> Non
     ]
     assert [each["costs"] for each in shown["releases"]] == [[None, 0.1]] * 2
     out = fedldp_command("ledger", "verify", path).out
-    assert "releases 2, within the zcdp budget without a limit and the zcdp budget of rho" in out
+    budgets = "the zcdp budget without a limit and the zcdp budget of rho 0.5 for each person"
+    assert out == f"ok: {path}: releases 2, within {budgets}\n"

@@ -298,21 +298,6 @@ def test_too_few_answers_end_the_round_with_one_line(quorum: int) -> None:
     one_round([*came, (2, report(1, 1.0)), *refusals], quorum=quorum)
 
 
-def test_a_round_that_ended_can_be_continued_from_its_record() -> None:
-    records = Records()
-    with pytest.raises(RunError, match="round 3: 0 of 4 clients took part"):
-        loop_of(Script({(3, 0): []}), rounds=4).go(FIRST, records)
-    assert [record.round for record in records.rounds] == [1, 2]
-    script, later = Script(), Records()
-    last = loop_of(script, rounds=4).go(records.states[-1], later)
-    assert [request.broadcast.round for request, _ in script.asked] == [3, 4]
-    whole = Records()
-    np.testing.assert_array_equal(
-        last.weights, loop_of(Script(), rounds=4).go(FIRST, whole).weights
-    )
-    assert [r.round for r in (*records.rounds, *later.rounds)] == [r.round for r in whole.rounds]
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf, 2 * LARGEST_WEIGHT, -2 * LARGEST_WEIGHT])
 def test_weights_that_no_client_would_answer_end_the_round(value: float) -> None:
     line = refused_line(loop_of(Script({(1, 0): [(0, report(1, value))]})))
