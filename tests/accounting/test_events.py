@@ -124,25 +124,6 @@ def test_whole_numbers_and_lists_are_normalised() -> None:
     assert BinaryRandomizedResponse(epsilon=1.0, coordinates=2**53).coordinates == 2**53
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda: Memoized(drawn=ONCE, identity="bits"),
-        lambda: Memoized(drawn=PerRecord(record=ONE, client=ONE), identity="bits"),
-        lambda: Memoized(drawn=KEYS, identity="bits"),
-        lambda: PerRecord(record=PerRecord(record=ONE, client=ONE), client=ONE),
-        lambda: PerRecord(record=ONE, client=PerRecord(record=ONE, client=ONE)),
-        lambda: Memoized(drawn=PerPerson(person=ONE, client=ONE), identity="bits"),
-        lambda: PerPerson(person=PerPerson(person=ONE, client=ONE), client=ONE),
-        lambda: PerPerson(person=PerRecord(record=ONE, client=ONE), client=ONE),
-        lambda: PerRecord(record=ONE, client=PerPerson(person=ONE, client=ONE)),
-    ],
-)
-def test_a_meaningless_nesting_is_refused(build: Callable[[], Event]) -> None:
-    with pytest.raises(ConfigError, match="this event cannot be nested there"):
-        build()
-
-
 def test_idealised_events_are_found_at_any_depth() -> None:
     noise = SampledClientsGaussian(noise_multiplier=1.0, sample_size=3, population=9)
     for event in (IDEAL, STEPS, noise):

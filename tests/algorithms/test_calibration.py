@@ -54,16 +54,6 @@ def test_a_client_sizes_its_noise_from_its_own_settings() -> None:
     assert told.gaussian(1) == CHOSEN.gaussian(1) != CHOSEN.gaussian(0)
 
 
-@pytest.mark.parametrize(("epsilon", "whose"), [(1e-6, ""), ([1.0, 1e-6], " for client 1")])
-def test_too_much_noise_is_refused_with_the_setting_that_asks_for_it(
-    epsilon: Any, whose: str
-) -> None:
-    calibration = replace(COMMON, epsilon=epsilon)
-    given = f"^epsilon = 1e-06, delta = 1e-05 and rounds = 12{whose}: the noise would be "
-    with pytest.raises(ConfigError, match=given + r".* give a larger epsilon$"):
-        calibration.gaussian(1)
-
-
 @pytest.mark.parametrize("mechanism", [name for name in mechanisms() if name != "none"])
 def test_a_budget_that_grows_releases_and_states_each_rounds_own(mechanism: str) -> None:
     found = 0
