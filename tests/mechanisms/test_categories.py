@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scripted import Scripted
 
 from fedldp.accounting.events import PureCoordinates
-from fedldp.core.errors import PrivacyError, RunError
+from fedldp.core.errors import PrivacyError
 from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms.k_rr import KRR
 from fedldp.papers.ldpfl.bits import FULL
@@ -54,9 +54,6 @@ def law_of(mechanism: KRR | Unary, category: int) -> Law:
     for p in ones:
         law = {(*bits, y): mass * (p if y else 1 - p) for bits, mass in law.items() for y in (0, 1)}
     return law
-
-
-# Known probabilities
 
 
 # The guarantee, from the integers
@@ -136,14 +133,6 @@ def test_words_are_counted_for_categories() -> None:
 def test_a_bad_category_is_refused(mechanism: KRR | Unary, labels: Any) -> None:
     with pytest.raises(PrivacyError):
         mechanism.randomise(labels, Scripted())  # type: ignore[arg-type]
-
-
-def test_reports_that_no_client_sends_are_refused() -> None:
-    aggregate = KRR(1.0, 3).aggregate(2)
-    with pytest.raises(RunError, match="unknown categories"):
-        aggregate.add(b"\x00\x03")
-    with pytest.raises(RunError, match="no report"):
-        aggregate.mean()
 
 
 # Vectors

@@ -1,4 +1,4 @@
-"""The k closest of many directions: the law of a report, directions, moments, and refusals."""
+"""The k closest of many directions: the law of a report, directions, and moments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from scipy.linalg import hadamard
 from scripted import Words
 
 from fedldp.accounting.events import PureReport
-from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import stated_event
 from fedldp.mechanisms.k_closest import FrameChoice, Frames, KClosest, _top_sum
@@ -311,18 +310,3 @@ def test_no_other_number_of_closest_is_better(epsilon: float) -> None:
     for other in {1, 2, 5, 40, 300, 1000, 1700, 2048, chosen.closest - 7, chosen.closest + 7}:
         if 1 <= other <= chosen.frames.pairs:
             assert FrameChoice(epsilon, chosen.frames, other).scale <= chosen.scale
-
-
-# Reports
-
-
-# Refusals
-
-
-def test_an_unknown_direction_is_refused() -> None:
-    mechanism = KClosest(1.0, 1.0)
-    most = mechanism.choice(5).frames.directions
-    aggregate = mechanism.aggregate(5)
-    with pytest.raises(RunError, match="unknown direction"):
-        aggregate.add(bytes(16) + most.to_bytes(2, "little"))
-    aggregate.add(bytes(16) + (most - 1).to_bytes(2, "little"))

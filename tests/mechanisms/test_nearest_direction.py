@@ -1,4 +1,4 @@
-"""The nearest of a few public directions: its law given the seed, its moments, and refusals."""
+"""The nearest of a few public directions: its law given the seed, and its moments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.nearest_direction import (
     MOST_DIRECTIONS,
@@ -52,13 +51,3 @@ def test_no_other_number_of_directions_is_better() -> None:
         other = DirectionChoice(count, KRR(4.0, 2 * count))
         noise = [float(c.mean_square(np.zeros(1))[0]) / c.scale**2 for c in (chosen, other)]
         assert noise[0] <= noise[1]
-
-
-def test_an_unknown_direction_is_refused() -> None:
-    mechanism = NearestDirection(1.0, 1.0)
-    aggregate = mechanism.aggregate(5)
-    with pytest.raises(RunError, match="unknown direction"):
-        aggregate.add(bytes(16) + bytes([2 * mechanism.choice.directions]))
-
-
-# All of the random words

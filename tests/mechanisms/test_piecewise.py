@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scripted import Scripted
 
 from fedldp.accounting.events import PureReport
-from fedldp.core.errors import RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.piecewise import CELLS, Piecewise, Window, num_sent, window
 
@@ -154,10 +153,3 @@ def test_the_event_is_at_most_epsilon(epsilon: float, size: int) -> None:
     assert exact <= Decimal(event.epsilon) <= Decimal(epsilon)
     assert event == PureReport(epsilon=event.epsilon)
     assert event.epsilon == pytest.approx(min(epsilon, 32 * size), rel=1e-8)
-
-
-@pytest.mark.parametrize("positions", [[0, 0], [1, 0], [0, 6], [5, 2**32 - 1]])
-def test_a_report_that_no_client_sends_is_refused(positions: list[int]) -> None:
-    aggregate = Piecewise(5.0).aggregate(6)
-    with pytest.raises(RunError, match="repeated or unknown positions"):
-        aggregate.add(np.array(positions, "<u4").tobytes() + bytes(4))

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from fedldp.accounting.events import PureReport
-from fedldp.core.errors import PrivacyError, RunError
+from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.grids import complete
 from fedldp.mechanisms.privunit import Cap, PrivUnit, best_cap
@@ -154,9 +154,3 @@ def test_the_event_is_between_the_exact_epsilon_and_the_budget(epsilon: float, s
         event = mechanism.event(size)
         assert exact <= event.epsilon <= min(epsilon, exact * (1 + 1e-8))
     assert event == PureReport(epsilon=event.epsilon, idealised=True)
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, 1.001])
-def test_a_report_that_no_client_sends_is_refused(value: float) -> None:
-    with pytest.raises(RunError, match="not part of a unit vector"):
-        PrivUnit(1.0, 1.0).aggregate(2).add(np.array([0.0, value], "<f4").tobytes())

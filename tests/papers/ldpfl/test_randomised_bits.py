@@ -51,9 +51,6 @@ def probabilities(mechanism: RandomisedBits, size: int, position: int) -> tuple[
     return one, 1 - to_zero / (1 + to_zero)
 
 
-# Known figures
-
-
 # The guarantee, from the integers
 
 

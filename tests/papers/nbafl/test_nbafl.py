@@ -201,9 +201,6 @@ def test_what_holds_of_the_authors_code() -> None:
         assert line.epsilon == pytest.approx(exact, rel=1e-3)
 
 
-# Refusals
-
-
 # Noise levels
 
 

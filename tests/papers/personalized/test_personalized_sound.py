@@ -241,9 +241,6 @@ def test_reports_are_weighted_by_their_inverse_variance() -> None:
     np.testing.assert_allclose(following.weights, expected, rtol=1e-5, atol=1e-5)
 
 
-# Signs
-
-
 # Invalid settings
 
 
