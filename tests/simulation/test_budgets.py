@@ -58,6 +58,7 @@ def test_clients_whose_budget_is_used_up_end_the_run_with_one_line(
     assert [(record["round"], record["clients"], record["refused"]) for record in kept] == [
         (1, 6, {}), (2, 6, {})
     ]  # fmt: skip
+    assert "after 2 of 4 rounds" in (tmp_path / "run" / "report.html").read_text()
     again = fedldp_command("run", "--resume", tmp_path / "run", "--workers", 1)
     assert (again.status, again.err.splitlines()[-1]) == (2, last)
     assert metrics(tmp_path / "run") == kept

@@ -31,21 +31,6 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 # A run that fails
 
 
-def test_nan_in_the_first_round_leaves_no_folder(tmp_path: Path, fedldp_command: Any) -> None:
-    outcome = fedldp_command(
-        "run", "--set", "model=mlp", "--set", "learning_rate=1e30", "--rounds", 2,
-        "--workers", 1, "--out", tmp_path / "run",
-    )  # fmt: skip
-    assert outcome.status == 2
-    assert outcome.out == ""
-    last = outcome.err.splitlines()[-1]
-    assert last.startswith("error: round 1, client 0: ")
-    assert "NaN" in last
-    assert "Traceback" not in outcome.err
-    assert "Warning" not in outcome.err
-    assert not (tmp_path / "run").exists()
-
-
 def test_weights_too_large_in_a_later_round_keep_the_earlier_ones(
     tmp_path: Path, fedldp_command: Any
 ) -> None:

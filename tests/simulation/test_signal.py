@@ -5,7 +5,6 @@ import pytest
 
 import fedldp
 from fedldp.algorithms.noise import noise_of
-from fedldp.core.errors import ConfigError
 from fedldp.simulation.plan import problem_of
 from fedldp.simulation.settings import from_mapping, to_toml
 
@@ -74,10 +73,3 @@ def test_signal_is_in_the_terminal_and_in_metrics_alone(fedldp_command, tmp_path
     assert len(pages) > 1
     assert not any(cosine in text for text in pages.values())
     assert "the longest vector that one client can send" in pages["report.html"]
-
-
-def test_signal_is_refused_where_it_cannot_be_measured():
-    with pytest.raises(ConfigError, match="adds its noise in training"):
-        fedldp.run("dp-sgd-digits", signal=True, rounds=1)
-    with pytest.raises(ConfigError, match="workers = 1"):
-        fedldp.run("quickstart", signal=True, workers=2)

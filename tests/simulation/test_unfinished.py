@@ -363,13 +363,6 @@ def test_a_model_beside_a_card_is_not_replaced(tmp_path: Path, fedldp_command: A
         assert fedldp_command("card", tmp_path / "run", "--out", tmp_path / "card").status == 0
 
 
-def test_a_simulation_that_the_budget_ends_has_a_report(tmp_path: Path) -> None:
-    config = quick(client_budget={"limit": 1300.0}, channel="named", rounds=4)
-    with pytest.raises(RunError, match="a resumed run would end here too"):
-        simulate(config, out=tmp_path / "run")
-    assert "after 2 of 4 rounds" in (tmp_path / "run" / "report.html").read_text()
-
-
 def test_before_the_first_round_there_is_no_model(tmp_path: Path) -> None:
     cut(quick(), tmp_path / "run", 1)
     (tmp_path / "run" / "checkpoint").unlink()

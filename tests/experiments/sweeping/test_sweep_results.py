@@ -35,37 +35,40 @@ def told(epsilon: float | None, delta: float, **more: Any) -> Proven:
     return Proven(epsilon=epsilon, delta=delta, **of)
 
 
-def test_the_proven_epsilon_is_the_least_for_a_clients_run_against_the_server() -> None:
-    others = [line(0.1, unit="weight"), line(0.2, adversary="shuffled-server"),
-              line(0.3, unit="client-round"), line(0.4, adversary="downlink")]  # fmt: skip
-    assert proven(*others, line(9.0), line(5.0, delta=1e-5)) == told(5.0, 1e-5)
-    assert proven(*others, line(5.0), line(9.0, delta=1e-5)) == told(5.0, 0.0)
-    assert proven(*others).epsilon is None
-    assert proven(*others, line(None)).epsilon is None
+OTHERS = [line(0.1, unit="weight"), line(0.2, adversary="shuffled-server"),
+          line(0.3, unit="client-round"), line(0.4, adversary="downlink")]  # fmt: skip
+NOTHING, ROW, PERSON = line(None), line(0.5, unit="record"), line(2.0, unit="person", delta=1e-5)
+SUMS = line(1.0, unit="person", adversary="summing-server")
+ROWS = [ROW, line(0.7, unit="record", adversary="summing-server")]
 
 
-def test_for_a_system_that_hides_no_client_it_is_for_a_person_or_a_row() -> None:
-    """It is also against those who see less than the server, if nothing is proven against the
-    server."""
-    nothing = line(None)
-    row, person = line(0.5, unit="record"), line(2.0, unit="person", delta=1e-5)
-    sums = line(1.0, unit="person", adversary="summing-server")
-    assert proven(nothing, row) == told(0.5, 0.0, unit="record")
-    found = proven(nothing, sums, row, person)
-    assert found == told(2.0, 1e-5, unit="person")
-    found = proven(nothing, sums)
-    assert (found.unit, found.adversary) == ("person", "summing-server")
-    assert proven(nothing, line(None, unit="person"), row).unit == "record"
-    assert proven(line(9.0), person).unit == "client-run"
+@pytest.mark.parametrize(
+    ("lines", "asked", "expected"),
+    [
+        ([*OTHERS, line(9.0), line(5.0, delta=1e-5)], None, (5.0, 1e-5, "client-run", "server")),
+        ([*OTHERS, line(5.0), line(9.0, delta=1e-5)], None, (5.0, 0.0, "client-run", "server")),
+        (OTHERS, None, (None, 0.0, "client-run", "server")),
+        ([*OTHERS, NOTHING], None, (None, 0.0, "client-run", "server")),
+        # If no client is hidden, it is for a person or a row, perhaps against those who see less.
+        ([NOTHING, ROW], None, (0.5, 0.0, "record", "server")),
+        ([NOTHING, SUMS, ROW, PERSON], None, (2.0, 1e-5, "person", "server")),
+        ([NOTHING, SUMS], None, (1.0, 0.0, "person", "summing-server")),
+        ([NOTHING, line(None, unit="person"), ROW], None, (0.5, 0.0, "record", "server")),
+        ([line(9.0), PERSON], None, (9.0, 0.0, "client-run", "server")),
+        # It is that of the requested guarantee.
+        ([line(9.0), *ROWS], "record:summing-server", (0.7, 0.0, "record", "summing-server")),
+        ([line(9.0), *ROWS], "person:server", (None, 0.0, "person", "server")),
+    ],
+)
+def test_the_proven_epsilon_is_the_least_for_the_unit_that_is_hidden_or_requested(
+    lines: list[Guarantee], asked: str | None, expected: tuple[Any, ...]
+) -> None:
+    found = proven(*lines, asked=None if asked is None else View.of(asked, None).guarantee)
+    assert (found.epsilon, found.delta, found.unit, found.adversary) == expected
 
 
-def test_the_proven_epsilon_is_that_of_the_requested_guarantee_or_target() -> None:
-    row, sums = line(2.0, unit="record"), line(1.0, unit="record", adversary="summing-server")
+def test_the_requested_guarantee_comes_before_that_of_the_target() -> None:
     asked = View.of("record:summing-server", None).guarantee
-    assert proven(line(9.0), row, sums, asked=asked) == told(
-        1.0, 0.0, unit="record", adversary="summing-server"
-    )
-    assert proven(line(9.0), row, sums, asked=("person", "server")).epsilon is None
     target = {"unit": "record", "epsilon": 2.0, "adversary": "downlink"}
     of_target = fedldp.recipe("dp-sgd-digits", target=target)
     assert View().of_run(of_target) == ("record", "downlink")
