@@ -33,10 +33,10 @@ def make_setup(
 
 
 def make_client(
-    setup: SecureSum, index: int, round: int = 1, secrets: int = 1, identity: Identity | None = None
+    setup: SecureSum, index: int, round: int = 1, identity: Identity | None = None
 ) -> SecureSumClient:
-    """Return a client; ``secrets`` is the round for which its stream was made."""
-    stream = Stream.simulation(seed=7, round=secrets, client=index, purpose="secure sum")
+    """Return a client, whose secrets are the same in every round."""
+    stream = Stream.simulation(seed=7, round=1, client=index, purpose="secure sum")
     return SecureSumClient(setup, round, index, stream, identity=identity)
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from environments import bits, make_environment
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from environments import bits, make_environment, write_tls
+from https_ends import Ends
 
 from fedldp.deployment import server, sites
 from fedldp.simulation.engine import simulate
@@ -14,6 +18,13 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_PAUSE", "_SEE"):
         monkeypatch.setattr(sites, name, 0.0)
     monkeypatch.setattr(server, "_FIRST_PAUSE", 0.01)
+
+
+@pytest.fixture
+def ends(tmp_path: Path) -> Ends:
+    """Return both ends of a link, with the certificate that all tests share."""
+    write_tls(tmp_path)
+    return Ends(tmp_path, [Ed25519PrivateKey.generate() for _ in range(2)])
 
 
 @pytest.fixture(scope="session")

@@ -35,18 +35,6 @@ from fedldp.deployment.messages import End, read_message
 slow = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("tls")
-    write_tls(folder)
-    return folder
-
-
-@pytest.fixture
-def ends(files: Path) -> Ends:
-    return Ends(files, [Ed25519PrivateKey.generate() for _ in range(2)])
-
-
 @pytest.fixture
 def pipe(ends: Ends) -> Iterator[RunPipe]:
     with ends.pipe() as pipe:

@@ -31,12 +31,6 @@ from fedldp.reporting import words
 slow = pytest.mark.slow
 
 
-@pytest.fixture
-def ends(tmp_path: Path) -> Ends:
-    write_tls(tmp_path)
-    return Ends(tmp_path, [Ed25519PrivateKey.generate() for _ in range(2)])
-
-
 class Seen(list[tuple[float, list[tuple[bytes, bytes]], bytes]]):
     """When each sign of life came, its headers and its body."""
 

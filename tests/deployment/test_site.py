@@ -254,12 +254,9 @@ def env(tmp_path: Path) -> Environment:
 NOT_AGREED: list[tuple[Reason, dict[str, Any]]] = [
     (Reason.UNKNOWN_RUN, {"run": "0" * 32}),
     (Reason.WRONG_ROUND, {"round": 3}),
-    (Reason.WRONG_ROUND, {"round": 1 << 60}),
     (Reason.WRONG_ROUND, {"phase": 1}),
     (Reason.OUT_OF_RANGE, {"weights": np.zeros(3, np.float32), "ranges": None}),
-    (Reason.OUT_OF_RANGE, {"weights": np.full(650, 3e38, np.float32)}),
     (Reason.OUT_OF_RANGE, {"ranges": Ranges(np.zeros(2), np.ones(2), (1, 649))}),
-    (Reason.OUT_OF_RANGE, {"public": {"x": np.full(2, 1e300)}}),
     (Reason.POLICY, {"ranges": None}),
 ]
 
