@@ -35,6 +35,7 @@ num_clients = 2
 dataset = "server/patients.csv"
 label_column = "outcome"
 classes = ["well", "ill"]
+ignore_columns = ["relapse"]
 person_column = "patient"
 model = "logistic"
 rounds = 2
@@ -55,8 +56,11 @@ def write_table(folder: str, rows: int = 30) -> Path:
     place = Path(folder)
     place.mkdir(exist_ok=True)
     table = place / "patients.csv"
-    lines = [f"{folder}{i // 2},{20 + i},{'ill' if i % 3 else 'well'}" for i in range(rows)]
-    table.write_text("\n".join(["patient,age,outcome", *lines]) + "\n")
+    lines = [
+        f"{folder}{i // 2},{20 + i},{'ill' if i % 3 else 'well'},{'yes' if i % 2 else 'no'}"
+        for i in range(rows)
+    ]
+    table.write_text("\n".join(["patient,age,outcome,relapse", *lines]) + "\n")
     table.chmod(0o600)
     return table
 
@@ -488,7 +492,7 @@ num_clients = 2
 dataset = "server/patients.csv"
 label_column = "outcome"
 classes = ["well", "ill"]
-ignore_columns = ["patient"]
+ignore_columns = ["patient", "relapse"]
 scale_columns = {age = [0, 120]}
 rounds = 2
 clip = 1.0

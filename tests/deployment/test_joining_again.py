@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from test_joining import RECIPE, write_table
 
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.deployment import running, words
@@ -24,22 +25,7 @@ from fedldp.deployment.running import OverHttps, pipe_of
 from fedldp.deployment.site import Agent
 from fedldp.ledgers.database import Database
 
-FIRST = """
-system = "person_dp_sgd"
-channel = "named"
-epsilon = 4.0
-num_clients = 1
-dataset = "one/patients.csv"
-label_column = "outcome"
-classes = ["well", "ill"]
-ignore_columns = ["relapse"]
-person_column = "patient"
-model = "logistic"
-rounds = 2
-clip = 1.0
-learning_rate = 1.0
-scale_columns = {age = [0, 120]}
-"""
+FIRST = RECIPE.replace("server/", "one/").replace("num_clients = 2", "num_clients = 1")
 SECOND = """
 system = "personalized_sound"
 num_clients = 1
@@ -67,29 +53,15 @@ def deploy(
     def run(*given: str) -> Any:
         return fedldp_command("deploy", *given)
 
-    rows = [
-        f"p{i // 2},{20 + i},{'ill' if i % 3 else 'well'},{'yes' if i % 2 else 'no'}"
-        for i in range(30)
-    ]
     for place in ("one", "two", SITE):
-        Path(place).mkdir()
-        Path(place, "patients.csv").write_text(
-            "\n".join(["patient,age,outcome,relapse", *rows]) + "\n"
-        )
-        Path(place, "patients.csv").chmod(0o600)
+        write_table(place)
     for place, recipe, port in (("one", FIRST, 8443), ("two", SECOND, 8444)):
         Path(f"{place}.toml").write_text(recipe)
         people = ("--people", "15") if place == "one" else ()
-        outcome = run(
-            *("invite", f"{place}.toml", "-o", f"{place}/run.invite", "--channel", "named"),
-            *("--examples", "30", *people, "--url", f"https://localhost:{port}"),
-        )
-        assert outcome.status == 0, outcome.err
-    outcome = run(
-        *("join", "one/run.invite", "--site", SITE, "--data", f"{SITE}/patients.csv"),
-        *("--budget", "100"),
-    )
-    assert outcome.status == 0, outcome.err
+        invite = ("invite", f"{place}.toml", "-o", f"{place}/run.invite", "--channel", "named")
+        ok(run(*invite, "--examples", "30", *people, "--url", f"https://localhost:{port}"))
+    join = ("join", "one/run.invite", "--site", SITE, "--data", f"{SITE}/patients.csv")
+    ok(run(*join, "--budget", "100"))
     text = POLICY.read_text()
     POLICY.write_text(f"# Mine.\n{text}".replace("\nmodels = [", "\nmodels = [  # few\n"))
     return run
