@@ -24,7 +24,7 @@ from fedldp.protocol.client_runtime import ClientRuntime, Policy
 from fedldp.protocol.client_store import FolderStore
 from fedldp.protocol.keys import SecretKeys, SimulationKeys
 from fedldp.protocol.roles import ClientRole, Sender, Senders, Update
-from fedldp.protocol.updates import each_alone
+from fedldp.protocol.updates import alone, each_alone
 from fedldp.protocol.wire import (
     Broadcast,
     Layout,
@@ -168,6 +168,20 @@ class EachAlone:
         self, update: Sensitive[Update], broadcast: Broadcast, senders: Senders
     ) -> Reports:
         return each_alone(self.one, update, broadcast, senders)
+
+
+@dataclass
+class Watched(EachAlone):
+    """The usual encoder, which first shows what it is given."""
+
+    look: Callable[[Sensitive[Update], Broadcast, Sender], object]
+
+    def event(self, phase: int = 0, round: int = 1) -> Event:
+        return ENCODER.event(phase)
+
+    def one(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
+        self.look(update, broadcast, sender)
+        return alone(ENCODER, update, broadcast, sender)
 
 
 @dataclass

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from runtimes import (
     ENCODER,
     LAYOUT,
-    EachAlone,
     Site,
     Stating,
+    Watched,
     examples_of,
     packed_request,
     refusal_of,
@@ -25,15 +25,13 @@ from runtimes import (
 )
 
 from fedldp.accounting.events import (
-    Event,
     PureReport,
 )
 from fedldp.core.bounding import LARGEST_WEIGHT, Ranges
 from fedldp.core.errors import ConfigError, PrivacyError
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.client_runtime import Policy
-from fedldp.protocol.roles import Client, Sender
-from fedldp.protocol.updates import alone
+from fedldp.protocol.roles import Client
 from fedldp.protocol.wire import (
     Broadcast,
     Layout,
@@ -41,7 +39,6 @@ from fedldp.protocol.wire import (
     Refusal,
     Report,
     RoundRequest,
-    Sensitive,
     pack_arrays,
     read_reply,
     read_request,
@@ -226,18 +223,8 @@ def test_failed_training_is_answered_like_training_that_gave_nan(
     """The answer randomises the broadcast, so it does not reveal whether training failed."""
     seen: list[Exception] = []
     given: list[Any] = []
-
-    class Seeing(EachAlone):
-        def event(self, phase: int = 0, round: int = 1) -> Event:
-            return ENCODER.event(phase)
-
-        def one(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
-            given.append(np.isnan(update.open().rows).all())
-            return alone(ENCODER, update, broadcast, sender)
-
-    site = Site(
-        tmp_path, real, local_update=MeanStep(trouble), encoder=Seeing(), failed=seen.append
-    )
+    encoder = Watched(lambda update, *_: given.append(np.isnan(update.open().rows).all()))
+    site = Site(tmp_path, real, local_update=MeanStep(trouble), encoder=encoder, failed=seen.append)
     message = site.ask(packed_request())
     assert isinstance(reply_of(message), Report)
     assert b"42" not in message

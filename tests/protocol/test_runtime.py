@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from runtimes import (
-    ENCODER,
     LAYOUT,
     RUN,
     SECRET,
-    EachAlone,
     Site,
     Stating,
+    Watched,
     examples_of,
     packed_request,
     refusal_of,
@@ -34,7 +33,6 @@ from fedldp.accounting.events import (
 from fedldp.core.errors import PrivacyError
 from fedldp.protocol.keys import SecretKeys
 from fedldp.protocol.roles import Client, Sender
-from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import (
     Broadcast,
     Reason,
@@ -155,18 +153,8 @@ def test_a_client_has_the_number_of_examples_it_is_charged_for(real: bool, tmp_p
 
 def test_a_local_update_sees_examples_and_an_encoder_sees_none(tmp_path: Path) -> None:
     seen: list[Any] = []
-
-    class Seeing(EachAlone):
-        def event(self, phase: int = 0, round: int = 1) -> Event:
-            return ENCODER.event(phase)
-
-        def one(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
-            seen.append(sender)
-            return alone(ENCODER, update, broadcast, sender)
-
-    site = Site(
-        tmp_path, local_update=MeanStep(lambda *given: seen.extend(given)), encoder=Seeing()
-    )
+    encoder = Watched(lambda update, broadcast, sender: seen.append(sender))
+    site = Site(tmp_path, local_update=MeanStep(lambda *given: seen.extend(given)), encoder=encoder)
     site.ask(packed_request())
     tried_out, broadcast, client, sender = seen
     assert not hasattr(tried_out, "examples")
@@ -210,17 +198,12 @@ def test_a_request_is_read_under_the_clients_own_policy(tmp_path: Path) -> None:
 def test_requests_that_cannot_be_answered_are_refused_before_training(tmp_path: Path) -> None:
     trained: list[Any] = []
 
-    class Needing(EachAlone):
-        def event(self, phase: int = 0, round: int = 1) -> Event:
-            return ENCODER.event(phase)
-
-        def one(self, update: Sensitive[Any], broadcast: Broadcast, sender: Sender) -> Report:
-            if "needed" not in broadcast.public:
-                raise PrivacyError("needed: it is not there")
-            return alone(ENCODER, update, broadcast, sender)
+    def needs(update: Any, broadcast: Broadcast, sender: Sender) -> None:
+        if "needed" not in broadcast.public:
+            raise PrivacyError("needed: it is not there")
 
     step = MeanStep(lambda *given: trained.append(given))
-    site = Site(tmp_path, local_update=step, encoder=Needing(), failed=lambda error: None)
+    site = Site(tmp_path, local_update=step, encoder=Watched(needs), failed=lambda error: None)
     for _ in range(3):
         assert reply_of(site.ask(packed_request())) == Refusal(1, Reason.POLICY)
     assert not trained
