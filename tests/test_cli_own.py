@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import tomllib
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,9 @@ class Thawed(TwoPoint):
 class Nothing:
     pass
 """
+SOUTH = [unicodedata.normalize(form, "süd") for form in ("NFC", "NFD")]
+"""Two spellings of one client."""
+
 WORD = OWN_CODE(of=("own_mech:Own",))
 SYSTEM = """
 from typing import Literal
@@ -75,7 +79,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, count in (("patients.csv", 80), ("later.csv", 40)):
         ages = rng.integers(20, 100, count)
         rows = "".join(
-            f"p{i},{'north' if i % 3 else 'south'},{age},{'fm'[i % 2]},"
+            f"p{i},{'north' if i % 3 else SOUTH[i % 2]},{age},{'fm'[i % 2]},"
             f"{'ill' if age > 60 else 'well'}\n"
             for i, age in enumerate(ages)
         )

@@ -21,7 +21,6 @@ from environments import allowed
 
 import fedldp
 from fedldp.accounting.accountants import ACCOUNTANTS
-from fedldp.accounting.guarantees import proven_epsilon
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.systems import find_system, own_code
 from fedldp.core.errors import ConfigError
@@ -118,21 +117,6 @@ def test_a_users_file_is_shown_accounted_run_and_deployed(
     if not stated:  # what they send is not protected
         policy |= {"allow_in_clear": True, "budget": {"kind": "zcdp", "limit": math.inf}}
     deployed(folder, "mine.toml", **policy)
-
-
-@pytest.mark.usefixtures("folder")
-def test_the_statement_covers_clients_that_answer_in_fewer_rounds() -> None:
-    """In three rounds, clients with odd numbers answer once, with less noise than the others."""
-    config = config_of("own_participation:alternate").changed(epsilon=1.0)
-    problem = problem_of(config, None)
-    (line,) = (g for g in plan(config, problem).privacy.guarantees if g.unit == "client-round")
-    algorithm = config.algorithm(problem)
-    paid = [
-        proven_epsilon(algorithm.encoder(client).event(), "client-round", line.delta)
-        for client in range(config.num_clients)
-    ]
-    assert len(set(paid)) == 2
-    assert line.epsilon == max(each for each in paid if each is not None)
 
 
 def test_clients_that_differ_without_a_setting_are_refused(

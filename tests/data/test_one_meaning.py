@@ -23,7 +23,6 @@ from fedldp.data.columns import value
 from fedldp.data.custom import encode_examples
 from fedldp.data.encoding import encode
 from fedldp.data.tables import read_table
-from fedldp.simulation.settings import read_toml
 
 arrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -277,16 +276,3 @@ def test_rows_that_are_left_out_are_counted_by_column(tmp_path: Path) -> None:
     assert len(found.labels) == 1
     counts = {name: rows.sum() for name, rows in found.bad.items() if rows.any()}
     assert counts == {"age": 2, "sex": 2, "who": 1, "label": 1}
-
-
-def test_the_number_of_clients_is_that_of_their_one_spelling(tmp_path: Path) -> None:
-    rows = "".join(
-        f"{unicodedata.normalize('NFD' if i % 2 else 'NFC', f'Köln {i % 3}')},{i},{i % 2}\n"
-        for i in range(60)
-    )
-    write(tmp_path, "site,age,label\n" + rows)
-    (tmp_path / "mine.toml").write_text(
-        'system = "fedavg"\ndataset = "t.csv"\nclient_column = "site"\nrounds = 1\n'
-        'model = "logistic"\nlearning_rate = 0.1\nstandardise = false\n'
-    )
-    assert read_toml(tmp_path / "mine.toml").num_clients == 3
