@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import fedldp
-from fedldp.core.errors import ConfigError
 
 DOORS = [fedldp.run, fedldp.account, fedldp.sweep, fedldp.compare, fedldp.advise]
 SMALL = {"rounds": 1, "model": "logistic", "num_clients": 3, "clients_per_round": None}
@@ -75,19 +74,6 @@ def test_the_path_of_a_second_table_means_the_same_everywhere(tmp_path: Path) ->
     assert found["sweep"].runs[0]["accuracy"] == found["run"].accuracy
     score = found["compare"].rows[0]["mean"]
     assert round(score * 40) == pytest.approx(score * 40)
-
-
-def test_arguments_that_do_not_go_together_are_refused_alike() -> None:
-    some = rows(0)
-    for door in DOORS[:-1]:
-        with pytest.raises(ConfigError, match="test: examples go with data given as dataset="):
-            door("quickstart", test=some)
-        with pytest.raises(ConfigError, match=r"test = later\.csv: a path goes with a table"):
-            door("quickstart", dataset=some, test="later.csv")
-    for door in (fedldp.run, fedldp.sweep, fedldp.compare):
-        more = {"epsilon": 8, "guarantee": "client-run:server"} if door is fedldp.compare else {}
-        with pytest.raises(ConfigError, match="out = ' ': give the path of a folder"):
-            door("quickstart", out=" ", **more)
 
 
 @pytest.mark.slow

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from fedldp.core.errors import ConfigError
 from fedldp.data.image_features import oriented_gradients
 
 RANDOM = np.random.default_rng(3)
@@ -73,11 +72,3 @@ def test_images_do_not_depend_on_each_other() -> None:
     many = RANDOM.random((2_300, 1, 8, 8)).astype(np.float32)
     np.testing.assert_array_equal(encoder(many)[1_999:2_001], encoder(many[1_999:2_001]))
     assert encoder(many[:0]).shape == (0, 128)
-
-
-@pytest.mark.parametrize(("shape", "named"), [((54,), "dataset"), ((1, 28, 3), "cells = 4")])
-def test_data_that_are_not_images_or_too_small_are_refused(
-    shape: tuple[int, ...], named: str
-) -> None:
-    with pytest.raises(ConfigError, match=f"^{named}[^\n]*$"):
-        oriented_gradients(shape, 4, 8)
