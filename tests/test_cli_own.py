@@ -381,8 +381,6 @@ def test_a_model_may_be_a_class_or_an_instance(folder: Path) -> None:
     np.testing.assert_allclose(fedldp.run(config).weights["1.weight"], given, atol=1e-6)
     with pytest.raises(ConfigError, match=r"workers = 2: the model was given as an object"):
         fedldp.run(config, workers=2)
-    with pytest.raises(ConfigError, match="model = 3"):
-        fedldp.recipe("quickstart", model=3)
 
 
 # What show prints, and files of settings

@@ -161,9 +161,3 @@ def test_a_category_replaces_a_missing_text(tmp_path: Path) -> None:
     # A text that is a declared category is not a missing value.
     named = Columns(categories={"ward": ("A", "NA", "unknown")}, filled={"ward": "unknown"})
     assert load_features(rows, columns=named).argmax(1).tolist() == [0, 2, 1, 2]
-
-
-def test_a_text_in_a_column_of_numbers_is_not_filled_in(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("age,label\nold,0\n")
-    with pytest.raises(DataError, match="column 'age' holds 'old', which is not a number"):
-        load_features(tmp_path / "rows.csv", columns=Columns(filled={"age": 50.0}))

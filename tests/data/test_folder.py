@@ -7,7 +7,6 @@ from urllib.parse import urlsplit
 import platformdirs
 import pytest
 
-from fedldp.core.errors import ConfigError
 from fedldp.data import resolve_data_dir, sources, verify
 from fedldp.data.sources import SOURCES, PublishedDataset
 
@@ -44,12 +43,6 @@ def test_verify_distinguishes_ok_missing_and_damaged(
         test_images: "damaged",
         test_labels: "ok",
     }
-
-
-def test_verify_of_data_without_files_and_of_unknown_names(tmp_path: Path) -> None:
-    assert verify("digits", tmp_path) == {}
-    with pytest.raises(ConfigError, match="'nothing'"):
-        verify("nothing", tmp_path)
 
 
 def test_every_published_file_can_be_named_checked_and_fetched() -> None:

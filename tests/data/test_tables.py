@@ -1,4 +1,4 @@
-"""A user's own tables: clients, test files, public ranges and categories, Parquet."""
+"""A user's own tables: clients, test files, public ranges and categories."""
 
 from __future__ import annotations
 
@@ -119,15 +119,6 @@ def test_what_does_not_depend_on_bad_cells_is_refused_with_them(tmp_path: Path) 
     ):
         assert sum(told in line for line in found.value.lines) == 1, told
     assert len(found.value.lines) == 4
-
-
-# Parquet
-
-
-def test_a_damaged_parquet_file_is_refused_in_one_line(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    with pytest.raises(DataError, match=r"cannot be read as \.parquet"):
-        load_dataset(str(table(tmp_path, name="mine.parquet")))
 
 
 def test_columns_are_found_by_name_and_not_by_position(tmp_path: Path) -> None:
