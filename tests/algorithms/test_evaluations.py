@@ -282,12 +282,10 @@ def test_a_run_evaluates_its_model_for_numbers() -> None:
 
 def clients(result: Any, name: str) -> dict[int, tuple[float | None, float]]:
     """Return a private figure of each client, with half of its interval, where it is told."""
-    told = {}
-    for key, half in result.metrics.items():
-        figure, _, client = key.removesuffix(HALF_WIDTH).partition(", client ")
-        if key.endswith(HALF_WIDTH) and client and figure == PRIVATELY + name:
-            told[int(client)] = (result.metrics.get(key.removesuffix(HALF_WIDTH)), half)
-    return told
+    starts = PRIVATELY + name + ", client "
+    told = [each.removeprefix(starts).removesuffix(HALF_WIDTH) for each in result.metrics
+            if each.startswith(starts) and each.endswith(HALF_WIDTH)]  # fmt: skip
+    return {int(each): private(result.metrics, f"{name}, client {each}") for each in told}
 
 
 def uneven(number: int) -> list[tuple[np.ndarray, np.ndarray]]:
