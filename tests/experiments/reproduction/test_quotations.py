@@ -13,21 +13,13 @@ from fedldp.experiments.reproduction.targets import papers_with_targets, targets
 
 ROOT = Path(__file__).parents[3]
 PAGES, TEMPLATES = ROOT / "docs" / "papers", ROOT / "benchmarks" / "pages"
-TEXTS = {
-    "ldp_fl.md": "ldp-fl.txt",
-    "ldpfl.md": "ldpfl.txt",
-    "personalised.md": "personalized.txt",
-    "priority.md": "priority.txt",
-}
-"""The file of each page's paper, in the folder ``papers`` of the data folder."""
-
 PAPERS = {
-    "ldp_fl.md": "ldp_fl",
-    "ldpfl.md": "ldpfl",
-    "personalised.md": "personalized",
-    "priority.md": "priority",
+    "ldp_fl.md": ("ldp_fl", "ldp-fl.txt"),
+    "ldpfl.md": ("ldpfl", "ldpfl.txt"),
+    "personalised.md": ("personalized", "personalized.txt"),
+    "priority.md": ("priority", "priority.txt"),
 }
-"""The folder of each page's paper."""
+"""Each page's folder of the paper, and the paper's file in the folder ``papers`` of the data."""
 
 OURS = {
     *("agrees", "does not", "explained", "differs", "without noise"),
@@ -53,19 +45,18 @@ def test_quotations_are_found_outside_of_code() -> None:
     assert plain("A *small*\nVGG, 20 %") == "a small vgg 20"
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", PAPERS)
 def test_every_quotation_stands_in_the_papers_text(name: str) -> None:
-    file = resolve_data_dir(None) / "papers" / TEXTS[name]
+    paper, text_file = PAPERS[name]
+    file = resolve_data_dir(None) / "papers" / text_file
     if not file.is_file():
         pytest.skip(f"the text of the paper is not at hand: {file}")
     text = plain(file.read_text(encoding="utf-8"))
     pages = [PAGES / name, TEMPLATES / f"claims_{name}", TEMPLATES / f"elements_{name}"]
     quoted = [each for page in pages for each in quotations(page.read_text(encoding="utf-8"))]
-    claims, papers = claims_of(PAPERS[name]), papers_with_targets()
+    claims, papers = claims_of(paper), papers_with_targets()
     told = [text for each in claims for text in (each.says, each.ours, each.cause, each.cost)]
-    told += [
-        each.text for each in targets().values() if papers[each.paper].folder.name == PAPERS[name]
-    ]
+    told += [each.text for each in targets().values() if papers[each.paper].folder.name == paper]
     quoted += [each for text in told for each in quotations(text or "")]
     assert quoted
     wrong = [each for each in quoted if each not in OURS and plain(each) not in text]

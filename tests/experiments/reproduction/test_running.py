@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from folders import cut
@@ -25,7 +26,6 @@ from fedldp.experiments.reproduction.pages import committed, courses, markdown, 
 from fedldp.experiments.reproduction.results import Measurement, Measurements
 from fedldp.experiments.reproduction.runner import Missing, missing
 from fedldp.experiments.reproduction.targets import PaperTarget
-from fedldp.experiments.runs import PlannedRun
 from fedldp.experiments.runs import Row as Run
 from fedldp.experiments.store import RESULTS, RunStore
 from fedldp.reporting.record import RunFolder
@@ -200,11 +200,6 @@ def test_a_time_budget_starts_no_run_that_would_exceed_it(own: Measurements) -> 
     assert len(run(apart, own, 1)) == 1  # the remaining one
 
 
-def cut_short(planned: PlannedRun, own: Measurements) -> None:
-    assert planned.config is not None
-    cut(planned.config, stored(own).place(planned), 1, recipe=None, data_dir=own.root)
-
-
 def rounds_kept(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that collects the number of rounds each time they are stored."""
     kept: list[int] = []
@@ -218,45 +213,32 @@ def rounds_kept(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return kept
 
 
-@pytest.mark.parametrize("damage", ["", "checkpoint", "config.json"])
+@pytest.mark.parametrize("damage", ["", "checkpoint", "config.json", "a full disk"])
 def test_an_interrupted_run_continues(
     own: Measurements, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
+    """Also if it was continued once before and failed then."""
     todo = missing((LONG,), range(1), own)
     [(planned, _)] = todo.runs
-    cut_short(planned, own)
+    assert planned.config is not None
+    cut(planned.config, stored(own).place(planned), 1, recipe=None, data_dir=own.root)
     [place] = (tmp_path / "kept" / "cpu" / "work").glob("*/")
     if damage == "checkpoint":
         (place / damage).write_bytes(b"?")
-    elif damage:  # with other settings
+    elif damage == "config.json":  # with other settings
         (place / damage).write_text('{"recipe": null, "own_data": null, "config": {}}')
+    elif damage:
+        with monkeypatch.context() as patch:
+            patch.setattr(RunFolder, "write_round", Mock(side_effect=RunError("the disk is full")))
+            with pytest.raises(RunError, match="the disk is full"):
+                made_of(todo, own)
     kept = rounds_kept(monkeypatch)
     [measured] = made_of(todo, own)
-    assert kept == ([1, 2] if damage else [2])
-    assert planned.config is not None
+    assert kept == ([2] if damage in ("", "a full disk") else [1, 2])
     whole = simulate(planned.config, data_dir=tmp_path)
     assert measured["accuracies"] == [record.accuracy for record in whole.rounds]
     assert not place.exists()
     assert missing((LONG,), range(1), own).runs == []
-
-
-def test_a_continued_run_that_fails_keeps_its_rounds(
-    own: Measurements, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    todo = missing((LONG,), range(1), own)
-    [(planned, _)] = todo.runs
-    cut_short(planned, own)
-
-    def full(folder: RunFolder, *others: Any) -> None:
-        raise RunError("the disk is full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "write_round", full)
-        with pytest.raises(RunError, match="the disk is full"):
-            made_of(todo, own)
-    kept = rounds_kept(monkeypatch)
-    assert len(made_of(todo, own)) == 1
-    assert kept == [2]
 
 
 @pytest.mark.slow
