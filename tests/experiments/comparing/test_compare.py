@@ -108,10 +108,17 @@ def test_whole_clients_of_the_partition_are_held_out(scheme: str) -> None:
     assert len(found.train) + len(found.test) == 600
 
 
+def designed(contestants: Any, settings: dict[str, Any] | None = None, **given: Any) -> Any:
+    """Return a design with the given options, and no others."""
+    options: dict[str, Any] = dict.fromkeys(("guarantee", "delta", "metric", "tries", "seeds"))
+    return design_of(contestants, settings or {}, **{**options, **given})
+
+
 def test_if_a_row_is_the_unit_rows_of_each_site_are_held_out() -> None:
-    alone = design_of(["person-dp-sgd-digits"], {"num_clients": 1, "num_examples": 300},
-                      guarantee="record:server", epsilon=4, delta=None, metric=None, tries=2,
-                      seeds=None)  # fmt: skip
+    settings = {"num_clients": 1, "num_examples": 300}
+    alone = designed(
+        ["person-dp-sgd-digits"], settings, guarantee="record:server", epsilon=4, tries=2
+    )
     data = load_dataset("digits")
     comparison = alone.comparison(lambda: data)
     tried = comparison.maker.data_for(comparison.tries(alone.cells(comparison)[0])[0])
@@ -144,11 +151,6 @@ def test_an_unused_setting_is_not_tried() -> None:
 # Effort
 
 
-def write(text: str, name: str = "mine.toml") -> str:
-    Path(name).write_text(text)
-    return name
-
-
 FEWER = """
 guarantee = "client-run:server"
 epsilon = [16]
@@ -179,13 +181,11 @@ def test_without_a_guarantee_option_that_of_the_targets_is_used() -> None:
         name: fedldp.recipe("quickstart", mechanism=mechanism, target=asked)
         for name, mechanism in (("one", "two_point"), ("other", "two_point_l1"))
     }
-    given: Any = dict.fromkeys(("guarantee", "delta", "metric", "seeds"))
-    design = design_of(both, {}, epsilon=2.0, tries=2, **given)
-    kind = design.guarantee
+    kind = designed(both, epsilon=2.0, tries=2).guarantee
     assert (kind.unit, kind.adversary, kind.delta) == ("client-run", "server", 1e-6)
     other = fedldp.recipe("quickstart", target={**asked, "unit": "client-round"})
     with pytest.raises(ConfigError, match="give the guarantee that all contestants must meet"):
-        design_of({**both, "third": other}, {}, epsilon=2.0, tries=2, **given)
+        designed({**both, "third": other}, epsilon=2.0, tries=2)
 
 
 @pytest.mark.slow
@@ -193,7 +193,8 @@ def test_contestants_with_fewer_tries_are_marked_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = fedldp.compare(write(FEWER), seeds=[0], workers=1, out="out", local_epochs=1)
+    Path("mine.toml").write_text(FEWER)
+    found = fedldp.compare("mine.toml", seeds=[0], workers=1, out="out", local_epochs=1)
     tries = {line.name: line.tries for line in found.groups}
     assert tries == {"few": 2, "enough": 3, "level": 3}
     assert "* fewer than 3 tries: few" in found.notes()
@@ -209,10 +210,7 @@ def test_contestants_with_fewer_tries_are_marked_everywhere(
 
 
 def test_seeds_are_three_and_ten_at_small_epsilons() -> None:
-    design = design_of(
-        ["privunit-fl-digits"], {}, guarantee="client-run:server", epsilon=[16, 4, 1], delta=None,
-        metric=None, tries=None, seeds=None,
-    )  # fmt: skip
+    design = designed(["privunit-fl-digits"], guarantee="client-run:server", epsilon=[16, 4, 1])
     comparison = design.comparison(lambda: load_dataset("digits"))
     cells = comparison.cells([100], design.epsilons)
     assert design.epsilons == (1.0, 4.0, 16.0)
@@ -276,10 +274,8 @@ def test_scores_through_clients_own_encoders_are_reported(made: Any, tmp_path: P
         "public": resolve("ldpfl-sound-digits"),
         "heads": resolve("composed-digits-own-head"),
     }
-    design = design_of(
-        configs, {"num_clients": 12, "partition": "iid"}, guarantee="record:server", epsilon=4,
-        delta=None, metric=None, tries=2, seeds=[0],
-    )  # fmt: skip
+    settings = {"num_clients": 12, "partition": "iid"}
+    design = designed(configs, settings, guarantee="record:server", epsilon=4, tries=2, seeds=[0])
     data = load_dataset("digits")
     none = RunStore(tmp_path / "results.jsonl")
     notes = compared_runs(design, design.comparison(lambda: data), none, data).notes()
@@ -425,23 +421,23 @@ def test_one_try_measures_every_contestant_as_it_is(tmp_path: Path) -> None:
     assert words.short(SIMULATED) in chart
 
 
-def test_settings_of_a_grid_need_not_stand_elsewhere() -> None:
-    file = write(
-        """
-        guarantee = "client-run:server"
-        epsilon = 4
-        [set]
-        dataset = "digits"
-        model = "logistic"
-        num_clients = 12
-        rounds = 1
-        [contestants.mine]
-        system = "composed"
-        set = {mechanism = "k_closest", bound = "norm"}
-        grid = {learning_rate = [0.1, 0.5], clip = [1.0, 2.0]}
-        """
-    )
-    entry = design_of(file, {}).entries["mine"]
-    assert entry.config.clip == 1.0
-    assert entry.config.learning_rate == 0.1
+GRID = """
+guarantee = "client-run:server"
+epsilon = 4
+[set]
+dataset = "digits"
+model = "logistic"
+num_clients = 12
+rounds = 1
+[contestants.mine]
+system = "composed"
+set = {mechanism = "k_closest", bound = "norm"}
+grid = {learning_rate = [0.1, 0.5], clip = [1.0, 2.0]}
+"""
+
+
+def test_settings_of_a_grid_need_not_stand_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(GRID)
+    entry = design_of(str(tmp_path / "mine.toml"), {}).entries["mine"]
+    assert (entry.config.clip, entry.config.learning_rate) == (1.0, 0.1)
     assert len(entry.grid or ()) == 4
