@@ -115,18 +115,6 @@ def test_only_the_shadows_centre_attacks_codes() -> None:
     assert (blank.measured, blank.note, blank.succeeds) == (None, SECRET, False)
 
 
-@pytest.mark.slow
-def test_the_same_seed_repeats_an_attack_and_another_does_not() -> None:
-    config = digits("ldp-fl-digits")
-    effort = replace(EFFORT, member_clients=6)
-    first, again, other = (
-        [a.as_json() for a in of_reports(trained_longer(config, seed=seed), effort)]
-        for seed in (1, 1, 2)
-    )
-    assert first == again
-    assert first != other
-
-
 def test_lira_is_the_ratio_of_two_gaussians() -> None:
     generator = np.random.default_rng(0)
     members = generator.random((100, 3)) < 0.5

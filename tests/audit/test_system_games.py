@@ -151,19 +151,6 @@ def test_every_system_is_represented() -> None:
     assert {config.name() for config in representatives()} == set(systems())
 
 
-@pytest.mark.slow
-def test_the_seed_decides() -> None:
-    found = games_of(fedldp.recipe("fedavg-digits"))
-    games = [each for each in found if each.lines[0].unit == "client-round"]
-
-    def bounds() -> list[float]:
-        return [row.lower for row in play("", games, confidence=0.9, trials=40, seed=1).rows]
-
-    first = bounds()
-    assert first == bounds()
-    assert first[0] > 0
-
-
 def test_audited_clients_answer_in_every_phase_of_a_sum() -> None:
     """If they refused, both inputs would look the same, and every system would pass."""
     chosen = games_of(fedldp.recipe("secure-aggregation-digits"))
