@@ -376,6 +376,7 @@ def test_a_statement_is_shown_once_unless_another_one_holds(
     assert "client-run" in outcome.err
     assert ("client-run" in outcome.out) != same_place
     assert ("privacy    as stated above\n" in outcome.out) == same_place
+    assert ("uplink bits per" in outcome.out) != same_place  # its rounds were shown line by line
     assert outcome.out.count("\nsetting    epsilon 1 per weight against a server") == 1
     shown = engine.Displayed.of
     fewer = SimpleNamespace(of=lambda holds: shown(holds.warning(FEWER_THAN_PLANNED)))
