@@ -24,12 +24,10 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.data import Dataset, load_dataset
 from fedldp.experiments.comparing import Comparison, Contestant, Try
 from fedldp.experiments.comparing.comparison import Cells
-from fedldp.experiments.comparing.running import outcome_in
 from fedldp.experiments.executors import Processes
-from fedldp.experiments.kept import Means
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import Row, Task
-from fedldp.experiments.scheduling import carry_out, end_of
+from fedldp.experiments.scheduling import Means, carry_out, end_of
 from fedldp.experiments.store import RunStore
 from fedldp.simulation.settings import from_mapping
 
@@ -162,7 +160,7 @@ def _say(line: str) -> None:
 
 def measure(store: RunStore, only: str, budget: float) -> None:
     """Measure cell by cell until the time is used up."""
-    means = Means(end=end_of(60 * budget))
+    means = Means(end=end_of(60 * budget), say=_say)
     for dataset, features, clients, epsilon, names in CELLS:
         found = comparison(dataset, features, epsilon)
         cells = [
@@ -174,9 +172,7 @@ def measure(store: RunStore, only: str, budget: float) -> None:
             Cells(found, cells),
             store,
             Processes(found.maker, 1, 1),
-            go_on=means.go_on,
-            say=_say,
-            outcome=outcome_in("accuracy"),
+            means,
         )
 
 

@@ -30,12 +30,10 @@ from fedldp.data import Dataset, Examples, load_dataset
 from fedldp.data.public_features import soft_gradients, unit_norm
 from fedldp.experiments.comparing import Cell, Comparison, Contestant, Try
 from fedldp.experiments.comparing.comparison import Cells
-from fedldp.experiments.comparing.running import outcome_in
 from fedldp.experiments.executors import Processes
-from fedldp.experiments.kept import Means
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import Row, Task
-from fedldp.experiments.scheduling import carry_out, end_of
+from fedldp.experiments.scheduling import Means, carry_out, end_of
 from fedldp.experiments.store import RunStore
 from fedldp.simulation.settings import from_mapping
 
@@ -227,7 +225,7 @@ def _say(line: str) -> None:
 
 def measure(store: RunStore, only: str, budget: float) -> None:
     """Measure place by place until the time is used up."""
-    means = Means(end=end_of(60 * budget))
+    means = Means(end=end_of(60 * budget), say=_say)
     for place in PLACES:
         wanted = [each for each in (cell(place, name) for name in place.names) if only in str(each)]
         found = comparison(place)
@@ -235,9 +233,7 @@ def measure(store: RunStore, only: str, budget: float) -> None:
             Cells(found, wanted),
             store,
             Processes(found.maker, 1, 1),
-            go_on=means.go_on,
-            say=_say,
-            outcome=outcome_in("accuracy"),
+            means,
         )
 
 

@@ -13,7 +13,8 @@ from folders import rows_in, write_rows
 
 import fedldp
 from fedldp.experiments.comparing.running import comparison_in
-from fedldp.experiments.kept import Means, verify
+from fedldp.experiments.kept import verify
+from fedldp.experiments.scheduling import Means
 from fedldp.experiments.sweeping.sweeps import sweep_in
 from fedldp.simulation.settings import from_mapping
 

@@ -10,7 +10,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.experiments.comparing.design import design_of
 from fedldp.experiments.comparing.means import Estimation, compare_means
 from fedldp.experiments.comparing.running import CompareExperiment, comparison_in
-from fedldp.experiments.kept import Means
+from fedldp.experiments.scheduling import Means
 from fedldp.experiments.seeds import read_seeds
 from fedldp.simulation.settings import assignment
 

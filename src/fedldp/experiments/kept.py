@@ -7,23 +7,19 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import FedldpError, RunError, one_line
-from fedldp.core.locks import OwnedFolder, scratch
-from fedldp.core.registry import import_extra
+from fedldp.core.locks import scratch
 from fedldp.data import Dataset
 from fedldp.experiments.executors import executor_of
 from fedldp.experiments.making import Maker, whole
 from fedldp.experiments.own import code_digest
-from fedldp.experiments.runs import Experiment, PlannedRun, Row, Shared
-from fedldp.experiments.scheduling import carry_out, end_of
+from fedldp.experiments.runs import Experiment, PlannedRun, Row
+from fedldp.experiments.scheduling import Means, carry_out
 from fedldp.experiments.store import (
     RESULTS,
     WORDS,
@@ -35,77 +31,9 @@ from fedldp.experiments.store import (
     settings_in,
 )
 from fedldp.reporting.record import environment
-from fedldp.simulation.given import path_of
-from fedldp.simulation.plan import check_workers
 
 View = TypeVar("View", covariant=True)
 """What an experiment makes of its rows."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Means:
-    """Where, with what and for how long an experiment is carried out; this changes no result.
-
-    Attributes:
-        out: its folder, which may hold a part of the experiment, or a folder that the caller owns;
-            None keeps nothing.
-        data_dir: the data folder.
-        end: when no more runs begin, on the monotonic clock; None for never.
-        workers: the number of processes; None starts one per core.
-        cluster: "auto" or the address of a Ray cluster, which makes the runs instead.
-        say: called with a line about the experiment and about every run.
-        progress: called with the number of runs that are done and the number of all runs.
-        same_data: whether private data are those of the folder, where nobody can tell.
-
-    Raises:
-        ConfigError: they contradict each other, or a cluster is named and Ray is not installed.
-    """
-
-    out: Path | OwnedFolder | None = None
-    data_dir: Path | None = None
-    end: float | None = None
-    workers: int | None = None
-    cluster: str | None = None
-    say: Callable[[str], None] = lambda line: None
-    progress: Callable[[int, int], None] = lambda done, total: None
-    same_data: bool = False
-
-    def __post_init__(self) -> None:
-        """Check who makes the runs."""
-        check_workers(self.workers, self.cluster)
-        if self.cluster is not None:
-            import_extra("ray", extra="ray")
-
-    def shared(self, load: Callable[[Path | None], Dataset], given: Dataset | None) -> Shared:
-        """Return data for all runs; those that were given, or go to a cluster, are sent.
-
-        Args:
-            load: returns them, from the data folder; it can be pickled.
-            given: the data, if they are given.
-        """
-        if given is not None:
-            return Shared(lambda: given, travels=True)
-        return Shared(partial(load, self.data_dir), travels=self.cluster is not None)
-
-    @classmethod
-    def of(
-        cls,
-        out: Path | str | None,
-        data_dir: Path | str | None,
-        budget: str | float | None = None,
-        **others: Any,
-    ) -> Means:
-        """Return the means that a user of Python gives; ``budget`` says when to end.
-
-        Raises:
-            ConfigError: a path is empty, or the budget is not a time.
-        """
-        place, folder = path_of("out", out), path_of("data_dir", data_dir)
-        return cls(out=place, data_dir=folder, end=end_of(budget), **others)
-
-    def go_on(self) -> bool:
-        """Return whether another run may begin."""
-        return self.end is None or time.monotonic() < self.end
 
 
 class KeptExperiment(Experiment, Protocol[View]):
@@ -114,8 +42,8 @@ class KeptExperiment(Experiment, Protocol[View]):
     Attributes:
         kind: "sweep", "compare", "advise" or "reproduce".
         maker: makes its runs.
-        configs: the configurations whose own code its runs use.
-        data: a digest of private data, see ``experiments.own``; None for public data.
+        configs: the configurations whose own code and tables its runs use.
+        given: its data, if they are given and not named by ``configs``.
         grows: the settings that may have more values or names than in the folder, see ``lacking``.
         free: the settings that may differ from those in the folder.
     """
@@ -123,7 +51,7 @@ class KeptExperiment(Experiment, Protocol[View]):
     kind: str
     maker: Maker
     configs: Sequence[RunConfig] = ()
-    data: bytes | None = None
+    given: Dataset | None = None
     grows: Collection[str] = ()
     free: Collection[str] = ()
 
@@ -154,10 +82,6 @@ class KeptExperiment(Experiment, Protocol[View]):
         """
         return ()
 
-    def outcome(self, row: Row) -> str:
-        """Return the outcome of a run in words."""
-        ...
-
     def planned(self, row: Row) -> PlannedRun | None:
         """Return the run of a row as it would be planned now; None if there is none."""
         ...
@@ -179,7 +103,7 @@ def carried_out(experiment: KeptExperiment[View], means: Means) -> View:
             statement proves less than its target.
     """
     document, kind = experiment.document(), experiment.kind
-    own = Own.of(experiment.configs, experiment.data, means.same_data)
+    own = Own.of(experiment.configs, experiment.given, means.same_data)
     with RunStore.opened(means.out, kind, document, experiment.lacks, own) as store:
         folder = None if means.out is None else store.folder
         found: list[View] = []
@@ -192,16 +116,7 @@ def carried_out(experiment: KeptExperiment[View], means: Means) -> View:
         with executor_of(experiment.maker, means.workers, means.cluster, left) as executor:
             for line in experiment.before(left, executor.slots, folder):
                 means.say(line)
-            carry_out(
-                experiment,
-                store,
-                executor,
-                go_on=means.go_on,
-                say=means.say,
-                outcome=experiment.outcome,
-                progress=means.progress,
-                show=show,
-            )
+            carry_out(experiment, store, executor, means, show)
     return found[0]
 
 
@@ -238,7 +153,7 @@ def verify(experiment: KeptExperiment[Any], folder: Path, again: int = 0) -> Ite
         RunError: there is no such experiment.
     """
     document, store = read_document(folder, experiment.kind), RunStore(folder / RESULTS)
-    own = Own.of(experiment.configs, experiment.data, same_data=False)
+    own = Own.of(experiment.configs, experiment.given, same_data=False)
     yield from _about_code(folder, document, own)
     if problem := own.problem(document.get("data")):
         yield f"data: {problem}"

@@ -125,7 +125,7 @@ class PlannedRun:
 
 
 class Experiment(Protocol):
-    """Which runs are due."""
+    """Which runs are due, and what became of one."""
 
     def due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:
         """Yield all runs that are decided, the most urgent first, whether or not they are known.
@@ -140,6 +140,10 @@ class Experiment(Protocol):
 
     def total(self, known: Mapping[str, Row]) -> int:
         """Return how many runs there will be in all, as far as the rows so far tell."""
+        ...
+
+    def outcome(self, row: Row) -> str:
+        """Return the outcome of a run in words, from its row."""
         ...
 
 

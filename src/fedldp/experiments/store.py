@@ -14,7 +14,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,9 +26,9 @@ from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationErr
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import DataMissing, FedldpError, RunError, os_errors
 from fedldp.core.locks import OwnedFolder, owned
-from fedldp.data import is_own_file
+from fedldp.data import Dataset, is_own_file
 from fedldp.experiments.making import whole
-from fedldp.experiments.own import Files, code_digest, code_files, sealed
+from fedldp.experiments.own import Files, code_digest, code_files, sealed, sum_of, sum_of_tables
 from fedldp.experiments.runs import PlannedRun, Row
 from fedldp.reporting.record import as_json, check_new, environment, replace_file
 from fedldp.simulation.settings import from_mapping
@@ -132,8 +132,15 @@ class Own:
     same_data: bool = False
 
     @classmethod
-    def of(cls, configs: Iterable[RunConfig], data: bytes | None, same_data: bool) -> Own:
-        """Return what is the user's own in an experiment with these configurations."""
+    def of(cls, configs: Sequence[RunConfig], given: Dataset | None, same_data: bool) -> Own:
+        """Return what is the user's own in an experiment.
+
+        Args:
+            configs: the configurations whose code and tables it uses.
+            given: its data, if they are given.
+            same_data: see the attribute.
+        """
+        data = sum_of_tables(configs) if given is None else sum_of(given)
         files = [code_files(config) for config in configs]
         return cls(data, {code_digest(each): each for each in files if each}, same_data)
 

@@ -20,11 +20,12 @@ from fedldp.experiments.executors import Processes
 from fedldp.experiments.making import Maker
 from fedldp.experiments.proving import ComparisonError, GuaranteeKind, checked, proven
 from fedldp.experiments.runs import Task
-from fedldp.experiments.scheduling import carry_out
+from fedldp.experiments.scheduling import Means, carry_out
 from fedldp.experiments.store import RunStore
 from fedldp.simulation import engine
 from fedldp.simulation.settings import resolve
 
+MEANS = Means()
 KIND = GuaranteeKind("client-run", "server", 1e-5)
 FIRST: dict[str, Any] = {"rounds": 1, "learning_rate": 0.4, "clip": 1.0}
 TRIES = (FIRST, {**FIRST, "rounds": 4, "clip": 0.5})
@@ -44,9 +45,9 @@ def contestant(name: str = "privunit", tries: Sequence[Try] = TRIES) -> Contesta
 
 
 def measured(
-    found: Comparison, store: RunStore, cells: Sequence[Cell], go_on: Any = lambda: True
+    found: Comparison, store: RunStore, cells: Sequence[Cell], means: Means = MEANS
 ) -> None:
-    carry_out(Cells(found, cells), store, Processes(found.maker, 1, 1), go_on=go_on)
+    carry_out(Cells(found, cells), store, Processes(found.maker, 1, 1), means)
 
 
 def made(found: Comparison, cell: Cell, attempt: Try, purpose: Purpose, seed: int) -> Any:

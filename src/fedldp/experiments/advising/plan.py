@@ -26,7 +26,14 @@ from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.randomness import numbered_generator
 from fedldp.data import Dataset, load_dataset
 from fedldp.data.partition import shares_of
-from fedldp.experiments.comparing.comparison import Cell, Comparison, Contestant, Try, in_turn
+from fedldp.experiments.comparing.comparison import (
+    Cell,
+    Cells,
+    Comparison,
+    Contestant,
+    Try,
+    in_turn,
+)
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import PlannedRun, Row, Settings, Shared, Task
 from fedldp.simulation.plan import problem_with
@@ -439,24 +446,16 @@ class AdviceRequest:
         )
 
 
-@dataclass(frozen=True)
-class BreadthFirst:
-    """The cells of advice: every question is answered before any answer is improved.
+class BreadthFirst(Cells):
+    """The runs of advice: every question is answered before any answer is improved.
 
     First each cell has one measured run with a try that usually does well; then come the tries of
     the references and of the middle epsilon, the other tries, and the seeds of the chosen tries.
     So whatever ends this early, the rows are a valid, smaller answer. A choice is made when all of
     a cell's tries are in, and not before, so that the number of workers changes none.
 
-    See ``fedldp.experiments.runs.Experiment``.
-
-    Attributes:
-        comparison: the contestants.
-        cells: the cells, those of the middle epsilon before those of the others.
+    Of the cells, those of the middle epsilon come before those of the others.
     """
-
-    comparison: Comparison
-    cells: Sequence[Cell]
 
     def first(self, cell: Cell) -> PlannedRun:
         """Return a cell's first answer: a measured run of the try in the middle of its list."""

@@ -22,7 +22,8 @@ from fedldp.experiments.advising.plan import (
     unit_of,
 )
 from fedldp.experiments.comparing.running import OfComparison
-from fedldp.experiments.kept import Means, carried_out, of_given_data, settings_of
+from fedldp.experiments.kept import carried_out, of_given_data, settings_of
+from fedldp.experiments.scheduling import Means
 from fedldp.experiments.store import RunStore, design_from
 from fedldp.reporting import words
 from fedldp.reporting.record import replace_file
@@ -137,7 +138,7 @@ def _check_source(
         raise ConfigError("table: give the path of a .csv, .parquet or .toml file, or dataset=")
 
 
-class AdviseExperiment(OfComparison[Advice]):
+class AdviseExperiment(BreadthFirst, OfComparison[Advice]):
     """The runs of ``advise``, as an experiment.
 
     Args:
@@ -157,8 +158,8 @@ class AdviseExperiment(OfComparison[Advice]):
         data = checked_data(request, load, in_memory=given is not None, asked=asked)
         comparison = request.comparison(load, means.data_dir)
         cells = request.cells(comparison, len(data.clients or ()))
-        self._breadth = BreadthFirst(comparison, cells)
-        super().__init__(request, self._breadth, comparison, data)
+        OfComparison.__init__(self, request, comparison, cells, load, given)
+        self.configs = [request.config]
         self._request = request
         self._people = held_people(request, data)
 
@@ -169,7 +170,7 @@ class AdviseExperiment(OfComparison[Advice]):
 
     def view(self, store: RunStore, folder: Path | None) -> Advice:
         """Return what the rows so far say, and write it."""
-        found = advice_of(self._request, self._breadth, self.dataset, self._people, store, folder)
+        found = advice_of(self._request, self, self.dataset, self._people, store, folder)
         if folder is not None:
             found.write(folder)
             replace_file(folder / PAGE, page_of(found).encode())

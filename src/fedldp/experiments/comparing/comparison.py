@@ -27,7 +27,7 @@ from fedldp.experiments.proving import (
     alike_in_privacy,
     proven,
 )
-from fedldp.experiments.runs import PlannedRun, Row, Settings, Task, score
+from fedldp.experiments.runs import Experiment, PlannedRun, Row, Settings, Task, score
 from fedldp.experiments.seeds import check_seeds
 from fedldp.reporting.scores import CHOSEN_BY, CHOSEN_BY_FOR_NUMBERS, LESS_IS_BETTER
 from fedldp.simulation.identity import digest_of_data, run_digest
@@ -321,6 +321,14 @@ class Comparison:
 
     # What rows say
 
+    def outcome(self, row: Row) -> str:
+        """Return a run's score in words, in the metric that is compared."""
+        found = score(row, self.metric)
+        if row["refused"] or found is None:
+            why = f"{self.metric} is not defined"
+            return f"refused: {row['refused']}" if row["refused"] else why
+        return f"{100 * found:.2f} %" if self.metric == "accuracy" else f"{self.metric} {found:.4f}"
+
     def released(self, row: Row) -> Released | None:
         """Return what a row's run released, or None if that is not known.
 
@@ -442,12 +450,12 @@ class Measured:
         return sum(float(row["cpu_seconds"]) for row in (*self.tries, *self.runs))
 
 
-@dataclass(frozen=True)
-class Cells:
-    """Cells of a comparison as an experiment; see ``fedldp.experiments.runs.Experiment``."""
+class Cells(Experiment):
+    """The runs of cells of a comparison."""
 
-    comparison: Comparison
-    cells: Sequence[Cell]
+    def __init__(self, comparison: Comparison, cells: Sequence[Cell]) -> None:
+        self.comparison = comparison
+        self.cells = cells
 
     def due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:
         """Yield the runs that are decided, epsilon by epsilon, whether or not they are known.
@@ -465,6 +473,10 @@ class Cells:
         """Return how many runs there are; a cell whose tries are all refused has fewer."""
         tries = {run.digest for cell in self.cells for run in self.comparison.tries(cell)}
         return len(tries) + sum(len(self.comparison.seeds_of(cell)) for cell in self.cells)
+
+    def outcome(self, row: Row) -> str:
+        """Return a run's score in words."""
+        return self.comparison.outcome(row)
 
 
 def in_turn(lists: Iterable[Sequence[PlannedRun]]) -> Iterator[PlannedRun]:

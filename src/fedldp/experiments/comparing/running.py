@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,13 @@ from fedldp.experiments.comparing.comparison import Cell, Cells, Comparison
 from fedldp.experiments.comparing.design import Design, Recipe, design_of
 from fedldp.experiments.kept import (
     KeptExperiment,
-    Means,
     View,
     carried_out,
     of_given_data,
     settings_of,
 )
-from fedldp.experiments.own import sum_of
-from fedldp.experiments.runs import Experiment, PlannedRun, Row, score
+from fedldp.experiments.runs import PlannedRun, Row, Shared
+from fedldp.experiments.scheduling import Means
 from fedldp.experiments.store import Document, RunStore, design_from, document_of
 from fedldp.reporting import words
 from fedldp.simulation.given import Data, given_data
@@ -106,25 +105,30 @@ def compare(
     return carried_out(CompareExperiment(design, given, means), means)
 
 
-class OfComparison(KeptExperiment[View]):
+class OfComparison(Cells, KeptExperiment[View]):
     """What experiments about the contestants of a comparison share; see ``KeptExperiment``.
 
     Args:
         design: its settings.
-        plan: which runs are due.
         comparison: the contestants.
-        data: their data.
+        cells: what is measured of them.
+        load: returns their data.
+        given: these, if they are given.
     """
 
     def __init__(
-        self, design: object, plan: Experiment, comparison: Comparison, data: Dataset
+        self,
+        design: object,
+        comparison: Comparison,
+        cells: Sequence[Cell],
+        load: Shared,
+        given: Dataset | None,
     ) -> None:
+        super().__init__(comparison, cells)
         self.design = design
-        self.comparison = comparison
         self.maker = comparison.maker
-        self.dataset = data
-        self.data = sum_of(data)
-        self._plan = plan
+        self.dataset = load()
+        self.given = given
 
     def document(self) -> Document:
         """Return its settings, with a description of the data that may be shared."""
@@ -133,18 +137,6 @@ class OfComparison(KeptExperiment[View]):
     def read_again(self, old: Document) -> Document:
         """Return an older document with the settings that there are now."""
         return {**old, **document_of(design_from(type(self.design), old, self.kind))}
-
-    def due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:
-        """Yield the runs that are decided."""
-        return self._plan.due(known)
-
-    def total(self, known: Mapping[str, Row]) -> int:
-        """Return how many runs there are in all."""
-        return self._plan.total(known)
-
-    def outcome(self, row: Row) -> str:
-        """Return a run's score in words, in the metric that is compared."""
-        return outcome_in(self.comparison.metric)(row)
 
     def planned(self, row: Row) -> PlannedRun | None:
         """Return the run that the contestants would make now of a row's labels."""
@@ -172,7 +164,7 @@ class CompareExperiment(OfComparison[Compared]):
         data = means.shared(design.load, given)
         comparison = design.comparison(data, means.data_dir)  # refuses incompatible settings
         cells = design.cells(comparison)
-        super().__init__(design, Cells(comparison, cells), comparison, data())
+        super().__init__(design, comparison, cells, data, given)
         self._design = design
         self.configs = [entry.config for entry in design.entries.values()]
         # Refuses data of which nobody can be held out.
@@ -203,15 +195,3 @@ def comparison_in(folder: Path, means: Means) -> CompareExperiment:
     if found.get("own_data") is not None and not is_table(design.first.dataset):
         raise of_given_data(folder, "compare")
     return CompareExperiment(design, None, means)
-
-
-def outcome_in(metric: str) -> Callable[[Row], str]:
-    """Return a function that gives a run's score in words, in the metric that is compared."""
-
-    def outcome(row: Row) -> str:
-        found = score(row, metric)
-        if row["refused"] or found is None:
-            return f"refused: {row['refused']}" if row["refused"] else f"{metric} is not defined"
-        return f"{100 * found:.2f} %" if metric == "accuracy" else f"{metric} {found:.4f}"
-
-    return outcome

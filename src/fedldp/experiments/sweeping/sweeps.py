@@ -18,10 +18,10 @@ from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, FedldpError, one_line
 from fedldp.core.registry import is_address
 from fedldp.data import Dataset, is_own_file
-from fedldp.experiments.kept import KeptExperiment, Means, carried_out, of_given_data, settings_of
+from fedldp.experiments.kept import KeptExperiment, carried_out, of_given_data, settings_of
 from fedldp.experiments.making import Maker
-from fedldp.experiments.own import sum_of, sum_of_tables
 from fedldp.experiments.runs import PlannedRun, Row, Shared, Task
+from fedldp.experiments.scheduling import Means
 from fedldp.experiments.store import Document, RunStore, design_from, document_of
 from fedldp.experiments.sweeping.grid import Design, in_words, runs_of
 from fedldp.experiments.sweeping.results import Combination, Sweep, text_of
@@ -217,18 +217,17 @@ class SweepExperiment(KeptExperiment[Sweep]):
         view: View | None = None,
     ) -> None:
         self._design = design
-        self._given = given
+        self.given = given
         self._view = view or View()
         self._all = runs_of(design, data_dir, given)
         self._runs = {run.digest: run for run in self._all if run.config is not None}
         tasks = {} if given is None else {"": Task("", Shared(lambda: given, travels=True), {})}
         self.maker = Maker(tasks, data_dir, design.device)
-        self.configs = list(design.bases.values())
         made = [run.config for run in self._all if run.config is not None]
+        self.configs = list({_strings(config): config for config in made}.values())
         if self._view.metric not in (None, *metrics_for(made)):
             known = ", ".join(metrics_for(made))
             raise ConfigError(f"metric {self._view.metric}: choose {known}")
-        self.data = sum_of_tables(made) if given is None else sum_of(given)
 
     def document(self) -> Document:
         """Return its settings."""
@@ -353,11 +352,11 @@ class SweepExperiment(KeptExperiment[Sweep]):
         for run in self._all:
             if run.config is None:
                 continue
-            row, data = store.rows.get(run.digest), _rows_of(run.config, self._given)
+            row, data = store.rows.get(run.digest), _rows_of(run.config, self.given)
             if row is not None:
                 privacy = Statement.from_json(row["privacy"])
                 config = from_mapping(row["config"])
-                if self._given is None:  # the folder and its table may have been moved
+                if self.given is None:  # the folder and its table may have been moved
                     config = config.changed(
                         dataset=run.config.dataset, test_file=run.config.test_file
                     )
@@ -398,9 +397,9 @@ class SweepExperiment(KeptExperiment[Sweep]):
         return released(planned.config, planned.problem, planned.privacy)
 
     def _problem(self, config: RunConfig) -> Problem:
-        if self._given is None:
+        if self.given is None:
             return problem_of(config, self.maker.data_dir)
-        return problem_with(config, self._given, self.maker.data_dir)
+        return problem_with(config, self.given, self.maker.data_dir)
 
 
 def _reason(run: PlannedRun, store: RunStore) -> str | None:
@@ -419,6 +418,11 @@ def sweep_in(folder: Path, means: Means, view: View | None = None) -> SweepExper
     if design.own_data is not None:
         raise of_given_data(folder, "sweep")
     return SweepExperiment(design, None, means.data_dir, view)
+
+
+def _strings(config: RunConfig) -> tuple[str, ...]:
+    """Return a configuration's strings, which alone can name own code or tables."""
+    return tuple(each for each in config.model_dump().values() if isinstance(each, str))
 
 
 def _many(count: int, what: str) -> str:
