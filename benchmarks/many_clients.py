@@ -24,10 +24,9 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.data import Dataset, load_dataset
 from fedldp.experiments.comparing import Comparison, Contestant, Try
 from fedldp.experiments.comparing.comparison import Cells
-from fedldp.experiments.executors import Processes
+from fedldp.experiments.engine import Means, Processes, carry_out, end_of
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import Row, Task
-from fedldp.experiments.scheduling import Means, carry_out, end_of
 from fedldp.experiments.store import RunStore
 from fedldp.simulation.settings import from_mapping
 

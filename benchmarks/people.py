@@ -30,10 +30,9 @@ from fedldp.data import Dataset, Examples, load_dataset
 from fedldp.data.public_features import soft_gradients, unit_norm
 from fedldp.experiments.comparing import Cell, Comparison, Contestant, Try
 from fedldp.experiments.comparing.comparison import Cells
-from fedldp.experiments.executors import Processes
+from fedldp.experiments.engine import Means, Processes, carry_out, end_of
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import Row, Task
-from fedldp.experiments.scheduling import Means, carry_out, end_of
 from fedldp.experiments.store import RunStore
 from fedldp.simulation.settings import from_mapping
 

@@ -13,8 +13,7 @@ import pytest
 import fedldp
 from fedldp.core.errors import DataMissing, RunError
 from fedldp.experiments import own
-from fedldp.experiments.kept import verify
-from fedldp.experiments.scheduling import Means
+from fedldp.experiments.engine import Means, verify
 from fedldp.experiments.sweeping.sweeps import sweep_in
 from fedldp.simulation.settings import resolve
 

@@ -12,9 +12,8 @@ import pytest
 from folders import rows_in, write_rows
 
 import fedldp
-from fedldp.experiments.comparing.running import comparison_in
-from fedldp.experiments.kept import verify
-from fedldp.experiments.scheduling import Means
+from fedldp.experiments.comparing.compared import comparison_in
+from fedldp.experiments.engine import Means, verify
 from fedldp.experiments.sweeping.sweeps import sweep_in
 from fedldp.simulation.settings import from_mapping
 

@@ -29,8 +29,8 @@ from fedldp.core.registry import paper_modules
 from fedldp.experiments.advising.advice import Advice, Measured
 from fedldp.experiments.advising.asking import read_request
 from fedldp.experiments.advising.intervals import held_people
-from fedldp.experiments.advising.page import page_of
 from fedldp.experiments.advising.plan import TRUSTS, unit_of
+from fedldp.experiments.advising.running import page_of
 from fedldp.experiments.comparing.compared import Compared, Line
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.sweeping.results import Combination, Sweep
@@ -218,7 +218,7 @@ WRITERS: dict[str, tuple[tuple[type[Fact], ...], Writer]] = {
         BOTH, lambda made, _: made.compared.to_latex()),
     "experiments/table.py:RunTable._repr_html_": (BOTH, lambda made, _: made.sweep._repr_html_()),
     "experiments/advising/advice.py:Advice.summary": (BOTH, lambda made, _: made.advice.summary()),
-    "experiments/advising/page.py:page_of": (BOTH, lambda made, _: page_of(made.advice)),
+    "experiments/advising/running.py:page_of": (BOTH, lambda made, _: page_of(made.advice)),
 }  # fmt: skip
 
 WITHOUT_FACTS = {
@@ -226,7 +226,7 @@ WITHOUT_FACTS = {
     "reporting/text.py:Terminal.print_table", "reporting/text.py:Terminal.print_signal",
     "reporting/words.py:shown",
     "simulation/settings.py:to_toml",
-    "experiments/sweeping/grid.py:shown",
+    "experiments/sweeping/results.py:shown",
     "experiments/sweeping/results.py:Sweep.write",
     "experiments/sweeping/results.py:Sweep.shown", "experiments/advising/advice.py:shown",
     "experiments/advising/advice.py:Advice.write",
@@ -237,7 +237,7 @@ WITHOUT_FACTS = {
     "experiments/comparing/compared.py:Compared.write",
     "experiments/comparing/compared.py:Compared.to_records",
     "experiments/sweeping/sweeps.py:SweepExperiment.document",
-    "experiments/comparing/running.py:OfComparison.document",
+    "experiments/comparing/comparison.py:OfComparison.document",
     *(f"experiments/table.py:{each}" for each in (
         "Group.figure", "Group.shown", "RunTable.shown", "RunTable.notes", "RunTable.to_records")),
     "experiments/advising/advice.py:Advice.figure",

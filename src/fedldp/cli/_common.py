@@ -19,8 +19,7 @@ from fedldp.core.locks import OwnedFolder, owned_new
 from fedldp.core.registry import is_installed
 from fedldp.experiments.comparing import Compared
 from fedldp.experiments.comparing.means import MeanTable
-from fedldp.experiments.kept import KeptExperiment, View, carried_out, verify
-from fedldp.experiments.scheduling import Means, end_of
+from fedldp.experiments.engine import KeptExperiment, Means, View, carried_out, end_of, verify
 from fedldp.experiments.sweeping import Sweep
 from fedldp.reporting.progress import bar
 from fedldp.reporting.text import Terminal

@@ -16,7 +16,7 @@ from fedldp.experiments.advising import Advice
 from fedldp.experiments.advising import draft as ask
 from fedldp.experiments.advising.asking import read_request
 from fedldp.experiments.advising.running import AdviseExperiment, advice_in
-from fedldp.experiments.scheduling import Means
+from fedldp.experiments.engine import Means
 from fedldp.reporting import words
 from fedldp.reporting.text import Terminal
 from fedldp.simulation.settings import assignment

@@ -7,10 +7,10 @@ from functools import partial
 from fedldp.cli import options
 from fedldp.cli._common import carry_out, draw_charts, on_stderr, print_rows, say_missing
 from fedldp.core.errors import ConfigError
+from fedldp.experiments.comparing.compared import CompareExperiment, comparison_in
 from fedldp.experiments.comparing.design import design_of
 from fedldp.experiments.comparing.means import Estimation, compare_means
-from fedldp.experiments.comparing.running import CompareExperiment, comparison_in
-from fedldp.experiments.scheduling import Means
+from fedldp.experiments.engine import Means
 from fedldp.experiments.seeds import read_seeds
 from fedldp.simulation.settings import assignment
 

@@ -1,9 +1,9 @@
 """Experiments: sets of runs, which runs are due, and what their results say.
 
 An experiment says which runs are due, given the rows so far (``runs``), and is nothing but a view
-of its rows. One loop makes them (``scheduling``), on this machine or on a cluster, and each run's
+of its rows. One loop makes them (``engine``), on this machine or on a cluster, and each run's
 row is kept as soon as it has ended (``store``). So every experiment is continued by the same
-command (``kept``). Users write ``seeds`` in one way everywhere.
+command. Users write ``seeds`` in one way everywhere.
 
 - ``sweeping``: a grid over settings, seeds and recipes, with one table of results;
 - ``comparing``: systems at an equal guarantee and with equal effort;
@@ -17,10 +17,9 @@ simulation.
 __all__ = [
     "advising",
     "comparing",
-    "kept",
+    "engine",
     "reproduction",
     "runs",
-    "scheduling",
     "seeds",
     "store",
     "sweeping",

@@ -29,7 +29,6 @@ from fedldp.experiments.advising import Advice, advise
 from fedldp.experiments.advising.advice import KEPT, Measured
 from fedldp.experiments.advising.asking import check_data, read_request
 from fedldp.experiments.advising.intervals import DRAWS, EVERYBODY, HeldPeople, Part, held_people
-from fedldp.experiments.advising.page import page_of
 from fedldp.experiments.advising.plan import (
     ANY,
     CENTRAL,
@@ -49,8 +48,9 @@ from fedldp.experiments.advising.plan import (
     judged,
     unit_of,
 )
+from fedldp.experiments.advising.running import page_of
 from fedldp.experiments.comparing.comparison import Cell
-from fedldp.experiments.kept import settings_of
+from fedldp.experiments.engine import settings_of
 from fedldp.experiments.runs import Row
 from fedldp.experiments.store import design_from, document_of
 from fedldp.simulation.plan import problem_with

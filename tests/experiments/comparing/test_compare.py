@@ -17,8 +17,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import SIMULATED
 from fedldp.data import load_dataset
 from fedldp.experiments.comparing.compared import compared as compared_runs
-from fedldp.experiments.comparing.design import design_of
-from fedldp.experiments.comparing.tries import default_tries
+from fedldp.experiments.comparing.design import default_tries, design_of
 from fedldp.experiments.held_out import held_out, with_clients
 from fedldp.experiments.store import RunStore
 from fedldp.reporting import words

@@ -16,11 +16,10 @@ from fedldp.core.kinds import GAUSSIAN, NOT_PURE
 from fedldp.data import load_dataset
 from fedldp.experiments.comparing import Cell, Comparison, Contestant, Try
 from fedldp.experiments.comparing.comparison import Cells, Purpose, choose
-from fedldp.experiments.executors import Processes
+from fedldp.experiments.engine import Means, Processes, carry_out
 from fedldp.experiments.making import Maker
 from fedldp.experiments.proving import ComparisonError, GuaranteeKind, checked, proven
 from fedldp.experiments.runs import Task
-from fedldp.experiments.scheduling import Means, carry_out
 from fedldp.experiments.store import RunStore
 from fedldp.simulation import engine
 from fedldp.simulation.settings import resolve

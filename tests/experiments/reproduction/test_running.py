@@ -17,6 +17,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import Expected, Recipe, Source, find_recipe
 from fedldp.cli import reproduce as command
 from fedldp.core.errors import RunError
+from fedldp.experiments.engine import Means
 from fedldp.experiments.reproduction import __main__ as publishing
 from fedldp.experiments.reproduction import comparison, results, targets
 from fedldp.experiments.reproduction.__main__ import documents, text_of
@@ -26,7 +27,6 @@ from fedldp.experiments.reproduction.results import Measurement, Measurements
 from fedldp.experiments.reproduction.runner import Missing, missing
 from fedldp.experiments.reproduction.targets import PaperTarget
 from fedldp.experiments.runs import Row as Run
-from fedldp.experiments.scheduling import Means
 from fedldp.experiments.store import RESULTS, RunStore
 from fedldp.reporting.record import RunFolder
 from fedldp.simulation.engine import simulate

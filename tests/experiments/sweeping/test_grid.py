@@ -8,7 +8,7 @@ import pytest
 
 import fedldp
 from fedldp.experiments.seeds import read_seeds
-from fedldp.experiments.sweeping.grid import Design, read_grid, runs_of, shown
+from fedldp.experiments.sweeping.sweeps import Design, read_grid, runs_of, shown
 from fedldp.simulation.settings import resolve
 
 

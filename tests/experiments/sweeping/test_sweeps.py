@@ -13,7 +13,7 @@ from folders import without_times
 import fedldp
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import RunError
-from fedldp.experiments import executors
+from fedldp.experiments import engine
 from fedldp.experiments.making import Maker
 from fedldp.experiments.sweeping import sweeps
 from fedldp.simulation import workers
@@ -30,7 +30,7 @@ def swept(out: Path | None, **more: Any) -> fedldp.Sweep:
 def test_several_processes_give_the_bits_of_one_and_of_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executors, "cores", lambda: 2)
+    monkeypatch.setattr(engine, "cores", lambda: 2)
     one, two = swept(tmp_path / "one"), swept(tmp_path / "two", workers=2)
     assert without_times(one) == without_times(two)
     for run in one.runs:
@@ -111,7 +111,7 @@ def test_two_processes_cannot_work_on_one_sweep(
 def test_a_process_that_dies_fails_only_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executors, "cores", lambda: 2)
+    monkeypatch.setattr(engine, "cores", lambda: 2)
     monkeypatch.setattr(workers, "_PROGRAM", "import os; os._exit(1)")
     found = swept(tmp_path / "sweep", workers=2)
     assert {failure["reason"] for failure in found.failed} == {workers.DIED}

@@ -1,32 +1,38 @@
-"""``advise``: from a table to verdicts, through the runner of `fedldp compare`."""
+"""``advise``: from a table to verdicts, and to the page for those who protect data."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fedldp.accounting.proven import Proven
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import SCORES_LOGGED
 from fedldp.data import Dataset, is_table
-from fedldp.experiments.advising.advice import Advice, advice_of
+from fedldp.experiments.advising.advice import KEPT, NEXT, Advice, advice_of, shown
 from fedldp.experiments.advising.asking import checked_data, read_request
 from fedldp.experiments.advising.intervals import held_people
-from fedldp.experiments.advising.page import page_of
 from fedldp.experiments.advising.plan import (
     EPSILONS,
+    FREE,
     MOST_TRIES,
+    NO_NOISE,
+    TRUSTS,
     AdviceRequest,
     BreadthFirst,
     unit_of,
 )
-from fedldp.experiments.comparing.running import OfComparison
-from fedldp.experiments.kept import carried_out, of_given_data, settings_of
-from fedldp.experiments.scheduling import Means
+from fedldp.experiments.comparing.comparison import OfComparison
+from fedldp.experiments.engine import Means, carried_out, of_given_data, settings_of
 from fedldp.experiments.store import RunStore, design_from
-from fedldp.reporting import words
-from fedldp.reporting.record import replace_file
+from fedldp.reporting import charts, words
+from fedldp.reporting.html import render
+from fedldp.reporting.lines import asked_first
+from fedldp.reporting.record import environment, replace_file
+from fedldp.reporting.scores import Figure
 from fedldp.simulation.given import Data, given_data
 
 PAGE = "advice.html"
@@ -188,3 +194,78 @@ def advice_in(folder: Path, means: Means) -> AdviseExperiment:
         raise of_given_data(folder, "advise")
     request = design_from(AdviceRequest, found, "advise")
     return AdviseExperiment(request, None, means, asked=True)
+
+
+Series = tuple[str, list[tuple[float, float, float]]]
+
+MOST_SITES = 10
+"""The largest number of sites whose lines fit on the first page."""
+
+
+def page_of(advice: Advice) -> str:
+    """Return the page."""
+    trust, epsilon = advice.subject
+    one, about = advice.released(trust, epsilon), (advice.unit, TRUSTS[trust][1])
+    sites, trusting = advice.by_site(trust, epsilon), words.names("trusting")
+    series = _series(advice)
+    return render(
+        "advice.html",
+        advice=advice,
+        verdicts=[advice.verdict(each) for each in TRUSTS],
+        next_file=NEXT,
+        subject=f"{trusting[trust].lower()}, epsilon {epsilon:g}",
+        proven=one and Proven.of(one.statement, *about),
+        sites={
+            on: lines for on in ("own", "all") if (lines := [one for one in sites if one.on == on])
+        },
+        most_sites=MOST_SITES,
+        shown=_cell,
+        kept=KEPT,
+        score=advice.judged,
+        no_noise=NO_NOISE,
+        privacy=one and {"privacy": asked_first(one.statement, about), "chart": None},
+        curves=_curves(advice, series) if series else None,
+        curves_text="; ".join(
+            f"{advice.judged.name}, {name}: "
+            + ", ".join(f"{mean:.3f} at {at:g}" for at, mean, _ in points)
+            for name, points in series
+        ),
+        environment=environment(),
+    )
+
+
+def _cell(figure: Figure, interval: bool = False) -> str:
+    between = figure.interval if interval else None
+    lacks = ", no interval" if interval and between is None and figure.value is not None else ""
+    return (shown(figure.metric, figure.value, between) or "not known") + lacks
+
+
+def _curves(advice: Advice, series: Sequence[Series]) -> charts.Chart:
+    own = advice.alone_mean()
+    levels = {
+        "without protection": advice.mean(advice.free(FREE)),
+        "sites alone, without protection": None if own is None else own.value,
+        advice.judged.guessing: advice.judged.guess,
+    }
+    return charts.lines(
+        series,
+        levels=[(name, height) for name, height in levels.items() if height is not None],
+        across="epsilon: further left is better protected",
+        up=advice.judged.name,
+        logarithmic=True,
+    )
+
+
+def _series(advice: Advice) -> list[Series]:
+    """Return for each kind of trust its points: epsilon, score, and half its interval or nan."""
+    found = []
+    for trust, name in words.names("trusting").items():
+        known = [(each, advice.estimate(advice.at(trust, each))) for each in advice.epsilons]
+        points = [
+            (each, of.value, of.interval[1] - of.value if of.interval else math.nan)
+            for each, of in known
+            if of is not None
+        ]
+        if points:
+            found.append((name.lower(), points))
+    return found

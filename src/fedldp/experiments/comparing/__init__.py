@@ -12,9 +12,8 @@ here covers that release.
 It does not depend on any data set, list of systems or page: its callers supply these.
 """
 
-from fedldp.experiments.comparing.compared import Compared
+from fedldp.experiments.comparing.compared import Compared, compare
 from fedldp.experiments.comparing.comparison import Cell, Comparison, Contestant, Try
-from fedldp.experiments.comparing.running import compare
 
 __all__ = [
     "Cell",
@@ -23,7 +22,7 @@ __all__ = [
     "Contestant",
     "Try",
     "compare",
+    "compared",
     "design",
     "means",
-    "running",
 ]

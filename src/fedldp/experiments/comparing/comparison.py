@@ -18,6 +18,8 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, one_line
 from fedldp.core.facts import Fact
+from fedldp.data import Dataset
+from fedldp.experiments.engine import KeptExperiment, View
 from fedldp.experiments.making import Maker
 from fedldp.experiments.own import code_of
 from fedldp.experiments.proving import (
@@ -27,8 +29,9 @@ from fedldp.experiments.proving import (
     alike_in_privacy,
     proven,
 )
-from fedldp.experiments.runs import Experiment, PlannedRun, Row, Settings, Task, score
+from fedldp.experiments.runs import Experiment, PlannedRun, Row, Settings, Shared, Task, score
 from fedldp.experiments.seeds import check_seeds
+from fedldp.experiments.store import Document, design_from, document_of
 from fedldp.reporting.scores import CHOSEN_BY, CHOSEN_BY_FOR_NUMBERS, LESS_IS_BETTER
 from fedldp.simulation.identity import digest_of_data, run_digest
 from fedldp.simulation.plan import plan, problem_with, released
@@ -477,6 +480,48 @@ class Cells(Experiment):
     def outcome(self, row: Row) -> str:
         """Return a run's score in words."""
         return self.comparison.outcome(row)
+
+
+class OfComparison(Cells, KeptExperiment[View]):
+    """What experiments about the contestants of a comparison share; see ``KeptExperiment``.
+
+    Args:
+        design: its settings.
+        comparison: the contestants.
+        cells: what is measured of them.
+        load: returns their data.
+        given: these, if they are given.
+    """
+
+    def __init__(
+        self,
+        design: object,
+        comparison: Comparison,
+        cells: Sequence[Cell],
+        load: Shared,
+        given: Dataset | None,
+    ) -> None:
+        super().__init__(comparison, cells)
+        self.design = design
+        self.maker = comparison.maker
+        self.dataset = load()
+        self.given = given
+
+    def document(self) -> Document:
+        """Return its settings, with a description of the data that may be shared."""
+        return {**document_of(self.design), "own_data": self.dataset.own_data}
+
+    def read_again(self, old: Document) -> Document:
+        """Return an older document with the settings that there are now."""
+        return {**old, **document_of(design_from(type(self.design), old, self.kind))}
+
+    def planned(self, row: Row) -> PlannedRun | None:
+        """Return the run that the contestants would make now of a row's labels."""
+        return self.comparison.planned(row)
+
+    def check(self, row: Row) -> None:
+        """Refuse a row that does not prove its label's guarantee."""
+        self.comparison.check(Cell(**row["cell"]), row)
 
 
 def in_turn(lists: Iterable[Sequence[PlannedRun]]) -> Iterator[PlannedRun]:

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import Recipe, find_recipe
-from fedldp.experiments.kept import KeptExperiment, carried_out
+from fedldp.experiments.engine import KeptExperiment, Means, carried_out
 from fedldp.experiments.making import Maker
 from fedldp.experiments.reproduction.results import Measurements
 from fedldp.experiments.runs import PlannedRun, Row
-from fedldp.experiments.scheduling import Means
 from fedldp.experiments.store import Document, RunStore
 from fedldp.models import multiplications_of
 from fedldp.simulation.identity import run_digest

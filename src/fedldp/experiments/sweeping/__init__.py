@@ -3,4 +3,4 @@
 from fedldp.experiments.sweeping.results import Sweep
 from fedldp.experiments.sweeping.sweeps import sweep
 
-__all__ = ["Sweep", "grid", "results", "sweep", "sweeps"]
+__all__ = ["Sweep", "results", "sweep", "sweeps"]

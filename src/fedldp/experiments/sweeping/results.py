@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,6 @@ from fedldp.core.kinds import (
     ONLY_IDEALISED,
 )
 from fedldp.experiments.runs import Row
-from fedldp.experiments.sweeping.grid import in_words
 from fedldp.experiments.table import Group, RunTable, plain
 from fedldp.protocol.server_loop import MODEL_SCORES
 from fedldp.reporting import words
@@ -385,3 +385,14 @@ def _by_text(found: Proven | None) -> str:
 def text_of(value: Any) -> str:
     """Return a setting's value in a table; empty if the recipe has no such setting."""
     return "" if value is None else str(plain(value))
+
+
+def in_words(settings: Mapping[str, Any]) -> str:
+    """Return a cell's settings in words."""
+    rest = [f"{key}={shown(value)}" for key, value in settings.items() if key != "recipe"]
+    return " ".join([str(settings["recipe"]), *rest])
+
+
+def shown(value: Any) -> str:
+    """Return a setting's value as a user writes it."""
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,481 @@
+"""The engine of all experiments: means, who makes runs, the only loop over runs, and folders.
+
+An experiment with a folder is carried out there, continued, and compared with what is there. The
+folder holds all that is needed for this; see ``store``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from fedldp.algorithms.config import RunConfig
+from fedldp.core.errors import ConfigError, FedldpError, RunError, one_line
+from fedldp.core.locks import OwnedFolder, scratch
+from fedldp.core.registry import import_extra
+from fedldp.data import Dataset
+from fedldp.experiments.making import Maker, whole
+from fedldp.experiments.own import code_digest
+from fedldp.experiments.proving import ComparisonError
+from fedldp.experiments.runs import Ended, Experiment, PlannedRun, Row, RunExecutor, Shared
+from fedldp.experiments.store import (
+    RESULTS,
+    WORDS,
+    Document,
+    Own,
+    RunStore,
+    lacking,
+    read_document,
+    settings_in,
+)
+from fedldp.reporting.record import environment
+from fedldp.simulation.given import path_of
+from fedldp.simulation.plan import check_workers, cores
+from fedldp.simulation.workers import WorkerLost, Workers
+
+_GROWTH = 1.2
+"""How much the rows grow until what they say is shown again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Means:
+    """Where, with what and for how long an experiment is carried out; this changes no result.
+
+    Attributes:
+        out: its folder, which may hold a part of the experiment, or a folder that the caller owns;
+            None keeps nothing.
+        data_dir: the data folder.
+        end: when no more runs begin, on the monotonic clock; None for never.
+        workers: the number of processes; None starts one per core.
+        cluster: "auto" or the address of a Ray cluster, which makes the runs instead.
+        say: called with a line about the experiment and about every run.
+        progress: called with the number of runs that are done and the number of all runs.
+        same_data: whether private data are those of the folder, where nobody can tell.
+
+    Raises:
+        ConfigError: they contradict each other, or a cluster is named and Ray is not installed.
+    """
+
+    out: Path | OwnedFolder | None = None
+    data_dir: Path | None = None
+    end: float | None = None
+    workers: int | None = None
+    cluster: str | None = None
+    say: Callable[[str], None] = lambda line: None
+    progress: Callable[[int, int], None] = lambda done, total: None
+    same_data: bool = False
+
+    def __post_init__(self) -> None:
+        """Check who makes the runs."""
+        check_workers(self.workers, self.cluster)
+        if self.cluster is not None:
+            import_extra("ray", extra="ray")
+
+    def shared(self, load: Callable[[Path | None], Dataset], given: Dataset | None) -> Shared:
+        """Return data for all runs; those that were given, or go to a cluster, are sent.
+
+        Args:
+            load: returns them, from the data folder; it can be pickled.
+            given: the data, if they are given.
+        """
+        if given is not None:
+            return Shared(lambda: given, travels=True)
+        return Shared(partial(load, self.data_dir), travels=self.cluster is not None)
+
+    @classmethod
+    def of(
+        cls,
+        out: Path | str | None,
+        data_dir: Path | str | None,
+        budget: str | float | None = None,
+        **others: Any,
+    ) -> Means:
+        """Return the means that a user of Python gives; ``budget`` says when to end.
+
+        Raises:
+            ConfigError: a path is empty, or the budget is not a time.
+        """
+        place, folder = path_of("out", out), path_of("data_dir", data_dir)
+        return cls(out=place, data_dir=folder, end=end_of(budget), **others)
+
+    def go_on(self) -> bool:
+        """Return whether another run may begin."""
+        return self.end is None or time.monotonic() < self.end
+
+
+def carry_out(
+    experiment: Experiment,
+    store: RunStore,
+    executor: RunExecutor,
+    means: Means,
+    show: Callable[[], None] = lambda: None,
+) -> None:
+    """Make the runs that are due and not in the store, the most urgent first.
+
+    A run that fails for an unforeseen reason is in ``store.failed`` and is not tried again by this
+    call.
+
+    Args:
+        experiment: which runs are due.
+        store: where rows are kept; a row is written as soon as its run has ended.
+        executor: who makes the runs.
+        means: for how long, and who is told how many of all runs are done, and each outcome.
+        show: called when the first rows are in, when they have grown by a fifth, and at the end, to
+            show what they say.
+
+    Raises:
+        ComparisonError: a run's statement proves less than its target.
+    """
+    running: set[str] = set()
+    done = sum(1 for _ in _distinct(experiment.due(store.rows), lambda key: key in store.rows))
+    total = experiment.total(store.rows)
+    store.begin()
+    means.progress(done, total)
+
+    def left() -> Iterator[PlannedRun]:
+        return _distinct(
+            experiment.due(store.rows),
+            lambda key: not (key in store.rows or key in store.failed or key in running),
+        )
+
+    waiting, shown = left(), 0
+    while True:
+        while len(running) < executor.slots and (run := next(waiting, None)) is not None:
+            if not means.go_on():
+                waiting = iter(())
+                break
+            running.add(run.digest)
+            executor.begin(run, store.place(run))
+        if not running:
+            show()
+            return
+        for run, result in executor.ended():
+            running.discard(run.digest)
+            if isinstance(result, ComparisonError):
+                raise result
+            if isinstance(result, Exception):
+                store.failed[run.digest] = result
+                told = f"failed: {one_line(result)}"
+            else:
+                told = experiment.outcome(store.add(result))
+            done += 1
+            means.say(f"{done}/{total}  {run.words}: {told}")
+            means.progress(done, total)
+            if run.decides:
+                waiting, total = left(), experiment.total(store.rows)
+        if len(store.rows) > shown * _GROWTH:
+            shown = len(store.rows)
+            show()
+
+
+def read_time(text: str) -> float:
+    """Return the seconds in a time such as "90s", "20m", "2h" or "1h30m".
+
+    Raises:
+        ConfigError: the string does not have this form.
+    """
+    match = re.fullmatch(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?", text.strip())
+    hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
+    found = 3600 * hours + 60 * minutes + seconds
+    if found == 0:
+        raise ConfigError(f"budget = {text}: write it as 90s, 30m or 2h")
+    return float(found)
+
+
+def end_of(budget: str | float | None) -> float | None:
+    """Return when a budget ends, on the monotonic clock; None if there is none.
+
+    Raises:
+        ConfigError: it is not a time.
+    """
+    seconds = read_time(budget) if isinstance(budget, str) else budget
+    if seconds is not None and seconds <= 0:
+        raise ConfigError(
+            f"budget = {seconds:g}: give a number of seconds above 0, or a time such as 20m"
+        )
+    return None if seconds is None else time.monotonic() + seconds
+
+
+def _distinct(runs: Iterator[PlannedRun], wanted: Callable[[str], bool]) -> Iterator[PlannedRun]:
+    """Yield each wanted run once; two cells of a table may share a run."""
+    seen: set[str] = set()
+    for run in runs:
+        if run.digest not in seen and wanted(run.digest):
+            seen.add(run.digest)
+            yield run
+
+
+_TICK = 0.5
+"""Seconds between two checks of the runs' progress."""
+
+
+@contextmanager
+def executor_of(
+    maker: Maker, workers: int | None, cluster: str | None, left: int
+) -> Iterator[RunExecutor]:
+    """Yield who makes runs; at the end, or if interrupted, stop every worker.
+
+    Args:
+        maker: how to make a run.
+        workers: the number of processes on this machine; None starts one per core.
+        cluster: "auto" or the address of a Ray cluster, instead of workers.
+        left: how many runs are left; if these are fewer than the workers, each run gets several.
+
+    Raises:
+        FedldpError: the settings contradict each other, or the cluster cannot be reached.
+    """
+    if cluster is None:
+        with Processes(maker, min(workers or cores(), cores()), left) as processes:
+            yield processes
+        return
+    check_workers(None, cluster, maker.device)
+    from fedldp.experiments.cluster import ClusterExecutor  # imports torch
+
+    with ClusterExecutor(cluster, maker) as nodes:
+        yield nodes
+
+
+class Processes:
+    """Processes of this machine, or this process alone; see ``RunExecutor``.
+
+    Args:
+        maker: how to make a run.
+        at_most: the largest number of processes, at least 1.
+        left: how many runs are left.
+    """
+
+    def __init__(self, maker: Maker, at_most: int, left: int) -> None:
+        self.slots = max(1, min(at_most, left))
+        self._maker = copy(maker)
+        self._maker.workers = at_most // self.slots
+        self._workers = Workers(self.slots, _making, self._maker)
+        self._running: dict[Future[Row | Exception], PlannedRun] = {}
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._workers.close()
+
+    def begin(self, run: PlannedRun, place: Path | None) -> None:
+        """Begin a run; see ``RunExecutor``."""
+        if self.slots > 1:
+            self._running[self._workers.submit(run, place)] = run
+            return
+        made: Future[Row | Exception] = Future()
+        made.set_result(self._maker.attempt(run, place))
+        self._running[made] = run
+
+    def ended(self) -> list[Ended]:
+        """Return the runs that have ended; see ``RunExecutor``."""
+        done, _ = wait(self._running, _TICK, FIRST_COMPLETED)
+        return [(self._running.pop(each), _result(each)) for each in list(self._running)
+                if each in done]  # fmt: skip
+
+
+def _making(maker: Maker) -> Callable[[PlannedRun, Path | None], Row | Exception]:
+    return maker.attempt
+
+
+def _result(made: Future[Row | Exception]) -> Row | Exception:
+    lost = made.exception()
+    return lost if isinstance(lost, WorkerLost) else made.result()
+
+
+View = TypeVar("View", covariant=True)
+"""What an experiment makes of its rows."""
+
+
+class KeptExperiment(Experiment, Protocol[View]):
+    """An experiment that may have a folder.
+
+    Attributes:
+        kind: "sweep", "compare", "advise" or "reproduce".
+        maker: makes its runs.
+        configs: the configurations whose own code and tables its runs use.
+        given: its data, if they are given and not named by ``configs``.
+        grows: the settings that may have more values or names than in the folder, see ``lacking``.
+        free: the settings that may differ from those in the folder.
+    """
+
+    kind: str
+    maker: Maker
+    configs: Sequence[RunConfig] = ()
+    given: Dataset | None = None
+    grows: Collection[str] = ()
+    free: Collection[str] = ()
+
+    def document(self) -> Document:
+        """Return its settings, as its folder keeps them."""
+        ...
+
+    def lacks(self, old: Document) -> str | None:
+        """Return what it lacks of the experiment with an older document; None for nothing."""
+        old = {key: value for key, value in self.read_again(old).items() if key not in self.free}
+        return lacking(old, self.document(), self.grows)
+
+    def read_again(self, old: Document) -> Document:
+        """Return an older document with the settings that there are now.
+
+        Raises:
+            RunError: it is damaged, or has a model that was given in Python.
+        """
+        return old
+
+    def before(self, left: int, at_once: int, folder: Path | None) -> Iterable[str]:
+        """Return what is said before the first run.
+
+        Args:
+            left: how many runs are left.
+            at_once: how many of them are made at the same time.
+            folder: its folder, if anything is kept.
+        """
+        return ()
+
+    def planned(self, row: Row) -> PlannedRun | None:
+        """Return the run of a row as it would be planned now; None if there is none."""
+        ...
+
+    def check(self, row: Row) -> None:
+        """Raise an error if a row's run proves less than its label."""
+        return
+
+    def view(self, store: RunStore, folder: Path | None) -> View:
+        """Return what the rows so far say, and write it into its folder, if anything is kept."""
+        ...
+
+
+def carried_out(experiment: KeptExperiment[View], means: Means) -> View:
+    """Make the missing runs of an experiment, and return what all of its rows say.
+
+    Raises:
+        FedldpError: the folder holds something else, the cluster cannot be reached, or a run's
+            statement proves less than its target.
+    """
+    document, kind = experiment.document(), experiment.kind
+    own = Own.of(experiment.configs, experiment.given, means.same_data)
+    with RunStore.opened(means.out, kind, document, experiment.lacks, own) as store:
+        folder = None if means.out is None else store.folder
+        found: list[View] = []
+
+        def show() -> None:
+            found[:] = [experiment.view(store, folder)]
+
+        known = {run.digest for run in experiment.due(store.rows)} & store.rows.keys()
+        left = experiment.total(store.rows) - len(known)
+        with executor_of(experiment.maker, means.workers, means.cluster, left) as executor:
+            for line in experiment.before(left, executor.slots, folder):
+                means.say(line)
+            carry_out(experiment, store, executor, means, show)
+    return found[0]
+
+
+def settings_of(folder: Path, kind: str) -> dict[str, Any]:
+    """Return the settings of the experiment in a folder.
+
+    The folder's copies of own code can then be imported, where the user's own files are missing.
+
+    Raises:
+        RunError: there is no such experiment, or its file is damaged.
+        DataMissing: its table is not found.
+    """
+    sys.path += [str(place) for place in sorted(folder.glob("own/*"))]
+    return settings_in(folder, read_document(folder, kind), needed=True)
+
+
+def of_given_data(folder: Path, kind: str) -> RunError:
+    """Return the error for a folder whose experiment had data given in Python."""
+    return RunError(
+        f"{folder}: that {WORDS[kind]} used data given in Python; continue it in Python with the "
+        f"same data: fedldp.{kind}(..., dataset=...)"
+    )
+
+
+def verify(experiment: KeptExperiment[Any], folder: Path, again: int = 0) -> Iterator[str]:
+    """Yield what is missing or differs in an experiment's folder, one line each; train nothing.
+
+    Args:
+        experiment: the experiment in the folder, as it would be made now.
+        folder: the folder.
+        again: how many runs to make again, in a temporary folder, to compare their numbers.
+
+    Raises:
+        RunError: there is no such experiment.
+    """
+    document, store = read_document(folder, experiment.kind), RunStore(folder / RESULTS)
+    own = Own.of(experiment.configs, experiment.given, same_data=False)
+    yield from _about_code(folder, document, own)
+    if problem := own.problem(document.get("data")):
+        yield f"data: {problem}"
+    here = environment()["packages"]
+    for versions in {json.dumps(row["versions"], sort_keys=True) for row in store.rows.values()}:
+        then = json.loads(versions)
+        other = [f"{name} {then.get(name)}" for name in here if then.get(name) != here[name]]
+        if other:
+            now = ", ".join(f"{each.partition(' ')[0]} {here[each.split()[0]]}" for each in other)
+            yield f"versions: rows were made with {', '.join(other)}; here is {now}"
+    known: list[tuple[PlannedRun, Row]] = []
+    for row in store.rows.values():
+        run = experiment.planned(row)
+        if run is None:
+            yield f"run {row['digest']}: it was made with other settings, code or data"
+            continue
+        known.append((run, row))
+        try:
+            experiment.check(row)
+        except FedldpError as error:
+            yield one_line(error)
+    yield from _made_again(store, experiment.maker, known, again)
+
+
+def _about_code(folder: Path, document: dict[str, Any], own: Own) -> Iterator[str]:
+    for code in document.get("own", ()):
+        place = folder / "own" / code
+        files = {each.relative_to(place).as_posix(): each for each in place.rglob("*")}
+        if code_digest({name: each for name, each in files.items() if each.is_file()}) != code:
+            yield f"own code {code}: its copy is missing or was changed"
+        if code not in own.code:
+            yield f"own code {code}: the user's own files differ from it now, or are missing"
+
+
+def _made_again(
+    store: RunStore, maker: Maker, known: list[tuple[PlannedRun, Row]], again: int
+) -> Iterator[str]:
+    """Make some runs again, spread evenly, and yield the largest difference, if there is one."""
+    scored = [(run, row) for run, row in known if _main(row) is not None]
+    some = scored[:: max(1, len(scored) // again)][:again] if again else []
+    largest, which = 0.0, None
+    for run, row in some:
+        with scratch() as folder:
+            place = None if run.place is None else folder / run.place
+            found = whole(maker.make(run, place), folder)
+        made, before = None if found is None else _main(found), _main(row)
+        difference = abs((made or 0.0) - (before or 0.0))
+        if made is None or difference > largest:
+            largest, which = difference, row
+    if which is not None:
+        yield (
+            f"run {which['digest']}: made again, its {_of(which)} differs by {largest:.2g}, the "
+            f"most of {len(some)} runs"
+        )
+
+
+def _of(row: Row) -> str:
+    """Return the name of the score by which a run is checked."""
+    return "R2" if "r2" in row.get("metrics", {}) else "accuracy"
+
+
+def _main(row: Row) -> float | None:
+    """Return this score; None if the run has none."""
+    found: float | None = row.get("metrics", {}).get("r2", row["accuracy"])
+    return found
