@@ -26,12 +26,13 @@ from fedldp.accounting.statement import Statement
 from fedldp.core.facts import KINDS, Assumption, Caveat, Doubt, Fact
 from fedldp.core.kinds import GAUSSIAN
 from fedldp.core.registry import paper_modules
-from fedldp.experiments.advising.advice import Advice, Measured
+from fedldp.experiments.advising.advice import Advice
 from fedldp.experiments.advising.asking import read_request
 from fedldp.experiments.advising.intervals import held_people
 from fedldp.experiments.advising.plan import TRUSTS, unit_of
 from fedldp.experiments.advising.running import page_of
-from fedldp.experiments.comparing.compared import Compared, Line
+from fedldp.experiments.comparing.compared import Compared
+from fedldp.experiments.comparing.comparison import Line
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.sweeping.results import Combination, Sweep
 from fedldp.experiments.sweeping.sweeps import shown_of
@@ -106,17 +107,16 @@ class Made:
         proven = shown_of(self.statement)
         group = Combination(
             name="each run", settings=run["settings"], runs=[run], each=[proven],
-            conditions=proven.conditions,
         )  # fmt: skip
         return Sweep(groups=[group], together=[self.together])
 
     @cached_property
     def compared(self) -> Compared:
-        run = {"accuracy": 0.0361, "doubts": [each.to_json() for each in self.doubts]}
+        run = {"accuracy": 0.0361, "doubts": [each.to_json() for each in self.doubts],
+               "try": {}, "settings": {}, "cpu_seconds": 1.0}  # fmt: skip
         line = Line(
-            name="one", epsilon=1.0, runs=[run], each=[self.proven], seeds=1, chosen={},
-            stated_by="fedldp", conditions=self.proven.conditions, tries=1, of_tries=1,
-            cpu_seconds=1.0,
+            name="one", epsilon=1.0, runs=[run], each=[self.proven], seeds=1, of_tries=1,
+            as_it_is=True,
         )  # fmt: skip
         kind = GuaranteeKind("client-run", "server", 1e-5)
         return Compared(guarantee=kind, metric="accuracy", groups=[line], together=[self.together])
@@ -138,9 +138,8 @@ class Made:
         figures = {}
         for cell in request.cells(comparison, 3):
             epsilon = cell.epsilon or None
-            figures[cell.contestant, epsilon] = Measured(
-                name=cell.contestant, epsilon=epsilon, runs=[row], seeds=1,
-                conditions=self.proven.conditions,
+            figures[cell.contestant, epsilon] = Line(
+                name=cell.contestant, epsilon=epsilon, runs=[row], seeds=1, each=[self.proven],
             )  # fmt: skip
         assert unit_of(data) == "person"
         people = held_people(request, data)

@@ -50,8 +50,7 @@ class Group:
         epsilon: the epsilon that distinguishes it from others of that name, if there is one.
         runs: the rows of its finished runs.
         each: what is proven for each of them, or stated by the user's own code; no epsilon if
-            nothing is. Empty for runs of which this does not matter.
-        conditions: what their epsilons rest on, and the warnings of their statements.
+            nothing is.
         on: the test set.
         refused: why there are no scores, or not all, or None.
     """
@@ -60,7 +59,6 @@ class Group:
     epsilon: float | None = None
     runs: Sequence[Row] = ()
     each: Sequence[Proven] = ()
-    conditions: tuple[Fact, ...] = ()
     on: TestSet = field(default_factory=TestSet)
     refused: str | None = None
 
@@ -68,6 +66,11 @@ class Group:
     def full_name(self) -> str:
         """The name, with the epsilon if there is one."""
         return self.name if self.epsilon is None else f"{self.name} at epsilon {self.epsilon:g}"
+
+    @property
+    def conditions(self) -> tuple[Fact, ...]:
+        """What the epsilons of its runs rest on, and the warnings of their statements."""
+        return tuple(dict.fromkeys(fact for found in self.each for fact in found.conditions))
 
     @property
     def proven(self) -> Proven | None:

@@ -26,7 +26,7 @@ from fedldp.algorithms.rule import PATHS, difficulty, ruled
 from fedldp.core.errors import FedldpError
 from fedldp.data.public_features import unit_norm
 from fedldp.experiments.advising import Advice, advise
-from fedldp.experiments.advising.advice import KEPT, Measured
+from fedldp.experiments.advising.advice import KEPT
 from fedldp.experiments.advising.asking import check_data, read_request
 from fedldp.experiments.advising.intervals import DRAWS, EVERYBODY, HeldPeople, Part, held_people
 from fedldp.experiments.advising.plan import (
@@ -49,7 +49,7 @@ from fedldp.experiments.advising.plan import (
     unit_of,
 )
 from fedldp.experiments.advising.running import page_of
-from fedldp.experiments.comparing.comparison import Cell
+from fedldp.experiments.comparing.comparison import Cell, Line
 from fedldp.experiments.engine import settings_of
 from fedldp.experiments.runs import Row
 from fedldp.experiments.store import design_from, document_of
@@ -237,7 +237,7 @@ def measured(
     people: tuple[int, float] = (0, 0.0),
     at: dict[Part, float] | None = None,
     **more: Any,
-) -> Measured:
+) -> Line:
     """Return invented measurements: an AUC, or R2, for each seed, and the generator and the
     deviation of the resamples over people."""
     judged = more.get("judged", CLASSES)
@@ -247,7 +247,7 @@ def measured(
          "seed": seed, "over_people": people, "at": at or {}, "digest": f"{name} {epsilon} {seed}"}
         for seed, score in enumerate(scores)
     ]  # fmt: skip
-    return Measured(name=name, epsilon=epsilon, runs=runs, refused=more.get("refused"),
+    return Line(name=name, epsilon=epsilon, runs=runs, refused=more.get("refused"),
                     seeds=max(len(scores), 1), settled=more.get("settled", True))  # fmt: skip
 
 
@@ -266,7 +266,7 @@ def advice(
     for cell in found.cells(comparison, len(data.clients)):
         name, epsilon = cell.contestant, cell.epsilon or None
         given = aucs.get((name, epsilon), aucs.get(name, alone if "alone" in name else 0.8))
-        if not isinstance(given, Measured):
+        if not isinstance(given, Line):
             tried = dict(comparison.contestant(cell).tries[0])
             kind = judged(data)
             given = measured(name, epsilon, [given] * 3, tried=tried, judged=kind)
@@ -656,8 +656,8 @@ def test_the_first_page_has_what_an_officer_decides_by(tmp_path: Path) -> None:
 def test_missing_results_are_reported(tmp_path: Path) -> None:
     found = advice(tmp_path, {FREE: 0.9})
     figures = dict(found.figures)
-    figures[ANY, 2.0] = Measured(name=ANY, epsilon=2.0, seeds=3)
-    figures[SUM, 2.0] = Measured(name=SUM, epsilon=2.0, refused="it diverged", seeds=3)
+    figures[ANY, 2.0] = Line(name=ANY, epsilon=2.0, seeds=3)
+    figures[SUM, 2.0] = Line(name=SUM, epsilon=2.0, refused="it diverged", seeds=3)
     less = replace(found, figures=figures)
     assert less.state("none", 2.0) == "not measured"
     assert less.state("sum", 2.0) == "refused"

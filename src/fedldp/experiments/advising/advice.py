@@ -46,9 +46,9 @@ from fedldp.experiments.advising.plan import (
     unit_of,
 )
 from fedldp.experiments.comparing.compared import cost_together
-from fedldp.experiments.comparing.comparison import Cell, Comparison, Try
+from fedldp.experiments.comparing.comparison import Cell, Comparison, Line, Try
 from fedldp.experiments.store import RunStore
-from fedldp.experiments.table import Group, conditions_in_words, doubts_of
+from fedldp.experiments.table import conditions_in_words, doubts_of
 from fedldp.reporting import words
 from fedldp.reporting.html import phrases
 from fedldp.reporting.record import as_json, replace_file
@@ -72,30 +72,6 @@ State = Literal[
     "viable", "not clear", "no gain", "lost", "nothing learned", "refused", "not measured"
 ]
 """What intervals say of a kind of trust at an epsilon; "lost" is with the settings tried."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measured(Group):
-    """The measurements of one contestant at one epsilon; without a guarantee it has none.
-
-    Attributes:
-        seeds: the number of seeds to measure.
-        settled: whether the hyperparameters are chosen; if not, the run is a first answer, with
-            those that usually do well.
-    """
-
-    seeds: int
-    settled: bool = True
-
-    @property
-    def chosen(self) -> Try | None:
-        """The chosen hyperparameters."""
-        return self.runs[0]["try"] if self.runs else None
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all runs are measured."""
-        return self.refused is not None or (self.settled and len(self.runs) >= self.seeds)
 
 
 @dataclass(frozen=True)
@@ -172,7 +148,7 @@ class Advice:
     request: AdviceRequest
     data: Dataset
     comparison: Comparison
-    figures: Mapping[tuple[str, float | None], Measured]
+    figures: Mapping[tuple[str, float | None], Line]
     tested: HeldPeople
     out: Path | None
     seconds: float
@@ -221,32 +197,32 @@ class Advice:
 
     # Scores
 
-    def at(self, trust: str, epsilon: float) -> Measured:
+    def at(self, trust: str, epsilon: float) -> Line:
         """Return the measurements under a kind of trust."""
         return self.figures[TRUSTS[trust][0], epsilon]
 
-    def free(self, name: str) -> Measured:
+    def free(self, name: str) -> Line:
         """Return the measurements without a guarantee."""
         return self.figures[name, None]
 
     @property
-    def alone(self) -> dict[int, Measured]:
+    def alone(self) -> dict[int, Line]:
         """The measurements of sites that train alone, unprotected; none with many clients."""
         if self.unit == "client-run":
             return {}
         return {site: self.free(alone_name(site)) for site in alone(self.data)}
 
     @property
-    def compared(self) -> list[Measured]:
+    def compared(self) -> list[Line]:
         """The sites alone with which training together is compared: all that are not refused."""
         return [each for each in self.alone.values() if each.refused is None]
 
-    def mean(self, of: Measured) -> float | None:
+    def mean(self, of: Line) -> float | None:
         """Return the mean over seeds of the metric that decides; None if no seed has a value."""
         return of.mean(self.judged.metric)
 
     def estimate(
-        self, of: Measured, metric: str | None = None, part: Part = EVERYBODY
+        self, of: Line, metric: str | None = None, part: Part = EVERYBODY
     ) -> Estimate | None:
         """Return the mean over seeds on a part of the test set, or None if there is none.
 
@@ -271,7 +247,7 @@ class Advice:
         self,
         metric: str | None = None,
         part: Part = EVERYBODY,
-        own: Sequence[Measured] | None = None,
+        own: Sequence[Line] | None = None,
     ) -> Estimate | None:
         """Return the mean over sites that train alone; None unless all are measured."""
         those = self.compared if own is None else own
@@ -306,7 +282,7 @@ class Advice:
         best = min if metric in LESS_IS_BETTER else max
         return best(known if naming is None else [*known, naming], default=None)
 
-    def figure(self, of: Measured, metric: str | None = None, part: Part = EVERYBODY) -> Figure:
+    def figure(self, of: Line, metric: str | None = None, part: Part = EVERYBODY) -> Figure:
         """Return the mean of a metric on a part of the test set, with interval and doubts."""
         metric = metric or self.judged.metric
         if not self.tested.parts[part].any():
@@ -326,7 +302,7 @@ class Advice:
             between = max(least, between[0]), min(most, between[1])
         return replace(figure, value=found.value, interval=between)
 
-    def difference(self, one: Measured, other: Measured, part: Part = EVERYBODY) -> Estimate | None:
+    def difference(self, one: Line, other: Line, part: Part = EVERYBODY) -> Estimate | None:
         """Return how much larger the score of one is; None if one of them is not measured."""
         both = (self.estimate(each, part=part) for each in (one, other))
         return weighted(zip((1, -1), both, strict=True))
@@ -342,20 +318,20 @@ class Advice:
             return None
         return True if over.sign == 1 else False if free.is_whole else None
 
-    def kept(self, of: Measured) -> float | None:
+    def kept(self, of: Line) -> float | None:
         """Return the share of the way from guessing to no protection that a contestant keeps."""
         free, mean = self.mean(self.free(FREE)), self.mean(of)
         if free is None or mean is None or self.learns is False:
             return None
         return (mean - self.judged.guess) / (free - self.judged.guess)
 
-    def beyond(self, of: Measured, part: Part = EVERYBODY) -> Estimate | None:
+    def beyond(self, of: Line, part: Part = EVERYBODY) -> Estimate | None:
         """Return by how much the score exceeds ``KEPT`` of the way to no protection."""
         free, start = self.estimate(self.free(FREE), part=part), self.judged.guess * (KEPT - 1)
         return weighted([(1, self.estimate(of, part=part)), (-KEPT, free)], start)
 
     def gain(
-        self, of: Measured, part: Part = EVERYBODY, own: Sequence[Measured] | None = None
+        self, of: Line, part: Part = EVERYBODY, own: Sequence[Line] | None = None
     ) -> Estimate | None:
         """Return by how much the score exceeds that of sites that train alone, in the mean."""
         alone = self.alone_mean(part=part, own=own)
@@ -366,7 +342,7 @@ class Advice:
         trust: str,
         epsilon: float,
         part: Part = EVERYBODY,
-        own: Sequence[Measured] | None = None,
+        own: Sequence[Line] | None = None,
     ) -> State:
         """Return the rule's verdict on a kind of trust at an epsilon.
 
@@ -453,7 +429,7 @@ class Advice:
         if self.unit == "client-run":
             return []
         of, found = self.at(trust, epsilon), []
-        nobody = Measured(name="", seeds=0)
+        nobody = Line(name="", seeds=0)
         for site in range(self.sites):
             name, own = self.tested.sites[site], self.alone.get(site, nobody)
             for on, part in (("own", ("", name)), ("all", EVERYBODY)):
@@ -472,7 +448,7 @@ class Advice:
         return [self._beside(part, "group", of, free, part) for part in groups]
 
     def _beside(
-        self, name: Part, on: str, of: Measured, other: Measured, part: Part, state: Any = None
+        self, name: Part, on: str, of: Line, other: Line, part: Part, state: Any = None
     ) -> Beside:
         joint, beside = (self.figure(each, part=part) for each in (of, other))
         return Beside(name, on, joint, beside, self.difference(of, other, part), state)
@@ -652,7 +628,7 @@ class Advice:
             found.append((words.names("trusting")[trust], rows))
         return found
 
-    def _cells(self, of: Measured) -> list[str]:
+    def _cells(self, of: Line) -> list[str]:
         figures = [self.figure(of, metric) for metric in self.judged.names]
         kept = self.kept(of)
         return [
@@ -729,21 +705,17 @@ def advice_of(
     """
     comparison, figures, worked = plan.comparison, {}, 0.0
     for cell in plan.cells:
-        found, epsilon = comparison.result(cell, store.rows, store.failed), cell.epsilon or None
-        runs, conditions = found.runs, found.conditions
+        found = comparison.result(cell, store.rows, store.failed)
         first = store.rows.get(plan.first(cell).digest)
-        settled = bool(runs) or first is None or first["refused"] is not None
-        if first is not None and first not in runs:
+        if first is not None and first not in found.runs:
             worked += first["cpu_seconds"]
             comparison.check(cell, first)
-        if first is not None and not settled and found.refused is None:
-            runs, conditions = [first], comparison.conditions(cell, [first])
-        name, seeds = cell.contestant, len(comparison.seeds_of(cell))
-        figures[name, epsilon] = Measured(
-            name=name, epsilon=epsilon, runs=runs, refused=found.refused, seeds=seeds,
-            conditions=conditions, settled=settled,
-        )  # fmt: skip
         worked += found.cpu_seconds
+        if first is not None and not found.runs and first["refused"] is None:
+            found = replace(found, settled=False)
+            if found.refused is None:
+                found = replace(found, runs=[first], each=[comparison.proven(cell, first)])
+        figures[found.name, found.epsilon] = found
     shown = [(unit_of(data), adversary) for _, adversary in TRUSTS.values()]
     cost = cost_together(comparison, store.rows.values(), shown, data.name)
     return Advice(request, data, comparison, figures, tested, out, worked, *cost)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from fedldp.accounting.guarantees import HOUSE, Adversary, Unit
-from fedldp.accounting.proven import Proven, Together, together
+from fedldp.accounting.proven import Together, together
 from fedldp.accounting.statement import WHOLE_RUN
 from fedldp.algorithms.systems import whose_word
 from fedldp.core.errors import ConfigError
@@ -19,13 +18,12 @@ from fedldp.core.formatting import number
 from fedldp.core.kinds import (
     BEST_OF_EPSILON,
     EPSILON_COMPARED,
-    IDEALISED,
     NOT_PROVEN_HERE,
     ONLY_IDEALISED,
     SCORES_LOGGED,
 )
 from fedldp.data import Dataset, is_table
-from fedldp.experiments.comparing.comparison import Cell, Comparison, OfComparison
+from fedldp.experiments.comparing.comparison import Comparison, Line, OfComparison
 from fedldp.experiments.comparing.design import Design, Recipe, design_of
 from fedldp.experiments.engine import (
     Means,
@@ -34,7 +32,7 @@ from fedldp.experiments.engine import (
     settings_of,
 )
 from fedldp.experiments.proving import GuaranteeKind
-from fedldp.experiments.runs import Row, score
+from fedldp.experiments.runs import Row
 from fedldp.experiments.store import RunStore, design_from
 from fedldp.experiments.table import Course, Group, RunTable, draw_courses, half_width
 from fedldp.reporting import words
@@ -42,54 +40,6 @@ from fedldp.reporting.html import render
 from fedldp.reporting.record import as_json, replace_file
 from fedldp.reporting.scores import LESS_IS_BETTER, TestSet
 from fedldp.simulation.given import Data, given_data
-
-
-@dataclass(frozen=True, kw_only=True)
-class Line(Group):
-    """One contestant at one epsilon, for which its budget was solved; a reference has none.
-
-    Attributes:
-        seeds: the number of seeds to measure.
-        chosen: the chosen hyperparameters, with the budget that was solved for.
-        stated_by: who states the epsilons: "fedldp", which proves them, or the user's own code.
-        tries: the number of candidate hyperparameters tried; incompatible ones do not count.
-        of_tries: the largest number of tries that a contestant may have.
-        cpu_seconds: the CPU seconds of its tries and measured runs.
-        as_it_is: whether it had one try, which was measured without being tried first.
-    """
-
-    seeds: int
-    chosen: Mapping[str, Any]
-    stated_by: str
-    tries: int
-    of_tries: int
-    cpu_seconds: float
-    as_it_is: bool = False
-
-    def by_seed(self, metric: str) -> dict[int, float]:
-        """Return the value of a metric for each seed that has one."""
-        pairs = zip(self.runs, map(partial(score, metric=metric), self.runs), strict=True)
-        return {row["seed"]: value for row, value in pairs if value is not None}
-
-    @property
-    def stated(self) -> float | None:
-        """The largest epsilon in the statements of its runs; None if none is stated."""
-        return None if self.proven is None else self.proven.epsilon
-
-    @property
-    def proven_here(self) -> float | None:
-        """The stated epsilon if fedldp proves it, else None."""
-        return self.stated if self.stated_by == HOUSE else None
-
-    @property
-    def idealised(self) -> bool:
-        """Whether that epsilon holds only for real numbers, and so only in simulation."""
-        return any(each.is_idealised for each in self.each)
-
-    @property
-    def is_marked(self) -> bool:
-        """Whether it has scores, but had fewer tries than allowed."""
-        return bool(self.runs) and self.tries < self.of_tries
 
 
 @dataclass(frozen=True)
@@ -163,7 +113,7 @@ class Compared(RunTable[Line]):
                 "mean": line.mean(self.metric),
                 "deviation": line.deviation(self.metric),
                 "seeds": self._seeds(line),
-                "settings": dict(line.chosen),
+                "settings": line.settings,
                 "proven": line.proven_here,
                 "idealised": line.idealised,
                 "stated_by": line.stated_by,
@@ -285,11 +235,11 @@ class Compared(RunTable[Line]):
                 "refused" if line.refused is not None else line.shown(self.metric) or "-",
                 f"{self._seeds(line)}" + (f" of {line.seeds}" if self._is_missing(line) else ""),
                 ("as it is" if line.as_it_is else f"{line.tries}") + " *" * line.is_marked,
-                f"{line.cpu_seconds:,.0f}",
+                f"{round(line.cpu_seconds, 1):,.0f}",
                 "" if line.stated is None and self._is_missing(line) else number(line.stated),
                 "yes" if line.idealised else "no",
                 line.stated_by,
-                line.refused or ", ".join(f"{k} {_short(v)}" for k, v in line.chosen.items()),
+                line.refused or ", ".join(f"{k} {_short(v)}" for k, v in line.settings.items()),
             ]
             for line in self.groups
         ]
@@ -312,7 +262,7 @@ class Compared(RunTable[Line]):
                 "tries": line.tries,
                 "of_tries": line.of_tries,
                 "as_it_is": line.as_it_is,
-                "cpu_seconds": line.cpu_seconds,
+                "cpu_seconds": round(line.cpu_seconds, 1),
                 "proven_epsilon": line.proven_here,
                 "stated_epsilon": line.stated,
                 "unit": kind.unit,
@@ -321,7 +271,7 @@ class Compared(RunTable[Line]):
                 "idealised": line.idealised,
                 "stated_by": line.stated_by,
                 "baseline": line.figure(self.metric).baseline,
-                "settings": dict(line.chosen),
+                "settings": line.settings,
                 "refused": line.refused,
             }
             for line in self.groups
@@ -465,10 +415,19 @@ def compared(
     kind, cells = design.guarantee, sorted(design.cells(comparison), key=lambda cell: cell.epsilon)
     rows = store.rows.values()
     cost, uncounted = cost_together(comparison, rows, [(kind.unit, kind.adversary)], data.name)
+    lines = [
+        replace(
+            comparison.result(cell, store.rows, store.failed),
+            on=on,
+            of_tries=design.tries,
+            author=whose_word(design.entries[cell.contestant].config),
+        )
+        for cell in cells
+    ]
     return Compared(
         guarantee=kind,
         metric=design.metric,
-        groups=[_line(design, comparison, cell, store, on) for cell in cells],
+        groups=lines,
         out=out,
         private_choice=not data.is_public,
         private_scores=data.scores_are_private,
@@ -504,47 +463,6 @@ def cost_together(
     pairs = {(unit if unit in WHOLE_RUN else "client-run", who): None for unit, who in shown}
     costs = [together(known, unit, who, data) for unit, who in pairs] if known else []
     return costs, len(found) - len(known)
-
-
-def _line(design: Design, comparison: Comparison, cell: Cell, store: RunStore, on: TestSet) -> Line:
-    found = comparison.result(cell, store.rows, store.failed)
-    each = [_proven(row, design.guarantee) for row in found.runs if row.get("proven")]
-    chosen: dict[str, Any] = {}
-    for row in found.runs[:1]:
-        chosen = row["try"] | {
-            k: v for k, v in row["settings"].items() if v is not None and k not in row["try"]
-        }
-    as_it_is = comparison.contestant(cell).as_it_is
-    by = dict.fromkeys(proven.stated_by for proven in each)
-    return Line(
-        name=cell.contestant,
-        epsilon=cell.epsilon or None,
-        runs=found.runs,
-        each=each,
-        conditions=found.conditions,
-        on=on,
-        refused=found.refused,
-        seeds=len(comparison.seeds_of(cell)),
-        chosen=chosen,
-        stated_by=", ".join(by) or whose_word(design.entries[cell.contestant].config),
-        tries=int(as_it_is) or sum(bool(row.get("begun")) for row in found.tries),
-        of_tries=design.tries,
-        cpu_seconds=round(found.cpu_seconds, 1),
-        as_it_is=as_it_is,
-    )
-
-
-def _proven(row: Row, kind: GuaranteeKind) -> Proven:
-    """Return the epsilon of a row; whether it is idealised is all that a row says of conditions."""
-    found = row["proven"]
-    return Proven(
-        epsilon=found["epsilon"],
-        delta=found["delta"],
-        unit=kind.unit,
-        adversary=kind.adversary,
-        conditions=(IDEALISED,) if found["idealised"] else (),
-        stated_by=found["stated_by"],
-    )
 
 
 def _short(value: Any) -> str:

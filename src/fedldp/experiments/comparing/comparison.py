@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from fedldp.accounting.proven import Released
+from fedldp.accounting.guarantees import HOUSE
+from fedldp.accounting.proven import Proven, Released
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, one_line
-from fedldp.core.facts import Fact
 from fedldp.data import Dataset
 from fedldp.experiments.engine import KeptExperiment, View
 from fedldp.experiments.making import Maker
@@ -32,6 +32,7 @@ from fedldp.experiments.proving import (
 from fedldp.experiments.runs import Experiment, PlannedRun, Row, Settings, Shared, Task, score
 from fedldp.experiments.seeds import check_seeds
 from fedldp.experiments.store import Document, design_from, document_of
+from fedldp.experiments.table import Group
 from fedldp.reporting.scores import CHOSEN_BY, CHOSEN_BY_FOR_NUMBERS, LESS_IS_BETTER
 from fedldp.simulation.identity import digest_of_data, run_digest
 from fedldp.simulation.plan import plan, problem_with, released
@@ -135,6 +136,89 @@ class Cell:
     clients: int
     contestant: str
     epsilon: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line(Group):
+    """What the rows so far say of a cell, whose budget was solved for; a reference has no epsilon.
+
+    Its ``runs`` are the measured runs with the chosen try. There are none if one of them was
+    refused, because the mean of the others would be too favourable.
+
+    Attributes:
+        seeds: the number of seeds to measure.
+        tried: the tries so far, in order.
+        of_tries: the largest number of tries that a contestant may have.
+        as_it_is: whether it has one try, which is measured without being tried first.
+        settled: whether the hyperparameters are chosen; if not, the run is a first answer, with
+            those that usually do well.
+        author: who states its epsilons if it has no run: "fedldp", or the user's own code.
+    """
+
+    seeds: int
+    tried: Sequence[Row] = ()
+    of_tries: int = 0
+    as_it_is: bool = False
+    settled: bool = True
+    author: str = HOUSE
+
+    @property
+    def chosen(self) -> Try | None:
+        """The chosen hyperparameters."""
+        return self.runs[0]["try"] if self.runs else None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The chosen hyperparameters, with the budget that was solved for."""
+        chosen = self.chosen or {}
+        made = self.runs[0]["settings"] if self.runs else {}
+        return {**chosen, **{k: v for k, v in made.items() if v is not None and k not in chosen}}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all runs are measured."""
+        return self.refused is not None or (self.settled and len(self.runs) >= self.seeds)
+
+    @property
+    def tries(self) -> int:
+        """The number of candidate hyperparameters tried; incompatible ones do not count."""
+        return int(self.as_it_is) or sum(bool(row.get("begun")) for row in self.tried)
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The CPU seconds of its tries and measured runs."""
+        return sum(float(row["cpu_seconds"]) for row in (*self.tried, *self.runs))
+
+    @property
+    def stated_by(self) -> str:
+        """Who states the epsilons: "fedldp", which proves them, or the user's own code."""
+        found = dict.fromkeys(each.stated_by for each in self.each if each.epsilon is not None)
+        return ", ".join(found) or self.author
+
+    def by_seed(self, metric: str) -> dict[int, float]:
+        """Return the value of a metric for each seed that has one."""
+        pairs = zip(self.runs, map(partial(score, metric=metric), self.runs), strict=True)
+        return {row["seed"]: value for row, value in pairs if value is not None}
+
+    @property
+    def stated(self) -> float | None:
+        """The largest epsilon in the statements of its runs; None if none is stated."""
+        return None if self.proven is None else self.proven.epsilon
+
+    @property
+    def proven_here(self) -> float | None:
+        """The stated epsilon if fedldp proves it, else None."""
+        return self.stated if self.stated_by == HOUSE else None
+
+    @property
+    def idealised(self) -> bool:
+        """Whether that epsilon holds only for real numbers, and so only in simulation."""
+        return any(each.is_idealised for each in self.each)
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether it has scores, but had fewer tries than allowed."""
+        return bool(self.runs) and self.tries < self.of_tries
 
 
 METRICS = tuple(dict.fromkeys((*CHOSEN_BY, *CHOSEN_BY_FOR_NUMBERS)))
@@ -349,7 +433,7 @@ class Comparison:
         privacy = None if "privacy" not in row else Statement.from_json(row["privacy"])
         if key not in self._released:
             whole = released(config, problem, privacy or plan(config, problem).privacy)
-            self._released[key] = replace(whole, at=functools.cache(whole.at))
+            self._released[key] = replace(whole, at=cache(whole.at))
         found = self._released[key]
         if privacy is not None:
             found = replace(found, statement=privacy)
@@ -368,24 +452,22 @@ class Comparison:
         run = self.run(cell, row["try"], row["purpose"], row["seed"])
         return run if run.digest == row["digest"] else None
 
-    def conditions(self, cell: Cell, runs: Sequence[Row]) -> tuple[Fact, ...]:
-        """Return what the epsilons of a cell's runs rest on, and warnings of their statements."""
-        contestant, found = self.contestant(cell), dict[Fact, None]()
-        for row in runs:
-            run = self.released(row)
-            assert run is not None  # a run of a cell is one that would be made now
-            rests_on: Sequence[Fact] = run.statement.warnings
-            if contestant.is_calibrated:
-                rests_on = proven(run.statement, contestant.guarantee).conditions
-            found |= dict.fromkeys(rests_on)
-        return tuple(found)
+    def proven(self, cell: Cell, row: Row) -> Proven:
+        """Return what is proven for a measured run; of a reference, no epsilon."""
+        run, contestant = self.released(row), self.contestant(cell)
+        assert run is not None  # a run of a cell is one that would be made now
+        if contestant.is_calibrated:
+            return proven(run.statement, contestant.guarantee)
+        kind, warnings = contestant.guarantee, run.statement.warnings
+        return Proven(epsilon=None, delta=kind.delta, unit=kind.unit, adversary=kind.adversary,
+                      conditions=warnings)  # fmt: skip
 
     def result(
         self,
         cell: Cell,
         known: Mapping[str, Row],
         failed: Mapping[str, Exception] = MappingProxyType({}),
-    ) -> Measured:
+    ) -> Line:
         """Return what the rows so far say of a cell, with the try that the rule chooses.
 
         Args:
@@ -412,7 +494,17 @@ class Comparison:
         for row in runs:
             if row["refused"]:
                 refused = refused or f"seed {row['seed']}, {row['refused']}"
-        return Measured(tries, [] if refused else runs, refused, self.conditions(cell, runs))
+        runs = [] if refused else runs
+        return Line(
+            name=cell.contestant,
+            epsilon=cell.epsilon or None,
+            runs=runs,
+            each=[self.proven(cell, row) for row in runs],
+            refused=refused,
+            seeds=len(self.seeds_of(cell)),
+            tried=tries,
+            as_it_is=self.contestant(cell).as_it_is,
+        )
 
     def check(self, cell: Cell, row: Row) -> None:
         """Refuse the row of a finished run that does not prove its label's guarantee.
@@ -428,29 +520,6 @@ class Comparison:
                 f"run {row['digest']} of {cell.contestant}: {found} is proven, but its label is "
                 f"{cell.epsilon:g}; remove the line and repeat the run"
             )
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What the rows so far say of a cell.
-
-    Attributes:
-        tries: the tries so far, in order.
-        runs: the measured runs with the chosen try; none if one of them was refused, because the
-            mean of the others would be too favourable.
-        refused: why there is no score: every try was refused, or a measured run was; else None.
-        conditions: what the epsilons of the runs rest on, and the warnings of their statements.
-    """
-
-    tries: Sequence[Row]
-    runs: Sequence[Row]
-    refused: str | None
-    conditions: tuple[Fact, ...]
-
-    @property
-    def cpu_seconds(self) -> float:
-        """The CPU seconds of its tries and measured runs."""
-        return sum(float(row["cpu_seconds"]) for row in (*self.tries, *self.runs))
 
 
 class Cells(Experiment):

@@ -347,7 +347,6 @@ class SweepExperiment(KeptExperiment[Sweep]):
             settings=settings,
             runs=rows,
             each=each,
-            conditions=tuple(dict.fromkeys(fact for one in each for fact in one.conditions)),
             on=max(tested_on, key=lambda on: on.most_frequent or 0.0),
             refused=next(filter(None, (_reason(run, store) for run in runs)), None),
             behind_sums=sums,
