@@ -14,7 +14,7 @@ import fedldp
 from fedldp.core.errors import DataMissing, RunError
 from fedldp.experiments import own
 from fedldp.experiments.engine import Means, verify
-from fedldp.experiments.sweeping.sweeps import sweep_in
+from fedldp.experiments.sweeping.sweeps import SweepExperiment
 from fedldp.simulation.settings import resolve
 
 SHORT: dict[str, Any] = {"workers": 1, "rounds": 1, "num_clients": 4, "local_epochs": 1}
@@ -162,12 +162,12 @@ def test_a_folder_that_moved_without_its_table_is_continued_where_the_table_is(
     moved = tmp_path / "moved" / "deep"
     moved.parent.mkdir()
     shutil.move("out", moved)
-    assert list(verify(sweep_in(moved, Means()), moved)) == []
+    assert list(verify(SweepExperiment.found(moved, Means()), moved)) == []
     assert_nothing_is_run_again(moved, of_table)
     monkeypatch.chdir(moved.parent)
     elsewhere = shutil.move(moved, tmp_path / "elsewhere")
     with pytest.raises(DataMissing, match=r"there is no file .*t\.csv here, or in "):
-        sweep_in(Path(elsewhere), Means())
+        SweepExperiment.found(Path(elsewhere), Means())
 
 
 def test_code_has_one_digest_before_it_is_loaded_and_after(

@@ -12,9 +12,9 @@ import pytest
 from folders import rows_in, write_rows
 
 import fedldp
-from fedldp.experiments.comparing.compared import comparison_in
+from fedldp.experiments.comparing.compared import CompareExperiment
 from fedldp.experiments.engine import Means, verify
-from fedldp.experiments.sweeping.sweeps import sweep_in
+from fedldp.experiments.sweeping.sweeps import SweepExperiment
 from fedldp.simulation.settings import from_mapping
 
 
@@ -78,12 +78,12 @@ def test_a_run_for_numbers_is_made_again_too(tmp_path: Path) -> None:
     found = fedldp.sweep(config, grid={"rounds": [2]}, workers=1, out=folder)
     assert found.first == "r2"
     assert found.table[0]["mean"] == found.runs[0]["metrics"]["r2"]
-    assert list(verify(sweep_in(folder, Means()), folder, 1)) == []
+    assert list(verify(SweepExperiment.found(folder, Means()), folder, 1)) == []
     (place,) = folder.glob("*/summary.json")
     summary = json.loads(place.read_text())
     summary["final"]["r2"] += 0.5
     place.write_text(json.dumps(summary))
-    (differs,) = verify(sweep_in(folder, Means()), folder, 1)
+    (differs,) = verify(SweepExperiment.found(folder, Means()), folder, 1)
     assert "made again, its R2 differs by 0.5" in differs
 
 
@@ -95,7 +95,7 @@ def test_what_differs_is_named(folders: Path, tmp_path: Path, fedldp_command: An
     rows[-1]["proven"]["epsilon"] = 99.0
     rows[-1]["accuracy"] = 0.9999
     write_rows(folder, rows)
-    found = "\n".join(verify(comparison_in(folder, Means()), folder, 3))
+    found = "\n".join(verify(CompareExperiment.found(folder, Means()), folder, 3))
     assert f"run {'0' * 32}: it was made with other settings, code or data" in found
     assert "rows were made with torch 1.0; here is torch" in found
     assert "its label is 16; remove the line and repeat the run" in found
@@ -108,5 +108,5 @@ def test_what_differs_is_named(folders: Path, tmp_path: Path, fedldp_command: An
     found = json.loads(summary.read_text())
     found["final"]["accuracy"] += 0.25
     summary.write_text(json.dumps(found))
-    (line,) = verify(sweep_in(folder, Means()), folder, 2)
+    (line,) = verify(SweepExperiment.found(folder, Means()), folder, 2)
     assert "its accuracy differs by 0.25, the most of 2 runs" in line

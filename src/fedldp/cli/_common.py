@@ -33,12 +33,12 @@ def on_stderr() -> Terminal:
 
 
 def carry_out(
-    kind: str,
+    kept: type[KeptExperiment[View]],
     how: Runs,
-    *,
-    found: Callable[[Path, Means], KeptExperiment[View]],
     made: Callable[[Means], KeptExperiment[View]],
+    *,
     name: str | None = None,
+    **more: Any,
 ) -> View:
     """Make the missing runs of an experiment, show their progress, and return what all runs say.
 
@@ -46,19 +46,20 @@ def carry_out(
     anything does. If the user interrupts the runs, print the command that continues.
 
     Args:
-        kind: "sweep", "compare" or "advise".
+        kept: the class of the experiment.
         how: the options of all commands that make many runs.
-        found: returns the experiment in a folder.
         made: returns the experiment that the command's arguments describe.
         name: the beginning of the name of a new folder, if it is not the kind; see
             ``results_folder``.
+        more: further arguments of the class, for an experiment that is in a folder already.
 
     Raises:
         FedldpError: the arguments contradict the folder, or a run's statement proves less than its
             target.
     """
+    kind = kept.kind
     if how.verify is not None:
-        experiment = found(how.verify, Means(data_dir=how.data_dir))
+        experiment = kept.found(how.verify, Means(data_dir=how.data_dir), **more)
         lines = list(verify(experiment, how.verify, how.again or 0))
         for line in lines or ["nothing is missing, and nothing differs"]:
             typer.echo(line)
@@ -78,7 +79,7 @@ def carry_out(
                 cluster=how.cluster,
                 same_data=how.same_data,
             ) as means:
-                begun = made(means) if how.resume is None else found(how.resume, means)
+                begun = made(means) if how.resume is None else kept.found(how.resume, means, **more)
                 return carried_out(begun, means)
         except KeyboardInterrupt:
             is_begun = Path(place, f"{kind}.json").exists()

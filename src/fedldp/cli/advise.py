@@ -15,7 +15,7 @@ from fedldp.core.kinds import OF_STUDY, OTHER_FLEET
 from fedldp.experiments.advising import Advice
 from fedldp.experiments.advising import draft as ask
 from fedldp.experiments.advising.asking import read_request
-from fedldp.experiments.advising.running import AdviseExperiment, advice_in
+from fedldp.experiments.advising.running import AdviseExperiment
 from fedldp.experiments.engine import Means
 from fedldp.reporting import words
 from fedldp.reporting.text import Terminal
@@ -65,7 +65,7 @@ def advise(
         request = read_request(table, client=client, person=person, label=label, settings=settings)
         return AdviseExperiment(request, None, means, asked=str(table).endswith(".toml"))
 
-    result = carry_out("advise", how, found=advice_in, made=made)
+    result = carry_out(AdviseExperiment, how, made)
     say_missing(result.missing, result.out)
     return options.Answer(result.summary(), partial(_show, result))
 

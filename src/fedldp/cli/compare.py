@@ -7,7 +7,7 @@ from functools import partial
 from fedldp.cli import options
 from fedldp.cli._common import carry_out, draw_charts, on_stderr, print_rows, say_missing
 from fedldp.core.errors import ConfigError
-from fedldp.experiments.comparing.compared import CompareExperiment, comparison_in
+from fedldp.experiments.comparing.compared import CompareExperiment
 from fedldp.experiments.comparing.design import design_of
 from fedldp.experiments.comparing.means import Estimation, compare_means
 from fedldp.experiments.engine import Means
@@ -70,7 +70,7 @@ def compare(
         )
         return CompareExperiment(design, None, means)
 
-    result = carry_out("compare", how, found=comparison_in, made=made)
+    result = carry_out(CompareExperiment, how, made)
     if any(line.mean(result.metric) is not None for line in result.groups):
         draw_charts(result, ("pdf", "svg"), result.plot_rounds if result.has_rounds else None)
     say_missing(result.missing, result.out)

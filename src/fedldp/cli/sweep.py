@@ -10,7 +10,7 @@ from fedldp.cli import options
 from fedldp.cli._common import carry_out, draw_charts, on_stderr, print_rows
 from fedldp.experiments.engine import Means
 from fedldp.experiments.seeds import read_seeds
-from fedldp.experiments.sweeping.sweeps import SweepExperiment, View, design_of, read_grid, sweep_in
+from fedldp.experiments.sweeping.sweeps import SweepExperiment, View, design_of, read_grid
 from fedldp.simulation.settings import assignment
 
 
@@ -61,15 +61,9 @@ def sweep(
         if own and len(own) == 1 and own[0] > 1:
             stderr.say("seeds", f"one seed, {own[0]}; for {own[0]} seeds write 0-{own[0] - 1}")
         design = design_of(names, settings, varied, own, device)
-        return SweepExperiment(design, None, means.data_dir, shown)
+        return SweepExperiment(design, None, means, shown)
 
-    result = carry_out(
-        "sweep",
-        how,
-        found=lambda folder, means: sweep_in(folder, means, shown),
-        made=made,
-        name=f"sweep-{Path(names[0]).stem}",
-    )
+    result = carry_out(SweepExperiment, how, made, name=f"sweep-{Path(names[0]).stem}", view=shown)
     if result.runs:
         draw_charts(result, ("svg", "png"))
     if result.failed:

@@ -17,11 +17,11 @@ from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import ConfigError, FedldpError, RunError, one_line
-from fedldp.core.locks import OwnedFolder, scratch
+from fedldp.core.locks import OwnedFolder, owned, scratch
 from fedldp.core.registry import import_extra
 from fedldp.data import Dataset
 from fedldp.experiments.making import Maker, whole
@@ -34,11 +34,13 @@ from fedldp.experiments.store import (
     Document,
     Own,
     RunStore,
+    design_from,
+    document_of,
     lacking,
     read_document,
     settings_in,
 )
-from fedldp.reporting.record import environment
+from fedldp.reporting.record import check_new, environment
 from fedldp.simulation.given import path_of
 from fedldp.simulation.plan import check_workers, cores
 from fedldp.simulation.workers import WorkerLost, Workers
@@ -139,7 +141,6 @@ def carry_out(
     running: set[str] = set()
     done = sum(1 for _ in _distinct(experiment.due(store.rows), lambda key: key in store.rows))
     total = experiment.total(store.rows)
-    store.begin()
     means.progress(done, total)
 
     def left() -> Iterator[PlannedRun]:
@@ -292,32 +293,60 @@ def _result(made: Future[Row | Exception]) -> Row | Exception:
     return lost if isinstance(lost, WorkerLost) else made.result()
 
 
-View = TypeVar("View", covariant=True)
+View = TypeVar("View")
 """What an experiment makes of its rows."""
 
 
-class KeptExperiment(Experiment, Protocol[View]):
+class KeptExperiment(Experiment, Generic[View]):
     """An experiment that may have a folder.
 
     Attributes:
         kind: "sweep", "compare", "advise" or "reproduce".
+        designed_by: the class of its design.
+        design: its settings, a dataclass.
+        given: its data, if they are given and not named by ``configs``.
         maker: makes its runs.
         configs: the configurations whose own code and tables its runs use.
-        given: its data, if they are given and not named by ``configs``.
         grows: the settings that may have more values or names than in the folder, see ``lacking``.
         free: the settings that may differ from those in the folder.
     """
 
-    kind: str
+    kind: ClassVar[str]
+    designed_by: ClassVar[type]
+    grows: ClassVar[Collection[str]] = ()
+    free: ClassVar[Collection[str]] = ()
+    design: object
+    given: Dataset | None = None
     maker: Maker
     configs: Sequence[RunConfig] = ()
-    given: Dataset | None = None
-    grows: Collection[str] = ()
-    free: Collection[str] = ()
+
+    @classmethod
+    def found(cls, folder: Path, means: Means, **more: Any) -> Self:
+        """Return the experiment in a folder, with its own settings, as it would be made now.
+
+        Args:
+            folder: the folder.
+            means: how it is carried out.
+            more: further arguments of the class.
+
+        Raises:
+            FedldpError: there is none, its file is damaged, its data are not as declared, or it
+                used data or models given in Python.
+        """
+        settings = settings_of(folder, cls.kind)
+        if settings.get("own_data") is not None:
+            raise RunError(
+                f"{folder}: that {WORDS[cls.kind]} used data given in Python; continue it in "
+                f"Python with the same data: fedldp.{cls.kind}(..., dataset=...)"
+            )
+        make: Any = cls
+        made: Self = make(design_from(cls.designed_by, settings, cls.kind), None, means, **more)
+        return made
 
     def document(self) -> Document:
-        """Return its settings, as its folder keeps them."""
-        ...
+        """Return its settings, as its folder keeps them, and a description of data given."""
+        own_data = None if self.given is None else self.given.own_data
+        return {**document_of(self.design), "own_data": own_data}
 
     def lacks(self, old: Document) -> str | None:
         """Return what it lacks of the experiment with an older document; None for nothing."""
@@ -330,7 +359,7 @@ class KeptExperiment(Experiment, Protocol[View]):
         Raises:
             RunError: it is damaged, or has a model that was given in Python.
         """
-        return old
+        return {**old, **document_of(design_from(self.designed_by, old, self.kind))}
 
     def before(self, left: int, at_once: int, folder: Path | None) -> Iterable[str]:
         """Return what is said before the first run.
@@ -344,7 +373,7 @@ class KeptExperiment(Experiment, Protocol[View]):
 
     def planned(self, row: Row) -> PlannedRun | None:
         """Return the run of a row as it would be planned now; None if there is none."""
-        ...
+        raise NotImplementedError
 
     def check(self, row: Row) -> None:
         """Raise an error if a row's run proves less than its label."""
@@ -352,7 +381,7 @@ class KeptExperiment(Experiment, Protocol[View]):
 
     def view(self, store: RunStore, folder: Path | None) -> View:
         """Return what the rows so far say, and write it into its folder, if anything is kept."""
-        ...
+        raise NotImplementedError
 
 
 def carried_out(experiment: KeptExperiment[View], means: Means) -> View:
@@ -362,9 +391,8 @@ def carried_out(experiment: KeptExperiment[View], means: Means) -> View:
         FedldpError: the folder holds something else, the cluster cannot be reached, or a run's
             statement proves less than its target.
     """
-    document, kind = experiment.document(), experiment.kind
     own = Own.of(experiment.configs, experiment.given, means.same_data)
-    with RunStore.opened(means.out, kind, document, experiment.lacks, own) as store:
+    with _opened(experiment, own, means.out) as store:
         folder = None if means.out is None else store.folder
         found: list[View] = []
 
@@ -376,8 +404,41 @@ def carried_out(experiment: KeptExperiment[View], means: Means) -> View:
         with executor_of(experiment.maker, means.workers, means.cluster, left) as executor:
             for line in experiment.before(left, executor.slots, folder):
                 means.say(line)
+            own.write(store.folder / f"{experiment.kind}.json", experiment.document())
             carry_out(experiment, store, executor, means, show)
     return found[0]
+
+
+@contextmanager
+def _opened(
+    experiment: KeptExperiment[Any], own: Own, out: Path | OwnedFolder | None
+) -> Iterator[RunStore]:
+    """Own an experiment's folder, or a temporary one, and yield what it has of the experiment.
+
+    Raises:
+        RunError: the folder holds something else, or an experiment that this one lacks a part of,
+            or that has other data.
+        Held: another process owns the folder.
+    """
+    kind = experiment.kind
+
+    def check(path: Path) -> None:
+        if not (path / f"{kind}.json").exists():
+            check_new(path)
+            return
+        old = read_document(path, kind)
+        problem = experiment.lacks(settings_in(path, old))
+        if problem is not None:
+            raise RunError(
+                f"out = {out}: the {WORDS[kind]} there {problem}; include everything it has, or "
+                "choose another out"
+            )
+        problem = own.problem(old.get("data"))
+        if problem is not None:
+            raise RunError(f"out = {out}: {problem}")
+
+    with owned(out, "out", WORDS[kind], check) as owner:
+        yield RunStore(owner.path / RESULTS)
 
 
 def settings_of(folder: Path, kind: str) -> dict[str, Any]:
@@ -391,14 +452,6 @@ def settings_of(folder: Path, kind: str) -> dict[str, Any]:
     """
     sys.path += [str(place) for place in sorted(folder.glob("own/*"))]
     return settings_in(folder, read_document(folder, kind), needed=True)
-
-
-def of_given_data(folder: Path, kind: str) -> RunError:
-    """Return the error for a folder whose experiment had data given in Python."""
-    return RunError(
-        f"{folder}: that {WORDS[kind]} used data given in Python; continue it in Python with the "
-        f"same data: fedldp.{kind}(..., dataset=...)"
-    )
 
 
 def verify(experiment: KeptExperiment[Any], folder: Path, again: int = 0) -> Iterator[str]:

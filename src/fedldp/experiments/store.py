@@ -14,10 +14,8 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -25,12 +23,11 @@ from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationErr
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import DataMissing, FedldpError, RunError, os_errors
-from fedldp.core.locks import OwnedFolder, owned
 from fedldp.data import Dataset, is_own_file
 from fedldp.experiments.making import whole
 from fedldp.experiments.own import Files, code_digest, code_files, sealed, sum_of, sum_of_tables
 from fedldp.experiments.runs import PlannedRun, Row
-from fedldp.reporting.record import as_json, check_new, environment, replace_file
+from fedldp.reporting.record import as_json, environment, replace_file
 from fedldp.simulation.settings import from_mapping
 
 RESULTS = "results.jsonl"
@@ -198,7 +195,6 @@ class RunStore:
         """
         self.path = path
         self.failed: dict[str, Exception] = {}
-        self._begin: Callable[[], None] = lambda: None
         try:
             text = path.read_text(encoding="utf-8") if path.exists() else ""
             complete, _, cut = text.rpartition("\n")
@@ -213,60 +209,6 @@ class RunStore:
             ) from error
         found = [whole(row, path.parent) for row in reversed(self.rows.values())]
         self.rows = {row["digest"]: row for row in found if row is not None}
-
-    @classmethod
-    @contextmanager
-    def opened(
-        cls,
-        out: Path | OwnedFolder | None,
-        kind: str,
-        document: Document,
-        lacks: Callable[[Document], str | None],
-        own: Own,
-    ) -> Iterator[RunStore]:
-        """Own an experiment's folder, which may hold a part of the experiment.
-
-        Args:
-            out: the folder; None for a temporary folder.
-            kind: "sweep", "compare", "advise" or "reproduce".
-            document: the experiment's settings.
-            lacks: returns what this experiment lacks of the experiment in the folder, given its
-                document; None if it lacks nothing.
-            own: what is the user's own in it.
-
-        Raises:
-            RunError: the folder holds something else, or an experiment that this one lacks a part
-                of, or that has other data.
-            Held: another process owns the folder.
-        """
-
-        def check(path: Path) -> None:
-            if not (path / f"{kind}.json").exists():
-                check_new(path)
-                return
-            old = read_document(path, kind)
-            problem = lacks(settings_in(path, old))
-            if problem is not None:
-                raise RunError(
-                    f"out = {out}: the {WORDS[kind]} there {problem}; include everything it has, "
-                    "or choose another out"
-                )
-            problem = own.problem(old.get("data"))
-            if problem is not None:
-                raise RunError(f"out = {out}: {problem}")
-
-        with owned(out, "out", WORDS[kind], check) as owner:
-            store = cls(owner.path / RESULTS)
-            store._begin = partial(own.write, owner.path / f"{kind}.json", document)
-            yield store
-
-    def begin(self) -> None:
-        """Write the experiment's settings, before its first run; so a refused command leaves none.
-
-        Raises:
-            RunError: they cannot be written.
-        """
-        self._begin()
 
     @property
     def folder(self) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 from fedldp.accounting.proven import Proven
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import SCORES_LOGGED
-from fedldp.data import Dataset, is_table
+from fedldp.data import Dataset
 from fedldp.experiments.advising.advice import KEPT, NEXT, Advice, advice_of, shown
 from fedldp.experiments.advising.asking import checked_data, read_request
 from fedldp.experiments.advising.intervals import held_people
@@ -26,8 +26,8 @@ from fedldp.experiments.advising.plan import (
     unit_of,
 )
 from fedldp.experiments.comparing.comparison import OfComparison
-from fedldp.experiments.engine import Means, carried_out, of_given_data, settings_of
-from fedldp.experiments.store import RunStore, design_from
+from fedldp.experiments.engine import Means, carried_out
+from fedldp.experiments.store import RunStore
 from fedldp.reporting import charts, words
 from fedldp.reporting.html import render
 from fedldp.reporting.lines import asked_first
@@ -155,10 +155,12 @@ class AdviseExperiment(BreadthFirst, OfComparison[Advice]):
     """
 
     kind = "advise"
+    designed_by = AdviceRequest
     free = ("seeds",)
+    design: AdviceRequest
 
     def __init__(
-        self, request: AdviceRequest, given: Dataset | None, means: Means, *, asked: bool
+        self, request: AdviceRequest, given: Dataset | None, means: Means, *, asked: bool = True
     ) -> None:
         load = means.shared(request.load, given)
         data = checked_data(request, load, in_memory=given is not None, asked=asked)
@@ -166,34 +168,20 @@ class AdviseExperiment(BreadthFirst, OfComparison[Advice]):
         cells = request.cells(comparison, len(data.clients or ()))
         OfComparison.__init__(self, request, comparison, cells, load, given)
         self.configs = [request.config]
-        self._request = request
         self._people = held_people(request, data)
 
     def before(self, left: int, at_once: int, folder: Path | None) -> Iterator[str]:
         """Yield what must be said of private scores and delta."""
         yield f"note: {words.line(SCORES_LOGGED)}"
-        yield f"note: {self._request.delta_in_words(unit_of(self.dataset))}"
+        yield f"note: {self.design.delta_in_words(unit_of(self.dataset))}"
 
     def view(self, store: RunStore, folder: Path | None) -> Advice:
         """Return what the rows so far say, and write it."""
-        found = advice_of(self._request, self, self.dataset, self._people, store, folder)
+        found = advice_of(self.design, self, self.dataset, self._people, store, folder)
         if folder is not None:
             found.write(folder)
             replace_file(folder / PAGE, page_of(found).encode())
         return found
-
-
-def advice_in(folder: Path, means: Means) -> AdviseExperiment:
-    """Return the advice in a folder, with its own settings, as it would be made now.
-
-    Raises:
-        FedldpError: there is none, or its data are not as declared.
-    """
-    found = settings_of(folder, "advise")
-    if not is_table(str(found.get("settings", {}).get("dataset"))):
-        raise of_given_data(folder, "advise")
-    request = design_from(AdviceRequest, found, "advise")
-    return AdviseExperiment(request, None, means, asked=True)
 
 
 Series = tuple[str, list[tuple[float, float, float]]]

@@ -22,18 +22,16 @@ from fedldp.core.kinds import (
     ONLY_IDEALISED,
     SCORES_LOGGED,
 )
-from fedldp.data import Dataset, is_table
+from fedldp.data import Dataset
 from fedldp.experiments.comparing.comparison import Comparison, Line, OfComparison
 from fedldp.experiments.comparing.design import Design, Recipe, design_of
 from fedldp.experiments.engine import (
     Means,
     carried_out,
-    of_given_data,
-    settings_of,
 )
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import Row
-from fedldp.experiments.store import RunStore, design_from
+from fedldp.experiments.store import RunStore
 from fedldp.experiments.table import Course, Group, RunTable, draw_courses, half_width
 from fedldp.reporting import words
 from fedldp.reporting.html import render
@@ -567,15 +565,16 @@ class CompareExperiment(OfComparison[Compared]):
     """
 
     kind = "compare"
+    designed_by = Design
     grows = ("entries",)
     free = ("epsilons", "metric", "seeds", "tries")
+    design: Design
 
     def __init__(self, design: Design, given: Dataset | None, means: Means) -> None:
         data = means.shared(design.load, given)
         comparison = design.comparison(data, means.data_dir)  # refuses incompatible settings
         cells = design.cells(comparison)
         super().__init__(design, comparison, cells, data, given)
-        self._design = design
         self.configs = [entry.config for entry in design.entries.values()]
         # Refuses data of which nobody can be held out.
         for run in [run for cell in cells for run in comparison.tries(cell)][:1]:
@@ -588,20 +587,7 @@ class CompareExperiment(OfComparison[Compared]):
 
     def view(self, store: RunStore, folder: Path | None) -> Compared:
         """Return what the rows so far say, and write it."""
-        found = compared(self._design, self.comparison, store, self.dataset, folder)
+        found = compared(self.design, self.comparison, store, self.dataset, folder)
         if folder is not None:
             found.write(folder)
         return found
-
-
-def comparison_in(folder: Path, means: Means) -> CompareExperiment:
-    """Return the comparison in a folder, as it would be made now.
-
-    Raises:
-        RunError: there is none, or it used data or models given in Python.
-    """
-    found = settings_of(folder, "compare")
-    design = design_from(Design, found, "compare")
-    if found.get("own_data") is not None and not is_table(design.first.dataset):
-        raise of_given_data(folder, "compare")
-    return CompareExperiment(design, None, means)

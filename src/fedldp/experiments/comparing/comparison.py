@@ -31,7 +31,6 @@ from fedldp.experiments.proving import (
 )
 from fedldp.experiments.runs import Experiment, PlannedRun, Row, Settings, Shared, Task, score
 from fedldp.experiments.seeds import check_seeds
-from fedldp.experiments.store import Document, design_from, document_of
 from fedldp.experiments.table import Group
 from fedldp.reporting.scores import CHOSEN_BY, CHOSEN_BY_FOR_NUMBERS, LESS_IS_BETTER
 from fedldp.simulation.identity import digest_of_data, run_digest
@@ -575,14 +574,6 @@ class OfComparison(Cells, KeptExperiment[View]):
         self.maker = comparison.maker
         self.dataset = load()
         self.given = given
-
-    def document(self) -> Document:
-        """Return its settings, with a description of the data that may be shared."""
-        return {**document_of(self.design), "own_data": self.dataset.own_data}
-
-    def read_again(self, old: Document) -> Document:
-        """Return an older document with the settings that there are now."""
-        return {**old, **document_of(design_from(type(self.design), old, self.kind))}
 
     def planned(self, row: Row) -> PlannedRun | None:
         """Return the run that the contestants would make now of a row's labels."""

@@ -25,12 +25,12 @@ from fedldp.core.registry import is_address
 from fedldp.data import Dataset, is_own_file, resolve_data_dir
 from fedldp.data.folder import locate
 from fedldp.data.sources import find_source
-from fedldp.experiments.engine import KeptExperiment, Means, carried_out, of_given_data, settings_of
+from fedldp.experiments.engine import KeptExperiment, Means, carried_out
 from fedldp.experiments.making import Maker
 from fedldp.experiments.own import code_of
 from fedldp.experiments.runs import PlannedRun, Row, Shared, Task
 from fedldp.experiments.seeds import check_seeds
-from fedldp.experiments.store import Config, Document, RunStore, design_from, document_of
+from fedldp.experiments.store import Config, Document, RunStore
 from fedldp.experiments.sweeping.results import Combination, Sweep, in_words, shown, text_of
 from fedldp.experiments.table import metrics_for
 from fedldp.reporting.lines import behind_sums, headline
@@ -41,6 +41,58 @@ from fedldp.simulation.identity import data_digests, digest_of_data, run_digest
 from fedldp.simulation.plan import plan, problem_of, problem_with, released
 from fedldp.simulation.settings import check_setting, from_mapping, named, nested, value_of
 from fedldp.simulation.workers import WorkerLost
+
+MOST_RUNS = 100_000
+
+
+@dataclass(frozen=True)
+class Design:
+    """The design of a sweep.
+
+    Attributes:
+        bases: the configurations to vary, by recipe name.
+        settings: the changes that apply to all of them, by dotted name.
+        grid: the values of each varying setting, by dotted name.
+        seeds: the seeds with which every combination runs.
+        device: where models are trained.
+    """
+
+    bases: Mapping[str, Config]
+    settings: Mapping[str, Any]
+    grid: Mapping[str, Sequence[Any]]
+    seeds: Sequence[int]
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for key in [*self.settings, *self.grid]:
+            if key == "seed":
+                raise ConfigError("seed: give a sweep's seeds as --seeds 0-4 (Python: seeds=...)")
+            check_setting(self.bases.values(), key)
+        for key, values in self.grid.items():
+            if key in self.settings:
+                raise ConfigError(
+                    f"{key}: it is given both for all runs and in the grid; leave one out"
+                )
+            if not values:
+                raise ConfigError(f"grid {key}: there are no values; give at least one")
+        check_seeds(self.seeds)
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise ConfigError(f"device = {self.device}: choose auto, cpu or cuda")
+        combinations = len(self.bases) * len(self.seeds)
+        for values in self.grid.values():
+            combinations *= len(values)
+        if combinations > MOST_RUNS:
+            raise ConfigError(
+                f"grid: {combinations:,} runs; give values and seeds for at most {MOST_RUNS:,}"
+            )
+
+    def lacking(self) -> dict[str, list[str]]:
+        """Return the settings that each recipe lacks and runs without, by recipe."""
+        found = {
+            name: [key for key in [*self.settings, *self.grid] if not config.has(key)]
+            for name, config in self.bases.items()
+        }
+        return {name: keys for name, keys in found.items() if keys}
 
 
 def sweep(
@@ -112,11 +164,10 @@ def sweep(
         {key: _values(key, values) for key, values in (grid or {}).items()},
         None if seeds is None else _values("seeds", seeds),
         device,
-        own_data=None if given is None else given.own_data,
     )
     means = Means.of(out, data_dir, workers=workers, cluster=cluster, say=say, same_data=same_data)
     shown = View.of(guarantee, metric)
-    return carried_out(SweepExperiment(design, given, means.data_dir, shown), means)
+    return carried_out(SweepExperiment(design, given, means, shown), means)
 
 
 def bases(recipes: Iterable[str | RunConfig], settings: Mapping[str, Any]) -> dict[str, RunConfig]:
@@ -147,7 +198,6 @@ def design_of(
     grid: Mapping[str, Sequence[Any]],
     seeds: Sequence[int] | None,
     device: str,
-    own_data: str | None = None,
 ) -> Design:
     """Return a sweep's design; without seeds, the configurations' own.
 
@@ -156,7 +206,7 @@ def design_of(
     """
     found = bases(recipes, settings)
     own = sorted({config.seed for config in found.values()})
-    return Design(found, settings, grid, own if seeds is None else seeds, device, own_data)
+    return Design(found, settings, grid, own if seeds is None else seeds, device)
 
 
 @dataclass(frozen=True)
@@ -210,45 +260,39 @@ class SweepExperiment(KeptExperiment[Sweep]):
     Args:
         design: the design of the sweep.
         given: the data, if they are given.
-        data_dir: the data folder.
+        means: how it is carried out.
         view: which guarantee and which metric to show for the runs.
     """
 
     kind = "sweep"
+    designed_by = Design
     grows = ("bases", "grid", "seeds")
+    design: Design
 
     def __init__(
         self,
         design: Design,
-        given: Dataset | None = None,
-        data_dir: Path | None = None,
+        given: Dataset | None,
+        means: Means,
         view: View | None = None,
     ) -> None:
-        self._design = design
+        self.design = design
         self.given = given
         self._view = view or View()
-        self._all = runs_of(design, data_dir, given)
+        self._all = runs_of(design, means.data_dir, given)
         self._runs = {run.digest: run for run in self._all if run.config is not None}
         tasks = {} if given is None else {"": Task("", Shared(lambda: given, travels=True), {})}
-        self.maker = Maker(tasks, data_dir, design.device)
+        self.maker = Maker(tasks, means.data_dir, design.device)
         made = [run.config for run in self._all if run.config is not None]
         self.configs = list({_strings(config): config for config in made}.values())
         if self._view.metric not in (None, *metrics_for(made)):
             known = ", ".join(metrics_for(made))
             raise ConfigError(f"metric {self._view.metric}: choose {known}")
 
-    def document(self) -> Document:
-        """Return its settings."""
-        return document_of(self._design)
-
-    def read_again(self, old: Document) -> Document:
-        """Return an older document with the settings that there are now."""
-        return document_of(design_from(Design, old, "sweep"))
-
     def lacks(self, old: Document) -> str | None:
         """Return what it lacks of another sweep."""
         varied = self.read_again(old)["grid"]
-        if set(varied) != set(self._design.grid):
+        if set(varied) != set(self.design.grid):
             return f"varies {', '.join(varied) or 'no setting'}"
         return super().lacks(old)
 
@@ -266,7 +310,7 @@ class SweepExperiment(KeptExperiment[Sweep]):
 
     def before(self, left: int, at_once: int, folder: Path | None) -> Iterator[str]:
         """Yield what the sweep is about to do, and the runs that are refused before they begin."""
-        design = self._design
+        design = self.design
         configs = [run.config for run in self._all if run.config is not None]
         rounds = sum(config.rounds for config in configs)
         several = f", {at_once} at once" if at_once > 1 else ""
@@ -341,7 +385,7 @@ class SweepExperiment(KeptExperiment[Sweep]):
             rows.append(row)
             each.append(proven)
         settings = runs[0].labels["settings"]
-        varied = {k: v for k, v in settings.items() if k != "recipe" or len(self._design.bases) > 1}
+        varied = {k: v for k, v in settings.items() if k != "recipe" or len(self.design.bases) > 1}
         return Combination(
             name=", ".join(map(text_of, varied.values())) or "each run",
             settings=settings,
@@ -415,18 +459,6 @@ def _reason(run: PlannedRun, store: RunStore) -> str | None:
     return run.refused if failed is None else one_line(failed)
 
 
-def sweep_in(folder: Path, means: Means, view: View | None = None) -> SweepExperiment:
-    """Return the sweep in a folder, as it would be made now.
-
-    Raises:
-        RunError: there is no sweep, its file is damaged, or it used data given in Python.
-    """
-    design = design_from(Design, settings_of(folder, "sweep"), "sweep")
-    if design.own_data is not None:
-        raise of_given_data(folder, "sweep")
-    return SweepExperiment(design, None, means.data_dir, view)
-
-
 def _strings(config: RunConfig) -> tuple[str, ...]:
     """Return a configuration's strings, which alone can name own code or tables."""
     return tuple(each for each in config.model_dump().values() if isinstance(each, str))
@@ -465,61 +497,6 @@ def _plain(name: str, value: Any) -> Any:
             "a list"
         ) from error
     return plain
-
-
-MOST_RUNS = 100_000
-
-
-@dataclass(frozen=True)
-class Design:
-    """The design of a sweep.
-
-    Attributes:
-        bases: the configurations to vary, by recipe name.
-        settings: the changes that apply to all of them, by dotted name.
-        grid: the values of each varying setting, by dotted name.
-        seeds: the seeds with which every combination runs.
-        device: where models are trained.
-        own_data: a description of the user's own data, if they were given as arrays.
-    """
-
-    bases: Mapping[str, Config]
-    settings: Mapping[str, Any]
-    grid: Mapping[str, Sequence[Any]]
-    seeds: Sequence[int]
-    device: str = "cpu"
-    own_data: str | None = None
-
-    def __post_init__(self) -> None:
-        for key in [*self.settings, *self.grid]:
-            if key == "seed":
-                raise ConfigError("seed: give a sweep's seeds as --seeds 0-4 (Python: seeds=...)")
-            check_setting(self.bases.values(), key)
-        for key, values in self.grid.items():
-            if key in self.settings:
-                raise ConfigError(
-                    f"{key}: it is given both for all runs and in the grid; leave one out"
-                )
-            if not values:
-                raise ConfigError(f"grid {key}: there are no values; give at least one")
-        check_seeds(self.seeds)
-        if self.device not in ("auto", "cpu", "cuda"):
-            raise ConfigError(f"device = {self.device}: choose auto, cpu or cuda")
-        combinations = len(self.bases) * len(self.seeds)
-        for values in self.grid.values():
-            combinations *= len(values)
-        if combinations > MOST_RUNS:
-            raise ConfigError(
-                f"grid: {combinations:,} runs; give values and seeds for at most {MOST_RUNS:,}"
-            )
-
-    def lacking(self) -> dict[str, list[str]]:
-        """Return the settings that each recipe lacks and runs without, by recipe."""
-        found = {
-            name: [key for key in [*self.settings, *self.grid] if not config.has(key)]
-            for name, config in self.bases.items()
-        }
-        return {name: keys for name, keys in found.items() if keys}
 
 
 def runs_of(design: Design, data_dir: Path | None, given: Dataset | None) -> list[PlannedRun]:
