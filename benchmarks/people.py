@@ -134,7 +134,7 @@ def contestants(place: Place) -> list[Contestant]:
             configure=_with(settings),
             tries=IMAGES if place.dataset == "mnist" else TABLES,
             guarantee=SUMMING if name == SUM else SERVER,
-            role="reference" if name in REFERENCES else "calibrated",
+            reference=name in REFERENCES,
         )
         for name, settings in own.items()
     ]

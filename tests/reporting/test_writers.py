@@ -235,8 +235,6 @@ WITHOUT_FACTS = {
         "document", "shown", "notes")),
     "experiments/comparing/compared.py:Compared.write",
     "experiments/comparing/compared.py:Compared.to_records",
-    "experiments/sweeping/sweeps.py:SweepExperiment.document",
-    "experiments/comparing/comparison.py:OfComparison.document",
     *(f"experiments/table.py:{each}" for each in (
         "Group.figure", "Group.shown", "RunTable.shown", "RunTable.notes", "RunTable.to_records")),
     "experiments/advising/advice.py:Advice.figure",

@@ -19,7 +19,7 @@ from fedldp.core.locks import OwnedFolder, owned_new
 from fedldp.core.registry import is_installed
 from fedldp.experiments.comparing import Compared
 from fedldp.experiments.comparing.means import MeanTable
-from fedldp.experiments.engine import KeptExperiment, Means, View, carried_out, end_of, verify
+from fedldp.experiments.engine import Experiment, Means, View, carried_out, end_of, verify
 from fedldp.experiments.sweeping import Sweep
 from fedldp.reporting.progress import bar
 from fedldp.reporting.text import Terminal
@@ -33,9 +33,9 @@ def on_stderr() -> Terminal:
 
 
 def carry_out(
-    kept: type[KeptExperiment[View]],
+    kept: type[Experiment[View]],
     how: Runs,
-    made: Callable[[Means], KeptExperiment[View]],
+    made: Callable[[Means], Experiment[View]],
     *,
     name: str | None = None,
     **more: Any,

@@ -10,7 +10,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from copy import copy
@@ -27,7 +27,7 @@ from fedldp.data import Dataset
 from fedldp.experiments.making import Maker, whole
 from fedldp.experiments.own import code_digest
 from fedldp.experiments.proving import ComparisonError
-from fedldp.experiments.runs import Ended, Experiment, PlannedRun, Row, RunExecutor, Shared
+from fedldp.experiments.runs import Ended, PlannedRun, Row, RunExecutor, Shared
 from fedldp.experiments.store import (
     RESULTS,
     WORDS,
@@ -116,7 +116,7 @@ class Means:
 
 
 def carry_out(
-    experiment: Experiment,
+    experiment: Experiment[Any],
     store: RunStore,
     executor: RunExecutor,
     means: Means,
@@ -297,8 +297,8 @@ View = TypeVar("View")
 """What an experiment makes of its rows."""
 
 
-class KeptExperiment(Experiment, Generic[View]):
-    """An experiment that may have a folder.
+class Experiment(Generic[View]):
+    """Which runs are due, and what their rows say; it may have a folder.
 
     Attributes:
         kind: "sweep", "compare", "advise" or "reproduce".
@@ -361,6 +361,25 @@ class KeptExperiment(Experiment, Generic[View]):
         """
         return {**old, **document_of(design_from(self.designed_by, old, self.kind))}
 
+    def due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:
+        """Yield all runs that are decided, the most urgent first, whether or not they are known.
+
+        This depends on the rows alone, so that kills, budgets and the number of workers change
+        nothing about which runs are made in the end.
+
+        Args:
+            known: the rows so far, by digest.
+        """
+        raise NotImplementedError
+
+    def total(self, known: Mapping[str, Row]) -> int:
+        """Return how many runs there will be in all, as far as the rows so far tell."""
+        raise NotImplementedError
+
+    def outcome(self, row: Row) -> str:
+        """Return the outcome of a run in words, from its row."""
+        raise NotImplementedError
+
     def before(self, left: int, at_once: int, folder: Path | None) -> Iterable[str]:
         """Return what is said before the first run.
 
@@ -384,7 +403,7 @@ class KeptExperiment(Experiment, Generic[View]):
         raise NotImplementedError
 
 
-def carried_out(experiment: KeptExperiment[View], means: Means) -> View:
+def carried_out(experiment: Experiment[View], means: Means) -> View:
     """Make the missing runs of an experiment, and return what all of its rows say.
 
     Raises:
@@ -411,7 +430,7 @@ def carried_out(experiment: KeptExperiment[View], means: Means) -> View:
 
 @contextmanager
 def _opened(
-    experiment: KeptExperiment[Any], own: Own, out: Path | OwnedFolder | None
+    experiment: Experiment[Any], own: Own, out: Path | OwnedFolder | None
 ) -> Iterator[RunStore]:
     """Own an experiment's folder, or a temporary one, and yield what it has of the experiment.
 
@@ -454,7 +473,7 @@ def settings_of(folder: Path, kind: str) -> dict[str, Any]:
     return settings_in(folder, read_document(folder, kind), needed=True)
 
 
-def verify(experiment: KeptExperiment[Any], folder: Path, again: int = 0) -> Iterator[str]:
+def verify(experiment: Experiment[Any], folder: Path, again: int = 0) -> Iterator[str]:
     """Yield what is missing or differs in an experiment's folder, one line each; train nothing.
 
     Args:

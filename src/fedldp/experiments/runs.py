@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -122,29 +122,6 @@ class PlannedRun:
     keeps_curve: bool = False
     decides: bool = False
     keeps_predictions: bool = False
-
-
-class Experiment(Protocol):
-    """Which runs are due, and what became of one."""
-
-    def due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:
-        """Yield all runs that are decided, the most urgent first, whether or not they are known.
-
-        This depends on the rows alone, so that kills, budgets and the number of workers change
-        nothing about which runs are made in the end.
-
-        Args:
-            known: the rows so far, by digest.
-        """
-        ...
-
-    def total(self, known: Mapping[str, Row]) -> int:
-        """Return how many runs there will be in all, as far as the rows so far tell."""
-        ...
-
-    def outcome(self, row: Row) -> str:
-        """Return the outcome of a run in words, from its row."""
-        ...
 
 
 Ended = tuple[PlannedRun, Row | Exception]

@@ -223,8 +223,9 @@ def test_a_try_whose_update_is_not_finite_is_refused(monkeypatch: pytest.MonkeyP
 
 def test_a_budget_that_is_used_up_starts_no_run(tmp_path: Path) -> None:
     store = RunStore(tmp_path / "results.jsonl")
-    measured(compared(), store, [PRIVUNIT], lambda: False)
+    measured(compared(), store, [PRIVUNIT], Means(end=0.0))
     assert not store.rows
     left = iter([True, False, False])  # the first try, and then no more
-    measured(compared(), store, [PRIVUNIT], lambda: next(left))
+    means = type("Left", (Means,), {"go_on": lambda self: next(left)})()
+    measured(compared(), store, [PRIVUNIT], means)
     assert [found["purpose"] for found in store.rows.values()] == ["tried"]

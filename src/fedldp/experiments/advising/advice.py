@@ -684,7 +684,7 @@ class Advice:
 
 def advice_of(
     request: AdviceRequest,
-    plan: BreadthFirst,
+    plan: BreadthFirst[Any],
     data: Dataset,
     tested: HeldPeople,
     store: RunStore,

@@ -34,6 +34,7 @@ from fedldp.experiments.comparing.comparison import (
     Try,
     in_turn,
 )
+from fedldp.experiments.engine import View
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import PlannedRun, Row, Settings, Shared, Task
 from fedldp.simulation.plan import problem_with
@@ -375,7 +376,7 @@ class AdviceRequest:
             Cell(TABLE, sites, name, epsilon)
             for epsilon in (0.0, *order)
             for name, each in comparison.contestants.items()
-            if each.is_calibrated == (epsilon > 0) and (name != WHOLE or epsilon == last)
+            if each.reference == (epsilon == 0) and (name != WHOLE or epsilon == last)
         ]
 
     def _contestants(self, data: Dataset, unit: Unit) -> Iterator[Contestant]:
@@ -442,11 +443,11 @@ class AdviceRequest:
             configure=configure,
             tries=tries[: self.tries],
             guarantee=nobody if against is None else GuaranteeKind(unit, against, delta),
-            role="reference" if against is None else "calibrated",
+            reference=against is None,
         )
 
 
-class BreadthFirst(Cells):
+class BreadthFirst(Cells[View]):
     """The runs of advice: every question is answered before any answer is improved.
 
     First each cell has one measured run with a try that usually does well; then come the tries of

@@ -25,7 +25,6 @@ from fedldp.experiments.advising.plan import (
     BreadthFirst,
     unit_of,
 )
-from fedldp.experiments.comparing.comparison import OfComparison
 from fedldp.experiments.engine import Means, carried_out
 from fedldp.experiments.store import RunStore
 from fedldp.reporting import charts, words
@@ -144,7 +143,7 @@ def _check_source(
         raise ConfigError("table: give the path of a .csv, .parquet or .toml file, or dataset=")
 
 
-class AdviseExperiment(BreadthFirst, OfComparison[Advice]):
+class AdviseExperiment(BreadthFirst[Advice]):
     """The runs of ``advise``, as an experiment.
 
     Args:
@@ -166,7 +165,8 @@ class AdviseExperiment(BreadthFirst, OfComparison[Advice]):
         data = checked_data(request, load, in_memory=given is not None, asked=asked)
         comparison = request.comparison(load, means.data_dir)
         cells = request.cells(comparison, len(data.clients or ()))
-        OfComparison.__init__(self, request, comparison, cells, load, given)
+        super().__init__(comparison, cells, request, given)
+        self.dataset = data
         self.configs = [request.config]
         self._people = held_people(request, data)
 

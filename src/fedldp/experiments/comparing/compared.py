@@ -23,7 +23,7 @@ from fedldp.core.kinds import (
     SCORES_LOGGED,
 )
 from fedldp.data import Dataset
-from fedldp.experiments.comparing.comparison import Comparison, Line, OfComparison
+from fedldp.experiments.comparing.comparison import Cells, Comparison, Line
 from fedldp.experiments.comparing.design import Design, Recipe, design_of
 from fedldp.experiments.engine import (
     Means,
@@ -555,7 +555,7 @@ def compare(
     return carried_out(CompareExperiment(design, given, means), means)
 
 
-class CompareExperiment(OfComparison[Compared]):
+class CompareExperiment(Cells[Compared]):
     """The runs of ``compare``, as an experiment.
 
     Args:
@@ -574,7 +574,8 @@ class CompareExperiment(OfComparison[Compared]):
         data = means.shared(design.load, given)
         comparison = design.comparison(data, means.data_dir)  # refuses incompatible settings
         cells = design.cells(comparison)
-        super().__init__(design, comparison, cells, data, given)
+        super().__init__(comparison, cells, design, given)
+        self.dataset = data()
         self.configs = [entry.config for entry in design.entries.values()]
         # Refuses data of which nobody can be held out.
         for run in [run for cell in cells for run in comparison.tries(cell)][:1]:

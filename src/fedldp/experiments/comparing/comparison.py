@@ -19,7 +19,7 @@ from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, one_line
 from fedldp.data import Dataset
-from fedldp.experiments.engine import KeptExperiment, View
+from fedldp.experiments.engine import Experiment, View
 from fedldp.experiments.making import Maker
 from fedldp.experiments.own import code_of
 from fedldp.experiments.proving import (
@@ -29,7 +29,7 @@ from fedldp.experiments.proving import (
     alike_in_privacy,
     proven,
 )
-from fedldp.experiments.runs import Experiment, PlannedRun, Row, Settings, Shared, Task, score
+from fedldp.experiments.runs import PlannedRun, Row, Settings, Task, score
 from fedldp.experiments.seeds import check_seeds
 from fedldp.experiments.table import Group
 from fedldp.reporting.scores import CHOSEN_BY, CHOSEN_BY_FOR_NUMBERS, LESS_IS_BETTER
@@ -41,13 +41,6 @@ Try = Mapping[str, Any]
 
 The values are either settings (``Contestant.of``), or ``Contestant.configure`` makes settings from
 them.
-"""
-
-Role = Literal["calibrated", "reference"]
-"""How a contestant is treated.
-
-- calibrated: its budget is solved for, so that its statement meets the cell's epsilon.
-- reference: it runs unchanged, at epsilon 0, which means no guarantee.
 """
 
 
@@ -62,7 +55,8 @@ class Contestant:
             ``target`` if it is calibrated) and from one try. The budget is solved for.
         tries: its candidate hyperparameters; if two have the same score, the earlier one is chosen.
         guarantee: the guarantee to which it is calibrated.
-        role: how it is treated.
+        reference: whether it runs unchanged, at epsilon 0, which means no guarantee; if not, its
+            budget is solved for, so that its statement meets the cell's epsilon.
         as_it_is: whether it has one try, which is measured without being tried first.
         data_of: the task whose data it gets instead of the cell's data, if it has its own features;
             None for the cell's data.
@@ -75,7 +69,7 @@ class Contestant:
     configure: Callable[[Settings, Try], RunConfig]
     tries: Sequence[Try]
     guarantee: GuaranteeKind
-    role: Role = "calibrated"
+    reference: bool = False
     as_it_is: bool = False
     data_of: str | None = None
 
@@ -89,11 +83,6 @@ class Contestant:
                     f"contestant {self.name}: {dict(attempt)} is tried twice; leave one out"
                 )
 
-    @property
-    def is_calibrated(self) -> bool:
-        """Whether a budget is solved for, so that a guarantee is proven for the runs."""
-        return self.role == "calibrated"
-
     @classmethod
     def of(
         cls,
@@ -101,7 +90,7 @@ class Contestant:
         config: RunConfig,
         tries: Sequence[Try],
         guarantee: GuaranteeKind,
-        role: Role = "calibrated",
+        reference: bool = False,
     ) -> Contestant:
         """Return a contestant with tries that change settings of ``config``.
 
@@ -115,7 +104,7 @@ class Contestant:
             configure=lambda shared, attempt: config.changed(**{**shared, **attempt}),
             tries=tries,
             guarantee=guarantee,
-            role=role,
+            reference=reference,
             as_it_is=len(tries) == 1,
         )
 
@@ -297,7 +286,7 @@ class Comparison:
         0.
         """
         found = [
-            Cell(task, number, each.name, epsilon if each.is_calibrated else 0.0)
+            Cell(task, number, each.name, 0.0 if each.reference else epsilon)
             for task, number, epsilon in itertools.product(self.tasks, clients, epsilons)
             for each in self.contestants.values()
         ]
@@ -370,7 +359,7 @@ class Comparison:
             "delta": contestant.guarantee.delta,
             "seed": seed,
         }
-        if contestant.is_calibrated:
+        if not contestant.reference:
             shared["target"] = contestant.guarantee.target(cell.epsilon).model_dump()
         return contestant.configure(shared, attempt)
 
@@ -401,19 +390,11 @@ class Comparison:
             refused=refused,
             task=task.name,
             held_out=tried,
-            calibrated=contestant.is_calibrated,
+            calibrated=not contestant.reference,
             decides=tried,
         )
 
     # What rows say
-
-    def outcome(self, row: Row) -> str:
-        """Return a run's score in words, in the metric that is compared."""
-        found = score(row, self.metric)
-        if row["refused"] or found is None:
-            why = f"{self.metric} is not defined"
-            return f"refused: {row['refused']}" if row["refused"] else why
-        return f"{100 * found:.2f} %" if self.metric == "accuracy" else f"{self.metric} {found:.4f}"
 
     def released(self, row: Row) -> Released | None:
         """Return what a row's run released, or None if that is not known.
@@ -455,7 +436,7 @@ class Comparison:
         """Return what is proven for a measured run; of a reference, no epsilon."""
         run, contestant = self.released(row), self.contestant(cell)
         assert run is not None  # a run of a cell is one that would be made now
-        if contestant.is_calibrated:
+        if not contestant.reference:
             return proven(run.statement, contestant.guarantee)
         kind, warnings = contestant.guarantee, run.statement.warnings
         return Proven(epsilon=None, delta=kind.delta, unit=kind.unit, adversary=kind.adversary,
@@ -521,12 +502,26 @@ class Comparison:
             )
 
 
-class Cells(Experiment):
-    """The runs of cells of a comparison."""
+class Cells(Experiment[View]):
+    """The runs of cells of a comparison.
 
-    def __init__(self, comparison: Comparison, cells: Sequence[Cell]) -> None:
-        self.comparison = comparison
-        self.cells = cells
+    Args:
+        comparison: the contestants.
+        cells: what is measured of them.
+        design: the settings of the experiment, if it has a folder.
+        given: the data of all contestants, if they are given.
+    """
+
+    def __init__(
+        self,
+        comparison: Comparison,
+        cells: Sequence[Cell],
+        design: Any = None,
+        given: Dataset | None = None,
+    ) -> None:
+        self.comparison, self.cells = comparison, cells
+        self.design, self.given = design, given
+        self.maker = comparison.maker
 
     def due(self, known: Mapping[str, Row]) -> Iterator[PlannedRun]:
         """Yield the runs that are decided, epsilon by epsilon, whether or not they are known.
@@ -546,34 +541,11 @@ class Cells(Experiment):
         return len(tries) + sum(len(self.comparison.seeds_of(cell)) for cell in self.cells)
 
     def outcome(self, row: Row) -> str:
-        """Return a run's score in words."""
-        return self.comparison.outcome(row)
-
-
-class OfComparison(Cells, KeptExperiment[View]):
-    """What experiments about the contestants of a comparison share; see ``KeptExperiment``.
-
-    Args:
-        design: its settings.
-        comparison: the contestants.
-        cells: what is measured of them.
-        load: returns their data.
-        given: these, if they are given.
-    """
-
-    def __init__(
-        self,
-        design: object,
-        comparison: Comparison,
-        cells: Sequence[Cell],
-        load: Shared,
-        given: Dataset | None,
-    ) -> None:
-        super().__init__(comparison, cells)
-        self.design = design
-        self.maker = comparison.maker
-        self.dataset = load()
-        self.given = given
+        """Return a run's score in words, in the metric that is compared."""
+        found, metric = score(row, self.comparison.metric), self.comparison.metric
+        if row["refused"] or found is None:
+            return f"refused: {row['refused']}" if row["refused"] else f"{metric} is not defined"
+        return f"{100 * found:.2f} %" if metric == "accuracy" else f"{metric} {found:.4f}"
 
     def planned(self, row: Row) -> PlannedRun | None:
         """Return the run that the contestants would make now of a row's labels."""

@@ -21,7 +21,7 @@ from fedldp.algorithms.validation import shown
 from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import SMALLEST_DELTA
 from fedldp.data import Dataset
-from fedldp.experiments.comparing.comparison import Cell, Comparison, Contestant, Role, Try
+from fedldp.experiments.comparing.comparison import Cell, Comparison, Contestant, Try
 from fedldp.experiments.proving import GuaranteeKind
 from fedldp.experiments.runs import Task
 from fedldp.experiments.seeds import read_seeds
@@ -161,8 +161,9 @@ class Design:
                 tries = entry.grid or default_tries(entry.config, problem, self.tries)
             except ConfigError as error:
                 raise ConfigError(f"contestant {name}: {error}") from None
-            role: Role = "reference" if entry.reference else "calibrated"
-            contestants.append(Contestant.of(name, entry.config, tries, self.guarantee, role))
+            contestants.append(
+                Contestant.of(name, entry.config, tries, self.guarantee, entry.reference)
+            )
         return Comparison(
             contestants,
             [task],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import Recipe, find_recipe
-from fedldp.experiments.engine import KeptExperiment, Means, carried_out
+from fedldp.experiments.engine import Experiment, Means, carried_out
 from fedldp.experiments.making import Maker
 from fedldp.experiments.reproduction.results import Measurements
 from fedldp.experiments.runs import PlannedRun, Row
@@ -31,7 +31,7 @@ _OVERHEAD = 3.0
 """The estimated time, in seconds, of a run that trains nothing."""
 
 
-class Missing(KeptExperiment[Sequence[Exception]]):
+class Missing(Experiment[Sequence[Exception]]):
     """Missing runs of cells as an experiment, whose folder is that of the user's runs.
 
     Args:

@@ -25,7 +25,7 @@ from fedldp.core.registry import is_address
 from fedldp.data import Dataset, is_own_file, resolve_data_dir
 from fedldp.data.folder import locate
 from fedldp.data.sources import find_source
-from fedldp.experiments.engine import KeptExperiment, Means, carried_out
+from fedldp.experiments.engine import Experiment, Means, carried_out
 from fedldp.experiments.making import Maker
 from fedldp.experiments.own import code_of
 from fedldp.experiments.runs import PlannedRun, Row, Shared, Task
@@ -254,7 +254,7 @@ def shown_of(privacy: Statement, guarantee: tuple[Unit, Adversary] | None = None
     )
 
 
-class SweepExperiment(KeptExperiment[Sweep]):
+class SweepExperiment(Experiment[Sweep]):
     """The runs of a sweep, as an experiment.
 
     Args:
