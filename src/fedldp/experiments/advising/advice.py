@@ -38,16 +38,13 @@ from fedldp.experiments.advising.plan import (
     TRUSTS,
     WHOLE,
     AdviceRequest,
-    BreadthFirst,
     Judged,
     alone,
     alone_name,
     judged,
     unit_of,
 )
-from fedldp.experiments.comparing.compared import cost_together
 from fedldp.experiments.comparing.comparison import Cell, Comparison, Line, Try
-from fedldp.experiments.store import RunStore
 from fedldp.experiments.table import conditions_in_words, doubts_of
 from fedldp.reporting import words
 from fedldp.reporting.html import phrases
@@ -680,45 +677,6 @@ class Advice:
             (folder / NEXT).unlink(missing_ok=True)
         else:
             replace_file(folder / NEXT, text.encode())
-
-
-def advice_of(
-    request: AdviceRequest,
-    plan: BreadthFirst[Any],
-    data: Dataset,
-    tested: HeldPeople,
-    store: RunStore,
-    out: Path | None,
-) -> Advice:
-    """Return the advice that follows from the rows so far.
-
-    Args:
-        request: the request for advice.
-        plan: the request's contestants, and their cells.
-        data: the table's data.
-        tested: its test set.
-        store: the rows; rows of other requests count only in what all runs cost together.
-        out: the folder.
-
-    Raises:
-        ComparisonError: a run's statement has a larger epsilon or delta than its label.
-    """
-    comparison, figures, worked = plan.comparison, {}, 0.0
-    for cell in plan.cells:
-        found = comparison.result(cell, store.rows, store.failed)
-        first = store.rows.get(plan.first(cell).digest)
-        if first is not None and first not in found.runs:
-            worked += first["cpu_seconds"]
-            comparison.check(cell, first)
-        worked += found.cpu_seconds
-        if first is not None and not found.runs and first["refused"] is None:
-            found = replace(found, settled=False)
-            if found.refused is None:
-                found = replace(found, runs=[first], each=[comparison.proven(cell, first)])
-        figures[found.name, found.epsilon] = found
-    shown = [(unit_of(data), adversary) for _, adversary in TRUSTS.values()]
-    cost = cost_together(comparison, store.rows.values(), shown, data.name)
-    return Advice(request, data, comparison, figures, tested, out, worked, *cost)
 
 
 def shown(metric: str, value: float | None, interval: tuple[float, float] | None = None) -> str:

@@ -12,7 +12,7 @@ from fedldp.accounting.proven import Proven
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import SCORES_LOGGED
 from fedldp.data import Dataset
-from fedldp.experiments.advising.advice import KEPT, NEXT, Advice, advice_of, shown
+from fedldp.experiments.advising.advice import KEPT, NEXT, Advice, shown
 from fedldp.experiments.advising.asking import checked_data, read_request
 from fedldp.experiments.advising.intervals import held_people
 from fedldp.experiments.advising.plan import (
@@ -176,8 +176,26 @@ class AdviseExperiment(BreadthFirst[Advice]):
         yield f"note: {self.design.delta_in_words(unit_of(self.dataset))}"
 
     def view(self, store: RunStore, folder: Path | None) -> Advice:
-        """Return what the rows so far say, and write it."""
-        found = advice_of(self.design, self, self.dataset, self._people, store, folder)
+        """Return what the rows so far say, and write it.
+
+        Raises:
+            ComparisonError: a run's statement has a larger epsilon or delta than its label.
+        """
+        data, comparison, figures, worked = self.dataset, self.comparison, {}, 0.0
+        for cell in self.cells:
+            line = comparison.result(cell, store.rows, store.failed)
+            first = store.rows.get(self.first(cell).digest)
+            if first is not None and first not in line.runs:
+                worked += first["cpu_seconds"]
+                comparison.check(cell, first)
+            worked += line.cpu_seconds
+            if first is not None and not line.runs and first["refused"] is None:
+                line = replace(line, settled=False)
+                if line.refused is None:
+                    line = replace(line, runs=[first], each=[comparison.proven(cell, first)])
+            figures[line.name, line.epsilon] = line
+        cost = self.cost(store, [(unit_of(data), adversary) for _, adversary in TRUSTS.values()])
+        found = Advice(self.design, data, comparison, figures, self._people, folder, worked, *cost)
         if folder is not None:
             found.write(folder)
             replace_file(folder / PAGE, page_of(found).encode())

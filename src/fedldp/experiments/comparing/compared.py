@@ -9,9 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedldp.accounting.guarantees import HOUSE, Adversary, Unit
-from fedldp.accounting.proven import Together, together
-from fedldp.accounting.statement import WHOLE_RUN
+from fedldp.accounting.guarantees import HOUSE
 from fedldp.algorithms.systems import whose_word
 from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
@@ -23,14 +21,13 @@ from fedldp.core.kinds import (
     SCORES_LOGGED,
 )
 from fedldp.data import Dataset
-from fedldp.experiments.comparing.comparison import Cells, Comparison, Line
+from fedldp.experiments.comparing.comparison import Cells, Line
 from fedldp.experiments.comparing.design import Design, Recipe, design_of
 from fedldp.experiments.engine import (
     Means,
     carried_out,
 )
 from fedldp.experiments.proving import GuaranteeKind
-from fedldp.experiments.runs import Row
 from fedldp.experiments.store import RunStore
 from fedldp.experiments.table import Course, Group, RunTable, draw_courses, half_width
 from fedldp.reporting import words
@@ -390,79 +387,6 @@ class Compared(RunTable[Line]):
         return f"Compared({names} contestants, {len(self.groups)} rows{missing}{where})"
 
 
-def compared(
-    design: Design,
-    comparison: Comparison,
-    store: RunStore,
-    data: Dataset,
-    out: Path | None = None,
-) -> Compared:
-    """Return the result of a comparison from the rows so far.
-
-    Args:
-        design: what is compared.
-        comparison: the design's contestants and task.
-        store: the rows; rows of other comparisons count only in what all runs cost together.
-        data: the data of all contestants.
-        out: the folder.
-
-    Raises:
-        ComparisonError: a run's statement has a larger epsilon or delta than its label.
-    """
-    on = TestSet.of(np.bincount(data.test.labels), data.scores_are_private)
-    kind, cells = design.guarantee, sorted(design.cells(comparison), key=lambda cell: cell.epsilon)
-    rows = store.rows.values()
-    cost, uncounted = cost_together(comparison, rows, [(kind.unit, kind.adversary)], data.name)
-    lines = [
-        replace(
-            comparison.result(cell, store.rows, store.failed),
-            on=on,
-            of_tries=design.tries,
-            author=whose_word(design.entries[cell.contestant].config),
-        )
-        for cell in cells
-    ]
-    return Compared(
-        guarantee=kind,
-        metric=design.metric,
-        groups=lines,
-        out=out,
-        private_choice=not data.is_public,
-        private_scores=data.scores_are_private,
-        score_releases={
-            name: tuple(told)
-            for name, entry in design.entries.items()
-            if (told := entry.config.composition.local.private_scores)
-        },
-        together=cost,
-        uncounted=uncounted,
-    )
-
-
-def cost_together(
-    comparison: Comparison,
-    rows: Iterable[Row],
-    shown: Sequence[tuple[Unit, Adversary]],
-    data: str,
-) -> tuple[list[Together], int]:
-    """Return what all runs in a results file cost together, by unit and adversary.
-
-    Args:
-        comparison: the contestants.
-        rows: all rows.
-        shown: the units and adversaries; a unit that covers one round becomes the whole run.
-        data: the name of the rows that all runs used.
-
-    Returns:
-        The costs, and the number of runs whose releases are unknown.
-    """
-    found = [comparison.released(row) for row in rows if row.get("begun", True)]
-    known = [each for each in found if each is not None]
-    pairs = {(unit if unit in WHOLE_RUN else "client-run", who): None for unit, who in shown}
-    costs = [together(known, unit, who, data) for unit, who in pairs] if known else []
-    return costs, len(found) - len(known)
-
-
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
@@ -587,8 +511,38 @@ class CompareExperiment(Cells[Compared]):
             yield f"note: {words.line(SCORES_LOGGED)}"
 
     def view(self, store: RunStore, folder: Path | None) -> Compared:
-        """Return what the rows so far say, and write it."""
-        found = compared(self.design, self.comparison, store, self.dataset, folder)
+        """Return what the rows so far say, and write it.
+
+        Raises:
+            ComparisonError: a run's statement has a larger epsilon or delta than its label.
+        """
+        data, kind = self.dataset, self.design.guarantee
+        on = TestSet.of(np.bincount(data.test.labels), data.scores_are_private)
+        lines = [
+            replace(
+                self.comparison.result(cell, store.rows, store.failed),
+                on=on,
+                of_tries=self.design.tries,
+                author=whose_word(self.design.entries[cell.contestant].config),
+            )
+            for cell in sorted(self.cells, key=lambda cell: cell.epsilon)
+        ]
+        together, uncounted = self.cost(store, [(kind.unit, kind.adversary)])
+        found = Compared(
+            guarantee=kind,
+            metric=self.design.metric,
+            groups=lines,
+            out=folder,
+            private_choice=not data.is_public,
+            private_scores=data.scores_are_private,
+            score_releases={
+                name: tuple(told)
+                for name, entry in self.design.entries.items()
+                if (told := entry.config.composition.local.private_scores)
+            },
+            together=together,
+            uncounted=uncounted,
+        )
         if folder is not None:
             found.write(folder)
         return found

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from fedldp.accounting.guarantees import HOUSE
-from fedldp.accounting.proven import Proven, Released
-from fedldp.accounting.statement import Statement
+from fedldp.accounting.guarantees import HOUSE, Adversary, Unit
+from fedldp.accounting.proven import Proven, Released, Together, together
+from fedldp.accounting.statement import WHOLE_RUN, Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, one_line
@@ -31,6 +31,7 @@ from fedldp.experiments.proving import (
 )
 from fedldp.experiments.runs import PlannedRun, Row, Settings, Task, score
 from fedldp.experiments.seeds import check_seeds
+from fedldp.experiments.store import RunStore
 from fedldp.experiments.table import Group
 from fedldp.reporting.scores import CHOSEN_BY, CHOSEN_BY_FOR_NUMBERS, LESS_IS_BETTER
 from fedldp.simulation.identity import digest_of_data, run_digest
@@ -510,7 +511,12 @@ class Cells(Experiment[View]):
         cells: what is measured of them.
         design: the settings of the experiment, if it has a folder.
         given: the data of all contestants, if they are given.
+
+    Attributes:
+        dataset: these data, or those that were loaded; of an experiment that has a folder.
     """
+
+    dataset: Dataset
 
     def __init__(
         self,
@@ -554,6 +560,24 @@ class Cells(Experiment[View]):
     def check(self, row: Row) -> None:
         """Refuse a row that does not prove its label's guarantee."""
         self.comparison.check(Cell(**row["cell"]), row)
+
+    def cost(
+        self, store: RunStore, shown: Sequence[tuple[Unit, Adversary]]
+    ) -> tuple[list[Together], int]:
+        """Return what all runs in the store cost together, those of other experiments too.
+
+        Args:
+            store: the rows.
+            shown: the units and adversaries; a unit that covers one round becomes the whole run.
+
+        Returns:
+            The costs by unit and adversary, and the number of runs whose releases are unknown.
+        """
+        rows = [row for row in store.rows.values() if row.get("begun", True)]
+        found = [each for row in rows if (each := self.comparison.released(row)) is not None]
+        pairs = {(unit if unit in WHOLE_RUN else "client-run", who): None for unit, who in shown}
+        costs = [together(found, unit, who, self.dataset.name) for unit, who in pairs if found]
+        return costs, len(rows) - len(found)
 
 
 def in_turn(lists: Iterable[Sequence[PlannedRun]]) -> Iterator[PlannedRun]:
