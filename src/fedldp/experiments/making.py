@@ -166,7 +166,17 @@ class Maker:
         """
         if run.config is None:
             raise ConfigError(str(run.refused))
-        return _fitted(run.config, self.tasks[run.task], self.data_for(run))
+        config, clients = run.config, self.data_for(run).clients
+        if self.tasks[run.task].divided is None or clients is None:
+            return config
+        # The data are already divided, and some clients may be held out.
+        fields, count = type(config).model_fields, len(clients)
+        defaults = {name: fields[name].default for name in ("partition", "num_examples")}
+        changes = {k: v for k, v in defaults.items() if getattr(config, k) != v}
+        changes |= {"num_clients": count} if config.num_clients != count else {}
+        if config.clients_per_round is not None and config.clients_per_round > count:
+            changes["clients_per_round"] = count
+        return config.changed(**changes) if changes else config
 
     def calibrated(self, run: PlannedRun) -> RunConfig:
         """Return a run's configuration for its data, whose budget meets the target.
@@ -317,23 +327,6 @@ def _told(config: RunConfig, data: Dataset) -> RunConfig:
     """Return a configuration that names the user's own data only by the recorded description."""
     own_file = is_own_file(config.dataset)
     return config if data.is_public or own_file else config.changed(dataset=data.name)
-
-
-def _fitted(config: RunConfig, task: Task, data: Dataset) -> RunConfig:
-    """Return a configuration for data that are already divided, with some clients held out."""
-    if task.divided is None or data.clients is None:
-        return config
-    fields, clients = type(config).model_fields, len(data.clients)
-    changes: dict[str, Any] = {
-        name: fields[name].default
-        for name in ("partition", "num_examples")
-        if getattr(config, name) != fields[name].default
-    }
-    if config.num_clients != clients:
-        changes["num_clients"] = clients
-    if config.clients_per_round is not None and config.clients_per_round > clients:
-        changes["clients_per_round"] = clients
-    return config.changed(**changes) if changes else config
 
 
 def _where() -> Row:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -137,25 +137,15 @@ class Measurements:
 
         None if there is neither.
         """
-        return _larger(self._known(recipe))
-
-    def _known(self, recipe: Recipe) -> list[Measurement | None]:
-        """Return the user's own measurement of a cell and the committed one."""
         config, metric = recipe.config, source_of(recipe).metric
         runs, kept = list(self.runs(recipe).values()), published_of(recipe)
-        own = Measurement.of_runs(runs, config.rounds, metric) if runs else None
-        if kept is not None and kept.device != self.device:
-            kept = None
+        found = [Measurement.of_runs(runs, config.rounds, metric)] if runs else []
+        found += [kept] if kept is not None and kept.device == self.device else []
+        if not found:
+            return None
+        best = max(found, key=lambda each: len(each.seeds))
         whole = family_digest(config, data_digests(config)[0])
-        return [
-            each and each.model_copy(update={"stand_in": each.digest != whole})
-            for each in (own, kept)
-        ]
-
-
-def _larger(found: Iterable[Measurement | None]) -> Measurement | None:
-    """Return the measurement with the most seeds, or the first of these."""
-    return max(filter(None, found), key=lambda each: len(each.seeds), default=None)
+        return best.model_copy(update={"stand_in": best.digest != whole})
 
 
 def default_cache() -> Path:
