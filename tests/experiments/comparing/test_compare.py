@@ -32,6 +32,9 @@ SMALL: dict[str, Any] = {
     "guarantee": "client-run:server", "epsilon": [4, 16], "tries": 2, "seeds": [0, 1], "workers": 1,
     "num_clients": 12, "rounds": 1, "local_epochs": 1,
 }  # fmt: skip
+BARE: dict[str, Any] = {"try": {}, "settings": {}, "cpu_seconds": 0.0}
+"""What any row of a comparison has besides its score."""
+
 ON_DIGITS = TestSet(examples=360, classes=10, most_frequent=37 / 360)
 
 
@@ -48,7 +51,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_a_score_that_is_not_above_its_baseline_says_so(made: Any, tmp_path: Path) -> None:
     (best,) = {row["figure"]["baseline"] for row in made.summary()["rows"]}
     assert f"{100 * best:.2f}" == "10.28"  # always one class of the digits
-    bad = [{"accuracy": 0.0361}] * 2
+    bad = [{**BARE, "accuracy": 0.0361}] * 2
     low = replace(made.groups[0], runs=bad, on=ON_DIGITS)
     found = replace(made, groups=[low])
     assert found.rows[0]["figure"]["baseline"] == best
@@ -362,7 +365,7 @@ def lines_of(made: Any, scores: dict[tuple[str, float], list[float]]) -> Any:
         groups=[
             replace(
                 made.groups[0], name=name, epsilon=epsilon, seeds=len(values),
-                runs=[{"seed": seed, "accuracy": value} for seed, value in enumerate(values)],
+                runs=[{**BARE, "seed": seed, "accuracy": value} for seed, value in enumerate(values)],
             )
             for (name, epsilon), values in scores.items()
         ],
