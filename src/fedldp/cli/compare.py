@@ -11,7 +11,7 @@ from fedldp.experiments.comparing.compared import CompareExperiment
 from fedldp.experiments.comparing.design import design_of
 from fedldp.experiments.comparing.means import Estimation, compare_means
 from fedldp.experiments.engine import Means
-from fedldp.experiments.seeds import read_seeds
+from fedldp.experiments.runs import read_seeds
 from fedldp.simulation.settings import assignment
 
 

@@ -14,8 +14,7 @@ from fedldp.data import resolve_data_dir
 from fedldp.experiments.engine import end_of
 from fedldp.experiments.reproduction.comparison import Row, compare
 from fedldp.experiments.reproduction.pages import table, totals
-from fedldp.experiments.reproduction.results import Measurements, default_cache
-from fedldp.experiments.reproduction.runner import missing
+from fedldp.experiments.reproduction.results import Measurements, default_cache, missing
 from fedldp.experiments.reproduction.targets import PaperTarget, find_target, targets
 from fedldp.reporting import words
 from fedldp.reporting.text import Terminal

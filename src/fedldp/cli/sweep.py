@@ -9,7 +9,7 @@ from pathlib import Path
 from fedldp.cli import options
 from fedldp.cli._common import carry_out, draw_charts, on_stderr, print_rows
 from fedldp.experiments.engine import Means
-from fedldp.experiments.seeds import read_seeds
+from fedldp.experiments.runs import read_seeds
 from fedldp.experiments.sweeping.sweeps import SweepExperiment, View, design_of, read_grid
 from fedldp.simulation.settings import assignment
 

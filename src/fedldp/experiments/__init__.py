@@ -3,7 +3,7 @@
 An experiment says which runs are due, given the rows so far (``runs``), and is nothing but a view
 of its rows. One loop makes them (``engine``), on this machine or on a cluster, and each run's
 row is kept as soon as it has ended (``store``). So every experiment is continued by the same
-command. Users write ``seeds`` in one way everywhere.
+command.
 
 - ``sweeping``: a grid over settings, seeds and recipes, with one table of results;
 - ``comparing``: systems at an equal guarantee and with equal effort;
@@ -20,7 +20,6 @@ __all__ = [
     "engine",
     "reproduction",
     "runs",
-    "seeds",
     "store",
     "sweeping",
 ]

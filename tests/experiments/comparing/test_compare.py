@@ -365,7 +365,7 @@ def lines_of(made: Any, scores: dict[tuple[str, float], list[float]]) -> Any:
         groups=[
             replace(
                 made.groups[0], name=name, epsilon=epsilon, seeds=len(values),
-                runs=[{**BARE, "seed": seed, "accuracy": value} for seed, value in enumerate(values)],
+                runs=[{**BARE, "seed": k, "accuracy": value} for k, value in enumerate(values)],
             )
             for (name, epsilon), values in scores.items()
         ],

@@ -23,8 +23,7 @@ from fedldp.experiments.reproduction import comparison, results, targets
 from fedldp.experiments.reproduction.__main__ import documents, text_of
 from fedldp.experiments.reproduction.comparison import Reason, Row, compare, proven
 from fedldp.experiments.reproduction.pages import committed, courses, markdown, write_page
-from fedldp.experiments.reproduction.results import Measurement, Measurements
-from fedldp.experiments.reproduction.runner import Missing, missing
+from fedldp.experiments.reproduction.results import Measurement, Measurements, Missing, missing
 from fedldp.experiments.reproduction.targets import PaperTarget
 from fedldp.experiments.runs import Row as Run
 from fedldp.experiments.store import RESULTS, RunStore

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import fedldp
-from fedldp.experiments.seeds import read_seeds
+from fedldp.experiments.runs import read_seeds
 from fedldp.experiments.sweeping.sweeps import Design, read_grid, runs_of, shown
 from fedldp.simulation.settings import resolve
 

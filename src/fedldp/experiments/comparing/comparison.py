@@ -29,8 +29,7 @@ from fedldp.experiments.proving import (
     alike_in_privacy,
     proven,
 )
-from fedldp.experiments.runs import PlannedRun, Row, Settings, Task, score
-from fedldp.experiments.seeds import check_seeds
+from fedldp.experiments.runs import PlannedRun, Row, Settings, Task, check_seeds, score
 from fedldp.experiments.store import RunStore
 from fedldp.experiments.table import Group
 from fedldp.reporting.scores import CHOSEN_BY, CHOSEN_BY_FOR_NUMBERS, LESS_IS_BETTER

@@ -23,8 +23,7 @@ from fedldp.core.numbers import SMALLEST_DELTA
 from fedldp.data import Dataset
 from fedldp.experiments.comparing.comparison import Cell, Comparison, Contestant, Try
 from fedldp.experiments.proving import GuaranteeKind
-from fedldp.experiments.runs import Task
-from fedldp.experiments.seeds import read_seeds
+from fedldp.experiments.runs import Task, read_seeds
 from fedldp.experiments.store import Config
 from fedldp.experiments.table import metrics_for
 from fedldp.simulation.plan import dataset_of, problem_with

@@ -4,6 +4,5 @@ __all__ = [
     "comparison",
     "pages",
     "results",
-    "runner",
     "targets",
 ]

@@ -43,8 +43,14 @@ from fedldp.algorithms.recipes import Recipe, find_recipe
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import PAPERS, paper_folders
 from fedldp.experiments.reproduction.comparison import Reason, Verdict, known
-from fedldp.experiments.reproduction.results import NOWHERE, Measurement, Measurements, published_of
-from fedldp.experiments.reproduction.runner import in_hours, missing
+from fedldp.experiments.reproduction.results import (
+    NOWHERE,
+    Measurement,
+    Measurements,
+    in_hours,
+    missing,
+    published_of,
+)
 from fedldp.simulation.plan import plan, problem_of
 
 NO_CAUSE = "not known: no cause is noted"

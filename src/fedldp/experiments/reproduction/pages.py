@@ -16,8 +16,7 @@ from fedldp.core.errors import ConfigError
 from fedldp.core.formatting import number
 from fedldp.experiments.reproduction.claims import OURS, claims_of, judged, statement_of
 from fedldp.experiments.reproduction.comparison import Row, Verdict, compare
-from fedldp.experiments.reproduction.results import Measurements
-from fedldp.experiments.reproduction.runner import in_hours, missing
+from fedldp.experiments.reproduction.results import Measurements, in_hours, missing
 from fedldp.experiments.reproduction.targets import PaperTarget, first_names, targets
 from fedldp.experiments.reproduction.targets import papers_with_targets as papers
 from fedldp.experiments.table import Course, draw_courses

@@ -28,8 +28,7 @@ from fedldp.data.sources import find_source
 from fedldp.experiments.engine import Experiment, Means, carried_out
 from fedldp.experiments.making import Maker
 from fedldp.experiments.own import code_of
-from fedldp.experiments.runs import PlannedRun, Row, Shared, Task
-from fedldp.experiments.seeds import check_seeds
+from fedldp.experiments.runs import PlannedRun, Row, Shared, Task, check_seeds
 from fedldp.experiments.store import Config, Document, RunStore
 from fedldp.experiments.sweeping.results import Combination, Sweep, in_words, shown, text_of
 from fedldp.experiments.table import metrics_for
