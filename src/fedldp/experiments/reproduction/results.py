@@ -269,8 +269,11 @@ class Missing(Experiment[Sequence[Exception]]):
         return len(self.runs)
 
     def document(self) -> Document:
-        """Return no settings: its folder may hold runs of all recipes, and lacks none of them."""
+        """Return no settings: its folder may hold runs of all recipes."""
         return {}
+
+    def lacks(self, old: Document) -> None:
+        """Return None: it lacks nothing of what its folder may hold."""
 
     def outcome(self, row: Row) -> str:
         """Return the outcome of a run in words."""
