@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,7 +60,7 @@ def done_by(
     """Execute runs, and return why they failed, by the names of their folders."""
     monkeypatch.setattr(cluster, "Cluster", here.made)
     reasons: dict[str, str | None] = {}
-    with cluster.ClusterExecutor("auto", Maker()) as executor:
+    with closing(cluster.ClusterExecutor("auto", Maker())) as executor:
         for place, config in runs.items():
             labels = {"recipe": place.name}
             run = PlannedRun(digest=place.name, words="", labels=labels, config=config)

@@ -75,8 +75,6 @@ class _Paused(BaseException):
 class ClusterExecutor:
     """The CPUs of a Ray cluster, each of which makes one run at a time; see ``RunExecutor``.
 
-    Use it as a context manager.
-
     Args:
         address: the cluster's address; see ``Cluster``.
         maker: how to make a run.
@@ -94,10 +92,8 @@ class ClusterExecutor:
         self._running: dict[Any, tuple[PlannedRun, Path | None]] = {}
         self._done: list[Ended] = []
 
-    def __enter__(self) -> ClusterExecutor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Leave the cluster; see ``RunExecutor``."""
         self._cluster.close()
 
     @property

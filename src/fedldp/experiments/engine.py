@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -220,11 +220,8 @@ _TICK = 0.5
 """Seconds between two checks of the runs' progress."""
 
 
-@contextmanager
-def executor_of(
-    maker: Maker, workers: int | None, cluster: str | None, left: int
-) -> Iterator[RunExecutor]:
-    """Yield who makes runs; at the end, or if interrupted, stop every worker.
+def executor_of(maker: Maker, workers: int | None, cluster: str | None, left: int) -> RunExecutor:
+    """Return who makes runs, until it is closed.
 
     Args:
         maker: how to make a run.
@@ -236,14 +233,11 @@ def executor_of(
         FedldpError: the settings contradict each other, or the cluster cannot be reached.
     """
     if cluster is None:
-        with Processes(maker, min(workers or cores(), cores()), left) as processes:
-            yield processes
-        return
+        return Processes(maker, min(workers or cores(), cores()), left)
     check_workers(None, cluster, maker.device)
     from fedldp.experiments.cluster import ClusterExecutor  # imports torch
 
-    with ClusterExecutor(cluster, maker) as nodes:
-        yield nodes
+    return ClusterExecutor(cluster, maker)
 
 
 class Processes:
@@ -262,10 +256,8 @@ class Processes:
         self._workers = Workers(self.slots, _making, self._maker)
         self._running: dict[Future[Row | Exception], PlannedRun] = {}
 
-    def __enter__(self) -> Processes:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Stop every worker; see ``RunExecutor``."""
         self._workers.close()
 
     def begin(self, run: PlannedRun, place: Path | None) -> None:
@@ -420,7 +412,8 @@ def carried_out(experiment: Experiment[View], means: Means) -> View:
 
         known = {run.digest for run in experiment.due(store.rows)} & store.rows.keys()
         left = experiment.total(store.rows) - len(known)
-        with executor_of(experiment.maker, means.workers, means.cluster, left) as executor:
+        made_by = executor_of(experiment.maker, means.workers, means.cluster, left)
+        with closing(made_by) as executor:
             for line in experiment.before(left, executor.slots, folder):
                 means.say(line)
             own.write(store.folder / f"{experiment.kind}.json", experiment.document())

@@ -9,8 +9,8 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +44,7 @@ _SHOWN = (*BUDGETS, "clip", "range_radius", "learning_rate")
 """The settings that a row records if the run's system has them."""
 
 
+@dataclass(eq=False)
 class Maker:
     """Makes runs, in this process or in another; it can be pickled.
 
@@ -54,19 +55,12 @@ class Maker:
         workers: the number of processes for each run that is not small.
     """
 
-    def __init__(
-        self,
-        tasks: Mapping[str, Task] = MappingProxyType({}),
-        data_dir: Path | None = None,
-        device: str = "cpu",
-        workers: int = 1,
-    ) -> None:
-        self.tasks = dict(tasks)
-        self.data_dir = data_dir
-        self.device = device
-        self.workers = workers
-        self._budgets = Budgets()
-        self._held_out: tuple[Any, Dataset] | None = None
+    tasks: Mapping[str, Task] = field(default_factory=dict)
+    data_dir: Path | None = None
+    device: str = "cpu"
+    workers: int = 1
+    _budgets: Budgets = field(default_factory=Budgets, init=False)
+    _held_out: tuple[Any, Dataset] | None = field(default=None, init=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state that another process needs; it solves budgets for itself."""

@@ -155,6 +155,10 @@ class RunExecutor(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Stop making runs, at the end or if interrupted."""
+        ...
+
 
 _MOST = 10_000
 
