@@ -25,14 +25,13 @@ from fedldp.core.locks import OwnedFolder, owned, scratch
 from fedldp.core.registry import import_extra
 from fedldp.data import Dataset
 from fedldp.experiments.making import Maker, whole
-from fedldp.experiments.own import code_digest
+from fedldp.experiments.own import Own, code_digest
 from fedldp.experiments.proving import ComparisonError
 from fedldp.experiments.runs import Ended, PlannedRun, Row, RunExecutor, Shared
 from fedldp.experiments.store import (
     RESULTS,
     WORDS,
     Document,
-    Own,
     RunStore,
     design_from,
     document_of,

@@ -12,10 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
-import sys
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -23,11 +20,9 @@ from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationErr
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.core.errors import DataMissing, FedldpError, RunError, os_errors
-from fedldp.data import Dataset, is_own_file
+from fedldp.data import is_own_file
 from fedldp.experiments.making import whole
-from fedldp.experiments.own import Files, code_digest, code_files, sealed, sum_of, sum_of_tables
 from fedldp.experiments.runs import PlannedRun, Row
-from fedldp.reporting.record import as_json, environment, replace_file
 from fedldp.simulation.settings import from_mapping
 
 RESULTS = "results.jsonl"
@@ -112,70 +107,6 @@ def _told(value: Any) -> str:
 
 _HEAD = ("command", "started_in", "versions", "data", "own")
 """What a folder keeps besides an experiment's settings."""
-
-
-@dataclass(frozen=True)
-class Own:
-    """What is the user's own in an experiment.
-
-    Attributes:
-        data: a digest of private data, see ``experiments.own``; None for public data.
-        code: files of own code, by the digest of the files of a configuration.
-        same_data: whether the user confirms that the data are the same, where nobody can tell.
-    """
-
-    data: bytes | None = None
-    code: Mapping[str, Files] = field(default_factory=dict)
-    same_data: bool = False
-
-    @classmethod
-    def of(cls, configs: Sequence[RunConfig], given: Dataset | None, same_data: bool) -> Own:
-        """Return what is the user's own in an experiment.
-
-        Args:
-            configs: the configurations whose code and tables it uses.
-            given: its data, if they are given.
-            same_data: see the attribute.
-        """
-        data = sum_of_tables(configs) if given is None else sum_of(given)
-        files = [code_files(config) for config in configs]
-        return cls(data, {code_digest(each): each for each in files if each}, same_data)
-
-    def problem(self, old: Mapping[str, str] | None) -> str | None:
-        """Return why the data may not be those of a folder, from what it keeps of them, or None."""
-        if self.data is None:
-            return None
-        new = sealed(self.data)
-        if old is not None and old["key"] == new["key"]:
-            same = old["hmac"] == new["hmac"]
-            return None if same else "its data have changed since; choose another out"
-        if self.same_data:
-            return None
-        return (
-            "nobody can tell whether its data are still the same, because this user and this "
-            "machine lack the key that was used; if you know that they are, give --same-data "
-            "(Python: same_data=True)"
-        )
-
-    def write(self, file: Path, document: Document) -> None:
-        """Write an experiment's settings into its folder, with copies of own code."""
-        replace_file(file, as_json({**document, **self._head(file.parent)}))
-        for code, files in self.code.items():
-            for name, source in files.items():
-                copy = file.parent / "own" / code / name
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                replace_file(copy, source.read_bytes())
-
-    def _head(self, folder: Path) -> dict[str, Any]:
-        """Return what a folder keeps of this, and of the command."""
-        typed = Path(sys.argv[0]).name == "fedldp"
-        return {
-            "command": shlex.join(["fedldp", *sys.argv[1:]]) if typed else None,
-            "started_in": os.path.relpath(Path.cwd().resolve(), folder.resolve()),
-            "versions": environment()["packages"],
-            "data": None if self.data is None else sealed(self.data),
-            "own": sorted(self.code),
-        }
 
 
 class RunStore:
