@@ -27,7 +27,7 @@ from fedldp.experiments.proving import (
     ComparisonError,
     GuaranteeKind,
     alike_in_privacy,
-    proven,
+    checked,
 )
 from fedldp.experiments.runs import PlannedRun, Row, Settings, Task, check_seeds, score
 from fedldp.experiments.store import RunStore
@@ -433,11 +433,16 @@ class Comparison:
         return run if run.digest == row["digest"] else None
 
     def proven(self, cell: Cell, row: Row) -> Proven:
-        """Return what is proven for a measured run; of a reference, no epsilon."""
+        """Return what is proven for a measured run; of a reference, no epsilon.
+
+        Raises:
+            ComparisonError: its statement, which is made anew for a row of an older version, proves
+                less than its label.
+        """
         run, contestant = self.released(row), self.contestant(cell)
         assert run is not None  # a run of a cell is one that would be made now
         if not contestant.reference:
-            return proven(run.statement, contestant.guarantee)
+            return checked(contestant.guarantee.target(cell.epsilon), run.statement)
         kind, warnings = contestant.guarantee, run.statement.warnings
         return Proven(epsilon=None, delta=kind.delta, unit=kind.unit, adversary=kind.adversary,
                       conditions=warnings)  # fmt: skip
