@@ -10,7 +10,7 @@ from fedldp.cli import options
 from fedldp.cli._common import carry_out, draw_charts, on_stderr, print_rows
 from fedldp.experiments.engine import Means
 from fedldp.experiments.runs import read_seeds
-from fedldp.experiments.sweeping.sweeps import SweepExperiment, View, design_of, read_grid
+from fedldp.experiments.sweeping.sweeps import SweepExperiment, design_of, read_grid
 from fedldp.simulation.settings import assignment
 
 
@@ -53,7 +53,7 @@ def sweep(
         device: cpu, cuda or auto
     """
     names, varied = recipes or ["quickstart"], read_grid(grid or [])
-    shown, stderr = View.of(view.guarantee, view.metric), on_stderr()
+    stderr = on_stderr()
 
     def made(means: Means) -> SweepExperiment:
         settings = dict(map(assignment, set_ or []))
@@ -61,9 +61,11 @@ def sweep(
         if own and len(own) == 1 and own[0] > 1:
             stderr.say("seeds", f"one seed, {own[0]}; for {own[0]} seeds write 0-{own[0] - 1}")
         design = design_of(names, settings, varied, own, device)
-        return SweepExperiment(design, None, means, shown)
+        return SweepExperiment(design, None, means, **vars(view))
 
-    result = carry_out(SweepExperiment, how, made, name=f"sweep-{Path(names[0]).stem}", view=shown)
+    result = carry_out(
+        SweepExperiment, how, made, name=f"sweep-{Path(names[0]).stem}", **vars(view)
+    )
     if result.runs:
         draw_charts(result, ("svg", "png"))
     if result.failed:

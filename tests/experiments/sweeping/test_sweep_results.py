@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import fedldp
-from fedldp.accounting.guarantees import Adversary, Guarantee, Unit
+from fedldp.accounting.guarantees import Adversary, Guarantee, Unit, unit_and_adversary
 from fedldp.accounting.proven import Proven
 from fedldp.accounting.statement import Statement
 from fedldp.core.kinds import GAUSSIAN, IDEALISED, NOT_PURE
 from fedldp.experiments.sweeping.results import Combination, Sweep
-from fedldp.experiments.sweeping.sweeps import View, shown_of
+from fedldp.experiments.sweeping.sweeps import asked_of, shown_of
 from fedldp.reporting.lines import behind_sums
 from fedldp.simulation.plan import plan, problem_of
 
@@ -63,17 +63,17 @@ ROWS = [ROW, line(0.7, unit="record", adversary="summing-server")]
 def test_the_proven_epsilon_is_the_least_for_the_unit_that_is_hidden_or_requested(
     lines: list[Guarantee], asked: str | None, expected: tuple[Any, ...]
 ) -> None:
-    found = proven(*lines, asked=None if asked is None else View.of(asked, None).guarantee)
+    found = proven(*lines, asked=None if asked is None else unit_and_adversary(asked))
     assert (found.epsilon, found.delta, found.unit, found.adversary) == expected
 
 
 def test_the_requested_guarantee_comes_before_that_of_the_target() -> None:
-    asked = View.of("record:summing-server", None).guarantee
+    asked = unit_and_adversary("record:summing-server")
     target = {"unit": "record", "epsilon": 2.0, "adversary": "downlink"}
     of_target = fedldp.recipe("dp-sgd-digits", target=target)
-    assert View().of_run(of_target) == ("record", "downlink")
-    assert View(guarantee=asked).of_run(of_target) == asked
-    assert View().of_run(fedldp.recipe("quickstart")) is None
+    assert asked_of(of_target, None) == ("record", "downlink")
+    assert asked_of(of_target, asked) == asked
+    assert asked_of(fedldp.recipe("quickstart"), None) is None
 
 
 def test_the_requested_figure_comes_first_and_is_drawn() -> None:

@@ -165,8 +165,8 @@ def sweep(
         device,
     )
     means = Means.of(out, data_dir, workers=workers, cluster=cluster, say=say, same_data=same_data)
-    shown = View.of(guarantee, metric)
-    return carried_out(SweepExperiment(design, given, means, shown), means)
+    made = SweepExperiment(design, given, means, guarantee=guarantee, metric=metric)
+    return carried_out(made, means)
 
 
 def bases(recipes: Iterable[str | RunConfig], settings: Mapping[str, Any]) -> dict[str, RunConfig]:
@@ -208,35 +208,18 @@ def design_of(
     return Design(found, settings, grid, own if seeds is None else seeds, device)
 
 
-@dataclass(frozen=True)
-class View:
-    """What a sweep shows for its runs.
-
-    Attributes:
-        guarantee: the unit and the adversary whose epsilon is shown; None uses a run's target.
-        metric: the metric that is shown first; None chooses one that suits the labels.
-    """
-
-    guarantee: tuple[Unit, Adversary] | None = None
-    metric: str | None = None
-
-    @classmethod
-    def of(cls, guarantee: str | None, metric: str | None) -> View:
-        """Return the view that a user requests.
-
-        Raises:
-            ConfigError: there is no such unit or adversary.
-        """
-        return cls(None if guarantee is None else unit_and_adversary(guarantee), metric)
-
-    def of_run(self, config: RunConfig) -> tuple[Unit, Adversary] | None:
-        """Return the unit and the adversary whose epsilon is shown for a run."""
-        if self.guarantee is not None or config.target is None:
-            return self.guarantee
-        return config.target.unit, config.target.adversary
+Asked = tuple[Unit, Adversary]
+"""The unit and the adversary whose epsilon is shown."""
 
 
-def shown_of(privacy: Statement, guarantee: tuple[Unit, Adversary] | None = None) -> Proven:
+def asked_of(config: RunConfig, asked: Asked | None) -> Asked | None:
+    """Return what is shown for a run: what the user asks for, or else its target's guarantee."""
+    if asked is not None or config.target is None:
+        return asked
+    return config.target.unit, config.target.adversary
+
+
+def shown_of(privacy: Statement, guarantee: Asked | None = None) -> Proven:
     """Return a statement's headline; lines for the numbers that are sent take precedence.
 
     Args:
@@ -260,7 +243,12 @@ class SweepExperiment(Experiment[Sweep]):
         design: the design of the sweep.
         given: the data, if they are given.
         means: how it is carried out.
-        view: which guarantee and which metric to show for the runs.
+        guarantee: the guarantee whose epsilon is shown, as "UNIT:ADVERSARY"; None uses a run's
+            target.
+        metric: the metric that is shown first; None chooses one that suits the labels.
+
+    Raises:
+        ConfigError: there is no such guarantee or metric, or all runs are refused.
     """
 
     kind = "sweep"
@@ -273,20 +261,22 @@ class SweepExperiment(Experiment[Sweep]):
         design: Design,
         given: Dataset | None,
         means: Means,
-        view: View | None = None,
+        *,
+        guarantee: str | None = None,
+        metric: str | None = None,
     ) -> None:
         self.design = design
         self.given = given
-        self._view = view or View()
+        self._asked = None if guarantee is None else unit_and_adversary(guarantee)
+        self._metric = metric
         self._all = runs_of(design, means.data_dir, given)
         self._runs = {run.digest: run for run in self._all if run.config is not None}
         tasks = {} if given is None else {"": Task("", Shared(lambda: given, travels=True), {})}
         self.maker = Maker(tasks, means.data_dir, design.device)
         made = [run.config for run in self._all if run.config is not None]
         self.configs = list({_strings(config): config for config in made}.values())
-        if self._view.metric not in (None, *metrics_for(made)):
-            known = ", ".join(metrics_for(made))
-            raise ConfigError(f"metric {self._view.metric}: choose {known}")
+        if metric not in (None, *metrics_for(made)):
+            raise ConfigError(f"metric {metric}: choose {', '.join(metrics_for(made))}")
 
     def lacks(self, old: Document) -> str | None:
         """Return what it lacks of another sweep."""
@@ -361,7 +351,7 @@ class SweepExperiment(Experiment[Sweep]):
             together=self._together(store),
             uncounted=len(store.rows.keys() - {run.digest for run in self._all}),
             failed=failed,
-            metric=self._view.metric,
+            metric=self._metric,
             missing=len(self._all) - len(failed) - sum(len(each.runs) for each in groups),
         )
         if folder is not None:
@@ -376,7 +366,7 @@ class SweepExperiment(Experiment[Sweep]):
                 continue
             row = {**store.rows[run.digest], **run.labels}  # two recipes may share a run
             privacy = Statement.from_json(row["privacy"])
-            asked = self._view.of_run(run.config)
+            asked = asked_of(run.config, self._asked)
             proven = shown_of(privacy, asked)
             if asked is None and (behind := behind_sums(privacy)) is not None:
                 sums[proven] = behind
@@ -411,7 +401,7 @@ class SweepExperiment(Experiment[Sweep]):
                         dataset=run.config.dataset, test_file=run.config.test_file
                     )
                 found: Released | None = released(config, self._problem(config), privacy)
-                proven = shown_of(privacy, self._view.of_run(run.config))
+                proven = shown_of(privacy, asked_of(run.config, self._asked))
                 if proven.epsilon is not None:
                     unit = proven.unit
                     whole: Unit = unit if unit in WHOLE_RUN else "client-run"
