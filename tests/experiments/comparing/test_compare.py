@@ -225,7 +225,8 @@ def test_seeds_are_three_and_ten_at_small_epsilons() -> None:
 
 def test_a_users_code_is_never_called_proven(made: Any) -> None:
     own, *others = made.groups
-    found = replace(made, groups=[replace(own, stated_by=TOY_BITS), *others])
+    each = [replace(proven, stated_by=TOY_BITS) for proven in own.each]
+    found = replace(made, groups=[replace(own, each=each), *others])
     mine, other, *_ = found.rows
     assert (mine["proven"], mine["stated_by"]) == (None, TOY_BITS)
     assert other["proven"] is not None
