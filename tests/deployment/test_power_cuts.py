@@ -84,9 +84,9 @@ def test_a_server_syncs_as_often_whatever_the_number_of_sites(run: Run) -> None:
         {"channel": channel, "sites": sites, "rounds": rounds}
         for channel, sites, rounds in (
             ("named", 3, 18),
-            ("named", 7, 4),
+            ("named", 5, 4),
             ("sum", 3, 4),
-            ("sum", 7, 4),
+            ("sum", 5, 4),
         )
     ]
     found = [each["syncs"] for each in run(cases)]
