@@ -177,7 +177,7 @@ class Own:
     """What is the user's own in an experiment.
 
     Attributes:
-        data: a digest of private data, see ``experiments.own``; None for public data.
+        data: a digest of private data, see ``sum_of``; None for public data.
         code: files of own code, by the digest of the files of a configuration.
         same_data: whether the user confirms that the data are the same, where nobody can tell.
     """

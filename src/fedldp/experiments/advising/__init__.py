@@ -2,7 +2,7 @@
 
 ``questions`` asks what only the owner of a table knows, ``asking`` refuses unsuitable input,
 ``plan`` determines the runs, ``advice`` applies the rule and
-words the verdicts, and ``page`` makes the page for a data-protection officer.
+words the verdicts, and ``running`` makes the runs, and the page for a data-protection officer.
 """
 
 from fedldp.experiments.advising.advice import Advice
