@@ -11,6 +11,7 @@ import shutil
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from documents import document
 from environments import make_environment
 
-from fedldp.deployment import joining, words
+from fedldp.core.errors import ConfigError
+from fedldp.deployment import joining, running, words
 from fedldp.deployment.acceptance import Acceptances
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.certificates import check_host, fingerprints
+from fedldp.deployment.https.site import fetch_digests
+from fedldp.deployment.identity import read_private
+from fedldp.deployment.key_changes import KnownKeys
 from fedldp.deployment.policy import costs_of, read_policy
 from fedldp.deployment.running import OverHttps, pipe_of
 from fedldp.ledgers.budget import Budget
@@ -390,8 +395,9 @@ def test_only_sites_of_the_roster_fetch_the_agreement_and_only_the_one_they_expe
         return joined("accept", *said, "--policy", f"{site}/site.toml", "--yes")
 
     reached = OverHttps("127.0.0.1:0", Path("server/server.pem"), Path("server/server.key"))
-    listener = reached.listener()
-    with listener.opened(), listener.serving(pipe_of(agreement)) as pipe:
+    listener = reached.listener(Path("server"))
+    served = pipe_of(agreement, listener.known_keys)
+    with listener.opened(), listener.serving(served) as pipe:
         for site in ("north", "south", "stranger"):
             policy = Path(site, "site.toml")
             found = tomllib.loads(policy.read_text())["server"][0]["url"]
@@ -411,6 +417,42 @@ def test_only_sites_of_the_roster_fetch_the_agreement_and_only_the_one_they_expe
     (accepted,) = Acceptances(read_policy(Path("north/site.toml"))).current()
     assert accepted.digest == agreement.digest
     assert "refused" in accept("north", *told).assert_refused()  # nothing listens any more
+
+
+def test_a_site_changes_its_key_and_its_server_admits_the_change(
+    joined: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "localhost")
+    assert admit(joined).status == 0
+    policy = read_policy(Path("north/site.toml"))
+    accepted = ("accept", "server/run.agreement", "--policy", "north/site.toml", "--yes")
+    assert joined(*accepted).status == 0
+    old, changed = policy.key.read_bytes(), "north/north.changed"
+    outcome = joined("keys", "north", "--rotate")
+    assert outcome.status == 0, outcome.err
+    assert "https://localhost:8443" in outcome.out
+    assert "no server has its runs in this folder" in admit(joined, changed).assert_refused()
+    reached = OverHttps("127.0.0.1:0", Path("server/server.pem"), Path("server/server.key"))
+    Path("server/receipts").mkdir()
+    before: Any = SimpleNamespace(known_keys=KnownKeys.of(Path("server")))
+    running._follow_keys(Path("server"), before)
+    assert "already exists" in admit(joined, changed, "south/south.join").assert_refused()
+    admitted = admit(joined, changed)
+    assert admitted.status == 0, admitted.err
+    assert words_in(admitted.out, "north") == words_in(outcome.out, "words")
+    assert "was admitted before" in admit(joined, changed).assert_refused()
+    begun = list[list[str]]()
+    monkeypatch.setattr("os.execv", lambda program, arguments: begun.append(arguments))
+    running._follow_keys(Path("server"), before)
+    assert len(begun) == 1
+    agreement = Agreement.read(Path("server/run.agreement"))
+    listener, ca = reached.listener(Path("server")), Path("north/ca.pem")
+    with listener.opened(), listener.serving(pipe_of(agreement, listener.known_keys)):
+        url = f"https://localhost:{listener.address[1]}"
+        assert fetch_digests(url, ca, read_private(policy.key)) == [agreement.digest]
+        policy.key.write_bytes(old)
+        with pytest.raises(ConfigError, match="knows that the key was changed"):
+            fetch_digests(url, ca, read_private(policy.key))
 
 
 def test_a_run_begins_with_weights_that_the_invite_names(deploy: Callable[..., Any]) -> None:

@@ -308,11 +308,11 @@ def test_each_server_is_asked_for_the_agreement_with_the_words(
         OverHttps("127.0.0.1:0", Path(place, "server.pem"), Path(place, "server.key"))
         for place in ("one", "two")
     ]
-    ends = [each.listener() for each in reached]
+    ends = [each.listener(Path(place)) for place, each in zip(("one", "two"), reached, strict=True)]
     with ExitStack() as stack:
         for end, agreement in zip(ends, (first, second), strict=True):
             stack.enter_context(end.opened())
-            stack.enter_context(end.serving(pipe_of(agreement)))
+            stack.enter_context(end.serving(pipe_of(agreement, end.known_keys)))
         for port, end in zip((8443, 8444), ends, strict=True):
             text = POLICY.read_text().replace(f":{port}", f":{end.address[1]}")
             POLICY.write_text(text)
@@ -365,10 +365,10 @@ def test_of_two_sites_that_join_at_once_with_one_table_one_is_refused(tmp_path: 
     table.write_text("a,b\n1,2\n")
     first, later = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
     for _ in (first, later):
-        check_only(table, None, second=False)
-    assert note_ledger(table, first, second=False)
+        check_only(table, (), second=False)
+    assert note_ledger(table, [first], second=False)
     with pytest.raises(ConfigError, match="would spend a second budget on the same people"):
-        note_ledger(table, later, second=False)
+        note_ledger(table, [later], second=False)
     assert [each.second for each in DataLedgers.of(table).ledgers] == [False]
-    assert note_ledger(table, later, second=True)
+    assert note_ledger(table, [later], second=True)
     assert [each.second for each in DataLedgers.of(table).ledgers] == [False, True]

@@ -340,7 +340,7 @@ def test_a_damaged_receipt_stops_the_server_in_one_line(tmp_path: Path) -> None:
     env = make_environment(tmp_path, seeded=False)
     kept = tmp_path / "receipts"
     kept.mkdir()
-    for damaged in ("{}", '{"receipt": "00"}', '{"receipt": 3}', "[]"):
+    for damaged in ("{}", "00", "no"):
         (kept / env.agreement.sites[1].key).write_text(damaged)
         with pytest.raises(RunError, match="is damaged: restore it from a copy, or remove") as told:
             env.server()

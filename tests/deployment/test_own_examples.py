@@ -28,12 +28,13 @@ from test_people_of_sites import environment_of
 from fedldp import recipe
 from fedldp.accounting.statement import Statement
 from fedldp.algorithms.problem import Problem
+from fedldp.cli.deploy import input_of
 from fedldp.core.errors import ConfigError, DataError, LedgerUnusable, PrivacyError, RunError
 from fedldp.core.kinds import SIMULATED
 from fedldp.data import Columns
 from fedldp.deployment import server
 from fedldp.deployment.acceptance import accept
-from fedldp.deployment.agreeing import agree, input_of
+from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.messages import (
     NO_RECEIPT,

@@ -33,7 +33,6 @@ from fedldp.deployment.checks import check_server
 from fedldp.deployment.initial import digest_of_file, write_initial
 from fedldp.deployment.messages import Answered, pack, read_message
 from fedldp.deployment.server import Server
-from fedldp.deployment.statement import stated
 from fedldp.protocol.wire import (
     Layout,
     Reason,
@@ -163,11 +162,13 @@ def test_no_round_waits_for_a_whole_statement(
     env = make_environment(tmp_path, "rounds=3", channel=channel, quorum=2)
     whole: list[None] = []
 
-    def counted(*given: Any, searched: Any, **more: Any) -> Statement:
-        whole.extend([None] * (searched is None))
-        return stated(*given, searched=searched, **more)
+    stated = Server._stated
 
-    monkeypatch.setattr("fedldp.deployment.server.stated", counted)
+    def counted(server: Server, ledger: Any, in_sum: Any, searched: Any = None) -> Statement:
+        whole.extend([None] * (searched is None))
+        return stated(server, ledger, in_sum, searched)
+
+    monkeypatch.setattr(Server, "_stated", counted)
     env.serve()
     assert len(whole) == 1  # of the run that is over
 

@@ -131,7 +131,7 @@ def queue_served(
 ) -> Iterator[dict[str, Any]]:
     """Serve a queue while the context lasts; yield the servers that run, by run."""
     reached = running.OverHttps(f"{HOST}:0", home / "server.pem", home / "server.key")
-    listener, servers, stop = reached.listener(), dict[str, Any](), threading.Event()
+    listener, servers, stop = reached.listener(home), dict[str, Any](), threading.Event()
     if is_asked_for is not None:
         listener.is_asked_for = is_asked_for  # type: ignore[method-assign]
     given = (Queue(home), listener, servers, most, None, stop)

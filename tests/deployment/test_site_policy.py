@@ -27,7 +27,7 @@ from fedldp.core.errors import ConfigError, FedldpError, LedgerUnusable, Privacy
 from fedldp.core.kinds import OTHER_SENT
 from fedldp.deployment.acceptance import Acceptances, accept
 from fedldp.deployment.agreement import Agreement, agreed
-from fedldp.deployment.policy import SitePolicy, make_state, own_place, read_policy
+from fedldp.deployment.policy import SitePolicy, make_state, read_policy
 from fedldp.deployment.site_ledger import SiteLedger
 from fedldp.ledgers.budget import Budget
 from fedldp.reporting import words
@@ -174,9 +174,10 @@ def test_a_stricter_policy_applies_to_accepted_agreements(env: Environment) -> N
 
 
 def test_a_site_outside_the_roster_is_told_so(env: Environment) -> None:
-    assert own_place(env.agreement, env.agreement.sites[1].key) == 1
+    assert env.policies[1].in_roster(env.agreement)[0] == 1
+    others = env.agreement.changed(sites=env.agreement.sites[:1])
     with pytest.raises(ConfigError) as found:
-        own_place(env.agreement, "0" * 64)
+        env.policies[1].in_roster(others)
     one_line(found.value, "key: it is not in the agreement's roster")
 
 

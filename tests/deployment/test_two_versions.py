@@ -25,7 +25,7 @@ from fedldp.simulation.engine import simulate
 
 ROUNDS, BINDS = 6, 7
 SETTING = """    average: Annotated[float, Field(ge=0, le=1)] = """
-CAVEATS = """    warnings += [*systems.notes(config, problem), timed]
+CAVEATS = """    warnings += [*notes(config, problem), timed]
 """
 
 
@@ -57,7 +57,7 @@ def write_later(folder: Path) -> Path:
         f'    courtesy: int = 1\n    """what 0.1.0 lacks"""\n{SETTING}',
     )
     change(
-        "deployment/statement.py",
+        "algorithms/systems.py",
         CAVEATS,
         f"    from fedldp.core.kinds import BINDING, LATER\n{CAVEATS}"
         f"    warnings += [LATER, *([BINDING] if config.rounds == {BINDS} else [])]\n",

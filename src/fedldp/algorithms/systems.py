@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -175,6 +176,46 @@ def stated(
         protected=_protected(config, problem, asked),
         searched=searched,
     )
+
+
+def deployed(
+    config: RunConfig,
+    problem: Problem | None,
+    releases: ReleaseHistory,
+    *,
+    summed: SumInPath | None,
+    simulated: bool,
+    timed: Caveat,
+    begins: str | None = None,
+    delta: float | None = None,
+    searched: Unit | None = None,
+) -> Statement:
+    """Return the statement of a deployed run: ``stated``, for what a deployment sends.
+
+    Args:
+        config: the configuration of the run.
+        problem: the agreed facts about the data; None if they are unknown.
+        releases: who released what in which round, and, if reports are summed, who is in each sum.
+        summed: the secure sum between the clients and the server, if there is one.
+        simulated: whether all randomness comes from a seed.
+        timed: what the statement does not cover about the timing of answers.
+        begins: see ``assumed``.
+        delta: the delta for approximate guarantees. None: the configuration's delta.
+        searched: see ``statement``.
+    """
+    unit: Unit | None = None
+    # An agreement has no target; the setting that meets it has its unit.
+    if (meaning := config.composition.calibration.meaning) is not None:
+        of_people = problem is not None and problem.people is not None
+        unit = "person" if meaning.unit == "record" and of_people else meaning.unit
+    more: Any = {"delta": delta, "searched": searched, "begins": begins}
+    found = stated(config, problem, releases, asked=unit, summed=summed, **more)
+    # Leave out guarantees that hold only for a simulation's noise in real arithmetic: they do not
+    # apply to what is sent.
+    lines = tuple(line for line in found.guarantees if not line.is_idealised)
+    warnings = [each for each in found.warnings if simulated or each != kinds.SIMULATED]
+    warnings += [*notes(config, problem), timed]
+    return replace(found, guarantees=lines, warnings=tuple(warnings))
 
 
 def _protected(config: RunConfig, problem: Problem | None, asked: Unit | None) -> dict[Side, int]:

@@ -24,13 +24,13 @@ from fedldp.core.locks import alone
 from fedldp.data import is_own_file
 from fedldp.deployment import acceptance, certificates
 from fedldp.deployment.acceptance import Acceptances, Payable, payable
-from fedldp.deployment.agreeing import input_of
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.certificates import check_host, write_server_keys
 from fedldp.deployment.data_ledgers import note_others, other_ledgers
-from fedldp.deployment.identity import make_identity, new_file, public_of, read_private, read_public
+from fedldp.deployment.identity import make_identity, new_file, read_private, read_public
 from fedldp.deployment.initial import agreed_initial, beside, digest_of_file, write_initial
-from fedldp.deployment.policy import SitePolicy, own_place, read_policy
+from fedldp.deployment.key_changes import RECEIPTS, KeyChange, KnownKeys, change_key
+from fedldp.deployment.policy import SitePolicy, read_policy
 from fedldp.deployment.restored import charge_lost, moved_to
 from fedldp.deployment.runs import Queue, ask_to_finish
 from fedldp.deployment.site_ledger import SiteLedger
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 app = Group(help=__doc__)
 
 _DAYS = 365
+_HEARD = "Did each site's operator read these words to you by telephone?"
 
 Channel = Literal["named", "sum"]
 
@@ -77,6 +78,7 @@ def keys(
     *,
     site: str | None = None,
     server: list[str] | None = None,
+    rotate: bool = False,
 ) -> None:
     """Make the keys for a site, or the certificates for a server.
 
@@ -86,11 +88,16 @@ def keys(
             sites
         server: make a server's certificate for this name or address, signed by the authority in
             this folder, which is made if there is none; repeatable
+        rotate: give the site in this folder another key; it goes on with its runs and its ledger
     """
-    if (site is None) == (not server):
+    if [site is not None, bool(server), rotate].count(True) != 1:
         raise ConfigError(
-            "give --site NAME for a site's keys, or --server HOST for a server's: one of them alone"
+            "give --site NAME for a site's keys, or --server HOST for a server's, or --rotate for "
+            "another key of the site in this folder: one of them alone"
         )
+    if rotate:
+        _change_key(folder)
+        return
     if site is not None:
         make_identity(folder / f"{site}.key", folder / f"{site}.pub")
         typer.echo(
@@ -215,6 +222,27 @@ def _public_facts(
     return Problem(shape, classes, examples, data_dir, features=features, people=people)
 
 
+def input_of(text: str) -> tuple[tuple[int, ...], tuple[str, ...] | None]:
+    """Return the shape of an example, and the names of its features if the string gives names.
+
+    Raises:
+        ConfigError: the string is malformed.
+    """
+    names = tuple(name.strip() for name in text.split(","))
+    if len(names) > 1 and all(names):
+        return (len(names),), names
+    try:
+        shape = tuple(int(part) for part in text.lower().split("x"))
+    except ValueError:
+        shape = ()
+    if not shape or min(shape) < 1:
+        raise ConfigError(
+            f"input_shape = {text}: write it as 1x8x8, as 54 for a row of numbers, or as the "
+            "names of a table's features, separated by commas"
+        )
+    return shape, None
+
+
 @app.command()
 def join(
     invite: Path,
@@ -287,9 +315,13 @@ def admit(
 ) -> None:
     """Admit the sites that answered an invite, and write the agreement next to it.
 
+    Once the agreement is made, admit other keys of its sites. They are valid in all runs whose
+    folders are beside the invite.
+
     Help:
         invite: the invite's file
-        files (NAME.join...): the sites' answers, or folders of them
+        files (NAME.join... | NAME.changed...): the sites' answers, or folders of them; or what
+            sites wrote that changed their keys
         signed_by (NETWORK.pub): the public key of a network that signed the answers (fedldp deploy
             vouch), in place of words by telephone
     """
@@ -299,15 +331,14 @@ def admit(
     invited = Invite.read(invite, own=None)
     out = invite.with_suffix(".agreement")
     if out.exists():
-        raise ConfigError(f"{out} already exists; remove it, or make another invite")
+        _admit_keys(out, files, yes)
+        return
     network = None if signed_by is None else read_public(signed_by)
-    joinings = admitted(invited, _in_folders(files), network)
+    joinings = admitted(invited, _in_folders(files), KnownKeys.of(invite.parent), network)
     for each in joinings:
         known = words_of(each.digest) if network is None else f"key {each.key[:16]}, signed"
         typer.echo(f"{each.name:<10} {known}")
-    confirmed(
-        yes or network is not None, "Did each site's operator read these words to you by telephone?"
-    )
+    confirmed(yes or network is not None, _HEARD)
     own = [each.own for each in joinings if each.own is not None]
     agreement = invited.agreement({each.name: each.key for each in joinings}, own)
     if agreement.initial is not None:
@@ -385,8 +416,7 @@ def accept(
     known = acceptance.Acceptances(terms)
     known.check_beside(found)
     known.check_new(found, new=new)
-    key = public_of(read_private(terms.key))
-    place = own_place(found, key)
+    place, _ = terms.in_roster(found)
     data = digest_of_data(*terms.source)
     left_out = check_data(terms, found)
     changed = check_replaced(terms, found, data)
@@ -414,7 +444,7 @@ def accept(
     console.say(
         "server", f"{terms.server[0].url}; labels are in column {terms.label_column}{people}"
     )
-    for other in other_ledgers(terms.data, key):
+    for other in other_ledgers(terms.data, terms.public_keys):
         console.say("beside", f"another ledger counts these data too: {other}")
     console.say(
         "compare",
@@ -424,7 +454,7 @@ def accept(
     )
     confirmed(yes, "Accept this agreement?")
     acceptance.accept(terms, found, data, rounds)  # this fixes the limits, so not before the answer
-    note_others(terms.data, key, Database(terms.ledger))
+    note_others(terms.data, terms.public_keys, Database(terms.ledger))
     typer.echo(f"accepted: {found.digest.hex()}")
 
 
@@ -707,6 +737,43 @@ def _in_folders(paths: Sequence[Path]) -> list[Path]:
             raise ConfigError(f"folder {path}: it has no .join file; check the path")
         found += inside if path.is_dir() else [path]
     return found
+
+
+def _change_key(folder: Path) -> None:
+    """Give another key to the site in a folder."""
+    from fedldp.deployment.joining import POLICY
+
+    terms = read_policy(folder / POLICY)
+    with alone(terms.state / "lock", "agent"):
+        change, file = change_key(terms)
+    servers = " and of ".join(each.url for each in terms.server)
+    old, key = change.keys[-2:]
+    typer.echo(f"key        {key[:16]}, instead of {old[:16]}; runs and ledger go on")
+    typer.echo(f"words      {words_of(change.digest)}")
+    typer.echo(
+        f"wrote      {file}; send it to the operator of {servers}, and compare the words; until "
+        "it is admitted (fedldp deploy admit), the server knows the old key alone"
+    )
+
+
+def _admit_keys(agreement: Path, files: Sequence[Path], yes: bool) -> None:
+    """Admit other keys of the sites of an agreement."""
+    if not all(map(KeyChange.is_in, files)):
+        raise ConfigError(f"{agreement} already exists; remove it, or make another invite")
+    roster, home = Agreement.read(agreement, own=None).sites, agreement.parent
+    if not (home / RECEIPTS).exists():
+        raise ConfigError(
+            f"{home}: no server has its runs in this folder; give the invite in the folder of the "
+            "server's runs, once it was started"
+        )
+    known, heard = KnownKeys.of(home), list[str]()
+    for found in map(KeyChange.read, files):
+        known, name = known.admitting(found, roster)
+        heard.append(f"{name:<10} {words_of(found.digest)}")
+    typer.echo("\n".join(heard))
+    confirmed(yes, _HEARD)
+    known.keep(home)
+    typer.echo("admitted   a server that runs starts anew by itself; it refuses the old keys")
 
 
 def _tls_files(agreement: Path, certificate: Path | None, key: Path | None) -> tuple[Path, Path]:

@@ -11,11 +11,10 @@ The agreement
     ``agreeing``         makes it from a configuration; ``deployable`` says what sites can run
     ``joining``          invite, join, admit: how sites join; their files are ``documents``
     ``words``            ten words to compare a digest by telephone
-    ``identity``         a site's key
+    ``identity``         a site's key, and ``key_changes`` another one
     ``data_ledgers``     which ledgers count what is released about a table
     ``own_budgets``      the budgets that sites state and sign beforehand
     ``initial``          initial weights that come from another run
-    ``statement``        what was agreed, and what was actually released
 
 A site
     ``site``             the agent, which alone sees examples
@@ -56,6 +55,7 @@ __all__ = [
     "identity",
     "initial",
     "joining",
+    "key_changes",
     "own_budgets",
     "policy",
     "restored",
@@ -63,7 +63,6 @@ __all__ = [
     "runs",
     "site_ledger",
     "source",
-    "statement",
     "status",
     "words",
 ]

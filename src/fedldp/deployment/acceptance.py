@@ -17,11 +17,7 @@ from typing import Any, Literal
 from fedldp.core.errors import ConfigError, FedldpError, PrivacyError
 from fedldp.core.numbers import round_up
 from fedldp.deployment.agreement import Agreement
-from fedldp.deployment.policy import (
-    SitePolicy,
-    make_state,
-    prices_due,
-)
+from fedldp.deployment.policy import SitePolicy, make_state, prices_due
 from fedldp.deployment.site_ledger import NO_RELEASE, SiteLedger
 from fedldp.deployment.source import digest_of_data
 from fedldp.deployment.words import words_of

@@ -11,7 +11,6 @@ from fedldp.accounting.numerics.selftest import selftest
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import name_and_digest
-from fedldp.core.errors import ConfigError
 from fedldp.deployment.agreement import Agreement, Channel, Site, agreed
 from fedldp.deployment.deployable import without_simulation
 from fedldp.simulation.plan import calibrated
@@ -91,27 +90,6 @@ def agree(
     agreement = on(config)
     agreement.check()
     return agreement.changed(statement=agreed(agreement.planned))
-
-
-def input_of(text: str) -> tuple[tuple[int, ...], tuple[str, ...] | None]:
-    """Return the shape of an example, and the names of its features if the string gives names.
-
-    Raises:
-        ConfigError: the string is malformed.
-    """
-    names = tuple(name.strip() for name in text.split(","))
-    if len(names) > 1 and all(names):
-        return (len(names),), names
-    try:
-        shape = tuple(int(part) for part in text.lower().split("x"))
-    except ValueError:
-        shape = ()
-    if not shape or min(shape) < 1:
-        raise ConfigError(
-            f"input_shape = {text}: write it as 1x8x8, as 54 for a row of numbers, or as the "
-            "names of a table's features, separated by commas"
-        )
-    return shape, None
 
 
 def _decided(config: RunConfig, channel: Channel) -> RunConfig:

@@ -20,6 +20,7 @@ from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, Validat
 
 from fedldp.accounting.accountants import drawn_once, sent_in_clear
 from fedldp.accounting.events import Event
+from fedldp.accounting.guarantees import Unit
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import Statement, SumInPath
 from fedldp.algorithms.asking import check_given
@@ -28,7 +29,7 @@ from fedldp.algorithms.features import file_of, rests_on
 from fedldp.algorithms.own_code import check_own_code
 from fedldp.algorithms.participation import most_rounds
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.systems import name_and_digest
+from fedldp.algorithms.systems import deployed, name_and_digest
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import KINDS, Caveat, Unprotected, alike
 from fedldp.core.frozen_config import FrozenConfig
@@ -37,7 +38,6 @@ from fedldp.core.registry import is_address
 from fedldp.deployment.deployable import check_system, check_told
 from fedldp.deployment.documents import Document, Hex, canonical, digest_of
 from fedldp.deployment.own_budgets import check_one_value, has_own_budgets
-from fedldp.deployment.statement import stated
 from fedldp.mechanisms.summing import Summing
 from fedldp.protocol.keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.roles import Draws
@@ -365,14 +365,6 @@ class Agreement(RunDocument):
                 return None
         return self.config.epsilon_in_words(stated)
 
-    def sum_in_path(self, clients_in_sum: Mapping[int, int]) -> SumInPath:
-        """Return what a statement needs to know about the sums; see ``SumInPath``."""
-        return SumInPath(
-            untrusted_clients=self.untrusted_clients,
-            clients_in_sum=clients_in_sum,
-            committees=self.config.committee is not None,
-        )
-
     @cached_property
     def planned(self) -> Statement:
         """The statement that is computed here, which ``check_stated`` compares with the agreed."""
@@ -416,17 +408,41 @@ class Agreement(RunDocument):
             told = None if downlink is None else downlink(stage[0])
             parts.append(ReleaseHistory.planned(groups, asked_then, told))
         releases = ReleaseHistory.joined(parts)
-        return stated(
+        return self.statement_about(releases, {}, delta=delta)
+
+    def statement_about(
+        self,
+        releases: ReleaseHistory,
+        in_sum: Mapping[int, int],
+        *,
+        delta: float | None = None,
+        searched: Unit | None = None,
+    ) -> Statement:
+        """Return the statement for what was or will be released in the run.
+
+        Args:
+            releases: who released what in which round.
+            in_sum: how many clients were in the smallest sum of each round; in another round, as
+                few as the quorum allows.
+            delta: the delta for approximate guarantees. None: the configuration's delta.
+            searched: see ``systems.deployed``.
+        """
+        fewest = dict.fromkeys(range(1, self.config.rounds + 1), self.quorum)
+        summed = SumInPath(
+            untrusted_clients=self.untrusted_clients,
+            clients_in_sum={**fewest, **in_sum},
+            committees=self.config.committee is not None,
+        )
+        return deployed(
             self.config,
             self.problem,
             releases,
-            summed=self.sum_in_path(dict.fromkeys(asked, self.quorum))
-            if self.channel == "sum"
-            else None,
+            summed=summed if self.channel == "sum" else None,
             simulated=self.test_seed is not None,
             timed=ANSWER_TIME(at="site"),
             begins=self.initial,
             delta=delta,
+            searched=searched,
         )
 
 

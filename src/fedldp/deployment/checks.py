@@ -253,9 +253,9 @@ def check_replaced(policy: SitePolicy, agreement: Agreement, data: str) -> bool:
     before = Acceptances(policy).of(agreement.digest)
     if before is None or before.data == data:
         return False
-    ledger, key = SiteLedger(policy, look=True).ledger, read_private(policy.key)
+    ledger = SiteLedger(policy, look=True).ledger
     source = open_source(*policy.source)
-    open_run(policy, agreement, key, source, SecretKeys(ledger.secret, agreement.run), ledger)
+    open_run(policy, agreement, source, SecretKeys(ledger.secret, agreement.run), ledger)
     return True
 
 
@@ -276,14 +276,13 @@ def _first_misfit(source: SiteData, agreement: Agreement) -> str:
 
 def _accepted(policy: SitePolicy, accepted: Acceptance) -> str:
     agreement, policy = accepted.allowed(policy)
-    key = read_private(policy.key)
     check_randomness(agreement)
     left_out = check_data(policy, agreement)
     source = open_source(*policy.source)
     accepted.check_data(policy, source.digest)
     ledger = SiteLedger(policy, look=True).ledger
     keys = SecretKeys(ledger.secret, agreement.run)
-    index = open_run(policy, agreement, key, source, keys, ledger).index
+    index = open_run(policy, agreement, source, keys, ledger).index
     short = cannot_pay(ledger, accepted, agreement, index, ledger.releases())
     if short:
         raise FedldpError("; ".join(map(words.line, short)))

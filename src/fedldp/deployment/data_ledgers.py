@@ -8,7 +8,7 @@ A second ledger would spend a second budget on the same people, so only its owne
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -60,24 +60,24 @@ class DataLedgers(Document):
         for each in self.ledgers:
             each.check_read(own)
 
-    def others(self, key: str | None) -> list[DataLedger]:
-        """Return the ledgers of sites with another key."""
-        return [each for each in self.ledgers if each.key != key]
+    def others(self, keys: Container[str]) -> list[DataLedger]:
+        """Return the ledgers of sites other than the one that has, or had, these keys."""
+        return [each for each in self.ledgers if each.key not in keys]
 
 
-def check_only(data: Path, key: str | None, *, second: bool) -> None:
+def check_only(data: Path, keys: Container[str], *, second: bool) -> None:
     """Refuse another ledger for a table that has one, unless its owner declares it.
 
     Args:
         data: the table.
-        key: the site's public key; None if it has none yet.
+        keys: the public keys that the site has and had; none if it has none yet.
         second: whether the owner declares a second ledger.
 
     Raises:
         ConfigError: see above; or see ``DataLedgers.of``.
     """
     found = DataLedgers.of(data)
-    others = found.others(key)
+    others = found.others(keys)
     if others and len(others) == len(found.ledgers) and not second:
         raise ConfigError(
             f"data {data}: since {others[0].date}, the ledger of another site's folder (key "
@@ -87,37 +87,43 @@ def check_only(data: Path, key: str | None, *, second: bool) -> None:
         )
 
 
-def note_ledger(data: Path, key: Ed25519PrivateKey, *, second: bool) -> bool:
+def note_ledger(data: Path, keys: Sequence[Ed25519PrivateKey], *, second: bool) -> bool:
     """Note beside a table that this site's ledger counts it; return whether that was possible.
+
+    Args:
+        data: the table.
+        keys: the site's keys, the present one first.
+        second: see ``check_only``.
 
     Raises:
         ConfigError: another site noted its ledger since ``check_only`` was called.
     """
     with data.open("rb") as table:
         fcntl.flock(table, fcntl.LOCK_EX)  # of two sites that join at once, one is refused
-        check_only(data, public_of(key), second=second)
+        own = [*map(public_of, keys)]
+        check_only(data, own, second=second)
         found = DataLedgers.of(data)
-        others = found.others(public_of(key))
+        others = found.others(own)
         if len(others) < len(found.ledgers):
             return True
-        own = DataLedger.signed(key, date=now(), second=bool(others))
+        noted = DataLedger.signed(keys[0], date=now(), second=bool(others))
         try:
-            replace_file(_beside(data), DataLedgers(ledgers=(*found.ledgers, own)).to_bytes())
+            replace_file(_beside(data), DataLedgers(ledgers=(*found.ledgers, noted)).to_bytes())
         except FedldpError:  # such as a disk that is read-only
             return False
         return True
 
 
-def other_ledgers(data: Path, key: str) -> list[str]:
+def other_ledgers(data: Path, keys: Container[str]) -> list[str]:
     """Return in words the ledgers that other sites have for a table; see ``check_only``."""
-    others = DataLedgers.of(data).others(key)
+    others = DataLedgers.of(data).others(keys)
     return [f"key {each.key[:16]}, since {each.date}" for each in others]
 
 
-def note_others(data: Path, key: str, database: Database) -> None:
+def note_others(data: Path, keys: Container[str], database: Database) -> None:
     """Record as an act in a site's database each other ledger of its table, once."""
     known = {row["words"] for row in database.history() if row["what"] == _ACT}
-    for each in other_ledgers(data, key):
+    for each in other_ledgers(data, keys):
         if each not in known:
             database.note(_ACT, words=each)
 

@@ -172,15 +172,9 @@ def _run(
 
 def _kill_as_it_goes(running: Running, tell: Say) -> None:
     """Kill one process after another, each in a different round if there are enough rounds."""
-    last = running.world.agreement.config.rounds - 1
-
-    def before_round(number: int) -> None:
-        running.await_round(min(number - 1, last))
-
-    before_round(1)
     running.kill("agent-0")
     running.start_agent(0)
-    before_round(2)
+    running.await_round(min(1, running.world.agreement.config.rounds - 1))
     running.kill("server")
     running.start_server()
     tell("started the server again")

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 from fedldp.core.errors import ConfigError, PrivacyError, os_errors
 
 _HEX = re.compile(r"[0-9a-f]{64}")
+_PEM = re.compile(rb"-----BEGIN.*?-----END[^\n]*", re.DOTALL)
 
 
 def make_identity(private: Path, public: Path) -> None:
@@ -27,23 +28,19 @@ def make_identity(private: Path, public: Path) -> None:
     Raises:
         ConfigError: one of the files already exists, or cannot be written.
     """
-    new_file(public, public_text(make_private(private)), 0o644)
-
-
-def make_private(path: Path) -> Ed25519PrivateKey:
-    """Write a new private key (PEM), readable by its owner only, and return it.
-
-    Raises:
-        ConfigError: the file already exists, or cannot be written.
-    """
     key = Ed25519PrivateKey.generate()
-    new_file(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), 0o600)
-    return key
+    new_file(private, private_text(key), 0o600)
+    new_file(public, public_text(key), 0o644)
 
 
 def public_of(key: Ed25519PrivateKey) -> str:
     """Return the public half of a key, in hexadecimal."""
     return key.public_key().public_bytes_raw().hex()
+
+
+def private_text(key: Ed25519PrivateKey) -> bytes:
+    """Return a key as the content of a file (PEM)."""
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def public_text(key: Ed25519PrivateKey) -> bytes:
@@ -90,21 +87,27 @@ def replace_secret(path: Path, content: bytes) -> None:
 
 
 def read_private(path: Path) -> Ed25519PrivateKey:
-    """Return the private key in a PEM file.
+    """Return the present key in a PEM file; see ``read_keys``."""
+    return read_keys(path)[0]
+
+
+def read_keys(path: Path) -> list[Ed25519PrivateKey]:
+    """Return the private keys in a PEM file: the present one, then the earlier ones.
 
     Raises:
-        PrivacyError: the file has no such key, or others may read it.
+        PrivacyError: the file has something else, or others may read it.
     """
     with os_errors(f"key {path}", "check the path", PrivacyError):
         if path.stat().st_mode & 0o077:
             raise PrivacyError(f"key {path}: others may read it; run chmod 600 on it")
         content = path.read_bytes()
-    key: object = None
+    keys = list[object]()
     with suppress(ValueError, TypeError, UnsupportedAlgorithm):
-        key = load_pem_private_key(content, None)
-    if not isinstance(key, Ed25519PrivateKey):
+        keys = [load_pem_private_key(each, None) for each in _PEM.findall(content)]
+    found = [key for key in keys if isinstance(key, Ed25519PrivateKey)]
+    if not found or len(found) < len(keys):
         raise PrivacyError(f"key {path}: this key was not written by `fedldp deploy keys`")
-    return key
+    return found
 
 
 def read_public(path: Path) -> str:
@@ -113,10 +116,8 @@ def read_public(path: Path) -> str:
     Raises:
         ConfigError: the file has no public key.
     """
-    try:
-        text = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"key {path}: it cannot be read; check the path") from error
+    with os_errors(f"key {path}", "check the path"):
+        text = path.read_bytes().decode("ascii", "replace").strip()
     if not _HEX.fullmatch(text):
         raise ConfigError(f"key {path}: this public key was not written by `fedldp deploy keys`")
     return text

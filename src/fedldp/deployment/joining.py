@@ -48,10 +48,11 @@ from fedldp.deployment.documents import LARGEST, Hex, SignedDocument
 from fedldp.deployment.identity import (
     make_identity,
     new_file,
-    public_of,
+    read_keys,
     read_private,
     replace_secret,
 )
+from fedldp.deployment.key_changes import KnownKeys
 from fedldp.deployment.own_budgets import OwnBudget, has_own_budgets
 from fedldp.deployment.policy import (
     URL,
@@ -402,15 +403,15 @@ def join(
         policy = checked_policy(tomllib.loads(text), place)
         _check_private(terms.data)
         check_data(policy, expected)
-        check_only(terms.data, None, second=second_ledger)
+        check_only(terms.data, (), second=second_ledger)
         _make_folder(folder)
         make_identity(folder / f"{name}.key", folder / f"{name}.pub")
         new_file(folder / "ca.pem", invite.ca_pem, 0o644)
         new_file(place, text.encode(), 0o600)
-    key = read_private(policy.key)
-    noted = note_ledger(policy.data, key, second=second_ledger)
+    keys = read_keys(policy.key)
+    noted = note_ledger(policy.data, keys, second=second_ledger)
     joining = Joining.signed(
-        key, version=version("fedldp"), invite=invite.digest.hex(), name=name, own=policy.own
+        keys[0], version=version("fedldp"), invite=invite.digest.hex(), name=name, own=policy.own
     )
     file = folder / f"{name}.join"
     file.unlink(missing_ok=True)
@@ -451,7 +452,7 @@ def _joined_again(
         table = study.model_dump(exclude={"invite"}, exclude_none=True)
         added.append(f"study: for this run, {table}")
         document.setdefault("study", tomlkit.aot()).append({"invite": study.invite, **table})
-    server = policy.of_server(invite.url)
+    server = next((each for each in policy.server if each.url == invite.url), None)
     new_ca: Path | None = None
     if server is None:
         new_ca = place.with_name(f"ca-{invite.digest.hex()[:8]}.pem")
@@ -470,7 +471,7 @@ def _joined_again(
     here.check(expected.changed(server_ca=()) if new_ca else expected)  # it is not written yet
     _check_private(policy.data)
     check_data(here, expected)
-    check_only(policy.data, public_of(read_private(policy.key)), second=second)
+    check_only(policy.data, policy.public_keys, second=second)
     if added:
         confirm(added)
     if new_ca is not None:
@@ -539,17 +540,21 @@ def _answer(file: Path, network: str | None) -> Joining:
     return found.joining
 
 
-def admit(invite: Invite, files: Sequence[Path], network: str | None = None) -> list[Joining]:
+def admit(
+    invite: Invite, files: Sequence[Path], known: KnownKeys, network: str | None = None
+) -> list[Joining]:
     """Return the answers in ``files``, if all are for this invite and from different sites.
 
     Args:
         invite: the invite.
         files: the sites' answers.
+        known: what the server knows about changed keys.
         network: the public key of the network that must have signed them. None: nobody did.
 
     Raises:
-        ConfigError: an answer is for another invite, or not signed by the network, or two answers
-            are from one site; the message names their files.
+        ConfigError: an answer is for another invite, signed with a key that its site has changed,
+            or not signed by the network, or two answers are from one site; the message names their
+            files.
     """
     found = [_answer(file, network) for file in files]
     names: dict[str, Path] = {}
@@ -559,6 +564,11 @@ def admit(invite: Invite, files: Sequence[Path], network: str | None = None) -> 
             raise ConfigError(
                 f"join file {file}: site {each.name} answers another invite; send it this invite "
                 "again"
+            )
+        if known.is_replaced(each.key):
+            raise ConfigError(
+                f"join file {file}: site {each.name} changed the key {each.key[:16]}, which is no "
+                "longer valid; let it join with its present key"
             )
         if each.key in keys:
             raise ConfigError(

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import struct
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -31,6 +30,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 from fedldp.core.errors import RunError, WireError, os_errors
 from fedldp.deployment.agreement import Site
+from fedldp.deployment.key_changes import RECEIPTS, KnownKeys
 from fedldp.deployment.site_ledger import Seen
 from fedldp.ledgers.sqlite import Release
 from fedldp.reporting.record import replace_file
@@ -159,32 +159,35 @@ class Receipts:
     nothing, as if there were no receipts.
 
     Args:
-        key: the site's identity, which survives a loss of the site's state.
+        keys: the site's present key, then the earlier ones, whose receipts it still reads; they
+            survive a loss of the site's state.
     """
 
-    def __init__(self, key: Ed25519PrivateKey) -> None:
-        secret = hmac.digest(key.private_bytes_raw(), b"fedldp receipts", hashlib.sha256)
-        self._seal = AESSIV(secret)
+    def __init__(self, *keys: Ed25519PrivateKey) -> None:
+        raw = [key.private_bytes_raw() for key in keys]
+        secrets = [hmac.digest(each, b"fedldp receipts", hashlib.sha256) for each in raw]
+        self._seals = [*map(AESSIV, secrets)]
 
     def of(self, entry: Release, restores: int) -> bytes:
         """Return the receipt of a release made after this many restores."""
         start = bytes.fromhex(entry.hash)[:10]
         content = _CONTENT.pack(min(restores, _MOST_RESTORES), entry.number, start)
-        return self._seal.encrypt(content, None)
+        return self._seals[0].encrypt(content, None)
 
     def read(self, receipt: bytes) -> Seen | None:
         """Return what a receipt stands for; None if this site never gave it."""
-        with suppress(InvalidTag):
-            restores, number, start = _CONTENT.unpack(self._seal.decrypt(receipt, None))
-            return Seen(restores=restores, number=number, hash=start.hex())
+        for seal in self._seals:
+            with suppress(InvalidTag):
+                restores, number, start = _CONTENT.unpack(seal.decrypt(receipt, None))
+                return Seen(restores=restores, number=number, hash=start.hex())
         return None
 
 
 class KeptReceipts:
     """The last receipt that a server has from each of its sites, across all its runs.
 
-    There is one file for each site's key, in a folder beside the run folders. Receipts serve only
-    to reveal that a ledger was set back.
+    There is one file for each site, named by its first key, in a folder beside the run folders.
+    Receipts serve only to reveal that a ledger was set back.
 
     Args:
         folder: the folder of the run; the receipts are in ``receipts`` beside it.
@@ -196,9 +199,11 @@ class KeptReceipts:
     """
 
     def __init__(self, folder: Path, run: str, sites: Sequence[Site]) -> None:
-        self._folder, self._run, self._sites = folder.parent / "receipts", run, sites
+        self._folder, self._run = folder.parent / RECEIPTS, run
         with os_errors(str(self._folder), "check its permissions and free space", RunError):
             self._folder.mkdir(mode=0o700, exist_ok=True)
+        known = KnownKeys.of(folder.parent)
+        self._sites = [(site.name, known.first(site.key)) for site in sites]
         self.all()
 
     def all(self) -> dict[int, bytes]:
@@ -214,17 +219,18 @@ class KeptReceipts:
 
     def last(self, site: int) -> bytes:
         """Return the last receipt of a site, by its number; ``NO_RECEIPT`` if it gave none."""
-        path = self._folder / self._sites[site].key
+        name, key = self._sites[site]
+        path = self._folder / key
         if not path.exists() or not path.stat().st_size:  # a power cut may leave it empty
             return NO_RECEIPT
         try:
-            receipt = bytes.fromhex(json.loads(path.read_text())["receipt"])
+            receipt = bytes.fromhex(path.read_text())
             if len(receipt) != RECEIPT_BYTES:
                 raise ValueError("a receipt of the wrong length")
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError) as error:
             raise RunError(
-                f"{path} is damaged: restore it from a copy, or remove it; without it, site "
-                f"{self._sites[site].name} may not notice that its ledger is an older copy"
+                f"{path} is damaged: restore it from a copy, or remove it; without it, site {name} "
+                "may not notice that its ledger is an older copy"
             ) from error
         return receipt
 
@@ -232,11 +238,10 @@ class KeptReceipts:
         """Store a receipt that a site gave; it is not synced, see ``restore``."""
         if receipt in (NO_RECEIPT, self.last(site)):
             return
-        found = self._sites[site]
-        document = {"site": found.name, "run": self._run, "receipt": receipt.hex()}
+        _, key = self._sites[site]
         # Servers of other runs may write a receipt of the same site at the same time.
-        own = self._folder / f"{found.key}.{self._run}"
-        replace_file(own, json.dumps(document).encode(), synced=False)
-        place = self._folder / found.key
+        own = self._folder / f"{key}.{self._run}"
+        replace_file(own, receipt.hex().encode(), synced=False)
+        place = self._folder / key
         with os_errors(f"cannot write the receipt {place}", "check the folder", RunError):
             own.replace(place)

@@ -38,6 +38,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import Field, ValidationError
 
 from fedldp.accounting.accountants import (
@@ -61,7 +62,7 @@ from fedldp.data import is_table
 from fedldp.deployment.agreement import LISTED, Agreement, Channel, RunDocument, check_stated
 from fedldp.deployment.certificates import fingerprints
 from fedldp.deployment.documents import Hex
-from fedldp.deployment.identity import public_of, read_private
+from fedldp.deployment.identity import public_of, read_keys
 from fedldp.deployment.own_budgets import OwnBudget
 from fedldp.ledgers.budget import Budget, each_of, total_of
 from fedldp.ledgers.sqlite import Release
@@ -170,16 +171,10 @@ class SitePolicy(FrozenConfig):
     own: OwnBudget | None = None
     """The site's own budget for a run; the site answers with this epsilon only."""
 
-    def of_server(self, url: str) -> ServerTable | None:
-        """Return the table of the server with an address; None if the policy has none."""
-        return next((each for each in self.server if each.url == url), None)
-
     def for_run(self, server: ServerTable, study: StudyTable | None) -> Self:
         """Return the policy for one run: with its server only, and with what differs for it."""
-        if study is None:
-            return self.changed(server=(server,), study=())
-        own = {"label_column": study.label_column, "own": study.own}
-        return self.changed(server=(server,), study=(study,), **own)
+        differs = {} if study is None else study.model_dump(exclude={"invite"})
+        return self.changed(server=(server,), study=() if study is None else (study,), **differs)
 
     @property
     def budgets(self) -> tuple[Budget, ...]:
@@ -225,7 +220,27 @@ class SitePolicy(FrozenConfig):
         """
         if not agreement.has_own_budgets:
             return 0
-        return own_place(agreement, public_of(read_private(self.key)))
+        return self.in_roster(agreement)[0]
+
+    @property
+    def public_keys(self) -> list[str]:
+        """The site's present public key, then the earlier ones."""
+        return [*map(public_of, read_keys(self.key))]
+
+    def in_roster(self, agreement: Agreement) -> tuple[int, Ed25519PrivateKey]:
+        """Return the site's number in the roster, and the one of its keys that the roster has.
+
+        Raises:
+            FedldpError: the roster has none of its keys, or they cannot be read.
+        """
+        keys = {public_of(key): key for key in read_keys(self.key)}
+        for index, site in enumerate(agreement.sites):
+            if site.key in keys:
+                return index, keys[site.key]
+        raise ConfigError(
+            "key: it is not in the agreement's roster; put back the key that the site had then, or "
+            "send the public half to the person who makes the agreement"
+        )
 
     def in_clear(self, agreement: Agreement) -> list[Unprotected]:
         """Return what a run sends unprotected about the site or people that the policy protects.
@@ -437,21 +452,6 @@ def needed_for(document: RunDocument) -> dict[str, list[str]]:
         if value is not None and not (built_in and not is_address(value)):
             needed.setdefault(listed, []).append(value)
     return needed
-
-
-def own_place(agreement: Agreement, public: str) -> int:
-    """Return a site's number in the roster.
-
-    Raises:
-        ConfigError: its key is not in the roster.
-    """
-    for index, site in enumerate(agreement.sites):
-        if site.key == public:
-            return index
-    raise ConfigError(
-        "key: it is not in the agreement's roster; send its public half to the person who makes "
-        "the agreement"
-    )
 
 
 def private_to_owner(path: Path) -> bool:

@@ -19,16 +19,8 @@ from fedldp.accounting.accountants import releases_nothing
 from fedldp.core.errors import ConfigError
 from fedldp.deployment.acceptance import Acceptances
 from fedldp.deployment.agreement import Agreement
-from fedldp.deployment.identity import public_of, read_private
-from fedldp.deployment.policy import SitePolicy, costs_of, make_state, rounds_answered
-from fedldp.deployment.site_ledger import (
-    LEAST_HASH,
-    Mark,
-    SiteLedger,
-    Witness,
-    last_of,
-    read_mark,
-)
+from fedldp.deployment.policy import SitePolicy, make_state, rounds_answered
+from fedldp.deployment.site_ledger import LEAST_HASH, Mark, SiteLedger, Witness, last_of, read_mark
 from fedldp.ledgers.sqlite import Release, SqliteLedger, renewals
 from fedldp.secure_sum.client_role import Phase
 
@@ -67,8 +59,9 @@ def charge_lost(
             agreements that were ever accepted.
 
     Raises:
-        FedldpError: the ledger or an accepted agreement cannot be used, or ``since`` evidently
-            lacks some agreements.
+        FedldpError: the ledger or an accepted agreement cannot be used, sites have their own
+            budgets in one whose roster has no key of this site, or ``since`` evidently lacks some
+            agreements.
     """
     if anew and policy.ledger.exists():
         raise ConfigError(
@@ -84,7 +77,7 @@ def charge_lost(
     accepted = {agreement.digest: agreement for agreement in (*known, *since)}
     begins = not policy.ledger.exists() and (anew or not policy.mark.exists())
     entries = [] if begins else SiteLedger(policy, look=True).ledger.releases()
-    placed = [_Placed.of(policy, each) for each in accepted.values()]
+    placed = [(each, policy.place_in(each)) for each in accepted.values()]
     _check_all_named(mark, placed, entries, restores)
     if begins:
         SqliteLedger(policy.ledger, policy.budgets)
@@ -92,9 +85,9 @@ def charge_lost(
     with kept.ledger.database.writing() as db:
         kept.ledger.forget_rounds()
         db.execute("DELETE FROM charged")  # what an earlier restore charged does not count now
-        for each in placed:
-            found += [_charge(kept.ledger, each) for _ in range(restores)]
-            row = (each.agreement.digest.hex(), each.agreement.run)
+        for each, place in placed:
+            found += [_charge(kept.ledger, each, place) for _ in range(restores)]
+            row = (each.digest.hex(), each.run)
             db.execute("INSERT INTO charged VALUES (?, ?)", row)
         kept.ledger.database.note("restored")
     before = mark.restores if mark.seen is None else max(mark.restores, mark.seen.restores)
@@ -133,55 +126,9 @@ def _mark_of(policy: SitePolicy) -> Mark:
     return Mark() if mark is None else mark
 
 
-@dataclass(frozen=True)
-class _Placed:
-    """An agreement, and the most that the site may have released in its run.
-
-    Attributes:
-        agreement: the agreement of the run.
-        place: the roster index of a site that releases at least as much as this site.
-        rounds: the largest number of rounds that the site can have taken part in.
-    """
-
-    agreement: Agreement
-    place: int
-    rounds: int
-
-    @classmethod
-    def of(cls, policy: SitePolicy, agreement: Agreement) -> _Placed:
-        """Return the most that a site, found by its key, may have released.
-
-        If its key is not in the roster, the site may be any site of the roster, so it is charged at
-        least as much as any of them.
-
-        Raises:
-            ConfigError: it is unknown which site of the roster released the most.
-        """
-        if not agreement.has_own_budgets:
-            return cls(agreement, 0, agreement.rounds_of(0))
-        key = public_of(read_private(policy.key))
-        for place, site in enumerate(agreement.sites):
-            if site.key == key:
-                return cls(agreement, place, agreement.rounds_of(place))
-        everywhere = range(len(agreement.sites))
-        costs = [[costs_of(agreement, b, p)[0] for b in policy.budgets] for p in everywhere]
-        most = max(everywhere, key=lambda place: costs[place])
-        if any(
-            cost > largest
-            for each in costs
-            for cost, largest in zip(each, costs[most], strict=True)
-        ):
-            raise ConfigError(
-                f"run {agreement.run}: its roster has no key of this site, and no single site of "
-                "the roster released most under both of the site's budgets; put back the key "
-                "that the site had then"
-            )
-        return cls(agreement, most, max(map(agreement.rounds_of, everywhere)))
-
-
 def _check_all_named(
     mark: Mark,
-    agreements: Sequence[_Placed],
+    agreements: Sequence[tuple[Agreement, int]],
     entries: Sequence[Release],
     restores: int,
 ) -> None:
@@ -193,10 +140,10 @@ def _check_all_named(
     if mark.restores or (mark.seen is not None and mark.seen.restores):
         return  # an earlier restore already charged some of these releases
     charged = 0
-    for each in agreements:
-        of_run = sum(entry.run == each.agreement.run for entry in entries)
+    for each, place in agreements:
+        of_run = sum(entry.run == each.run for entry in entries)
         # The ledger has an entry for each phase, whether or not it releases anything.
-        whole = each.rounds * (len(Phase) if each.agreement.channel == "sum" else 1)
+        whole = each.rounds_of(place) * (len(Phase) if each.channel == "sum" else 1)
         charged += max(0, whole - of_run) * restores
     often = renewals(entries)
     # An entry that only a receipt proves counts as a release, even if it was a renewal.
@@ -214,12 +161,12 @@ def _check_all_named(
         )
 
 
-def _charge(ledger: SqliteLedger, placed: _Placed) -> UnrecordedSpend:
-    agreement, entries = placed.agreement, ledger.releases()
+def _charge(ledger: SqliteLedger, agreement: Agreement, place: int) -> UnrecordedSpend:
+    entries = ledger.releases()
     answered = rounds_answered([entry for entry in entries if entry.run == agreement.run])
     # Rounds differ only where a site takes part in all of them; else any are as dear as others.
     lost = [round for round in range(1, agreement.config.rounds + 1) if round not in answered]
-    lost = lost[: placed.rounds - len(answered)]
+    lost = lost[: agreement.rounds_of(place) - len(answered)]
     taken = {entry.run for entry in entries}
     names = (f"{agreement.run} lost {number}" for number in itertools.count(1))
     name = next(each for each in names if each not in taken)
@@ -228,7 +175,7 @@ def _charge(ledger: SqliteLedger, placed: _Placed) -> UnrecordedSpend:
         # Values without a finite cost never left the site, because no limit ever allowed them.
         events = [
             (phase, event)
-            for phase, event in enumerate(agreement.events_of(placed.place, stage[0]))
+            for phase, event in enumerate(agreement.events_of(place, stage[0]))
             if all(budget.may_cover(event) for budget in ledger.budgets)
         ]
         if all(releases_nothing(event) for _, event in events):

@@ -23,6 +23,7 @@ from fedldp.data import Examples, is_own_file, load_dataset, load_examples
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.certificates import ServerTls
 from fedldp.deployment.initial import beside
+from fedldp.deployment.key_changes import KnownKeys
 from fedldp.deployment.policy import ServerTable, SitePolicy, read_policy
 from fedldp.deployment.runs import Queue, QueuedRun, asked_to_finish
 from fedldp.deployment.server import Server
@@ -74,35 +75,38 @@ def run_site(
         FedldpError: the agent cannot start.
     """
     _begin("a site's agent")
+    from fedldp.deployment.metrics import of_agent, page_of_site, serving
+
     policy = read_policy(file)
     with alone(policy.state / "lock", "agent"):
         watch = SiteWatch(policy.state)
         with beating(watch):
             try:
                 agent = Agent(policy, test_keys=test_keys, watch=watch)
-                _serve(agent, metrics, partial(_follow, file, policy))
+                watched = serving(metrics, lambda: of_agent(agent), lambda: page_of_site(agent))
+                with watched, _until_told() as stop, agent.ledger.database.held():
+                    serve_links(agent, stop, partial(_follow, file, policy))
             except LedgerLost as error:
                 raise EndedForGood(str(error)) from error
 
 
 def _follow(file: Path, policy: SitePolicy) -> None:
-    """Start this process anew if its policy changed.
-
-    The server notices as much as if the agent had been killed and started again.
-    """
+    """Start this process anew if its policy changed."""
     with suppress(ConfigError):  # it is being written
         if read_policy(file) != policy:
-            log.info("the policy changed: the agent starts anew")
-            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+            _start_anew("the policy changed: the agent")
 
 
-def _serve(agent: Agent, metrics: str | None, look: Callable[[], None]) -> None:
-    """Answer requests until SIGTERM or Ctrl-C."""
-    from fedldp.deployment.metrics import of_agent, page_of_site, serving
+def _start_anew(what: str) -> None:
+    """Start this process anew; the others notice as much as if it had been killed."""
+    log.info("%s starts anew", what)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
-    watched = serving(metrics, lambda: of_agent(agent), lambda: page_of_site(agent))
-    with watched, _until_told() as stop, agent.ledger.database.held():
-        serve_links(agent, stop, look)
+
+def _follow_keys(folder: Path, listener: Listener) -> None:
+    """Start this process anew if another change of a site's key was admitted."""
+    if KnownKeys.of(folder) != listener.known_keys:
+        _start_anew("a site has another key: the server")
 
 
 def serve_links(
@@ -152,20 +156,20 @@ class OverHttps(NamedTuple):
     certificate: Path
     key: Path
 
-    def listener(self) -> Listener:
-        """Return the listener for runs."""
+    def listener(self, folder: Path) -> Listener:
+        """Return the listener for runs, whose folders are in one."""
         from fedldp.deployment.https.server import Listener, listen
 
         _allow_files()
         tls = ServerTls(self.certificate, self.key)
-        return Listener(listen(self.listen), tls)
+        return Listener(listen(self.listen), tls, KnownKeys.of(folder))
 
 
-def pipe_of(agreement: Agreement) -> RunPipe:
-    """Return the pipe of an agreement's run."""
+def pipe_of(agreement: Agreement, known: KnownKeys) -> RunPipe:
+    """Return the pipe of an agreement's run, in which a site has its first key."""
     from fedldp.deployment.https.pipe import RunPipe
 
-    sites = [(site.name, site.key) for site in agreement.sites]
+    sites = [(site.name, known.first(site.key)) for site in agreement.sites]
     return RunPipe(agreement.digest, agreement.to_bytes(), sites, largest_message(agreement))
 
 
@@ -192,22 +196,27 @@ def run_server(
     found = Agreement.read(agreement, own=None)
     with alone(folder.with_name(f"{folder.name}.lock"), "server"):
         # reports errors before anything is created
-        listener = reached.listener()
+        listener = reached.listener(folder.parent)
         server = _server(folder, agreement, test, data_dir, listener)
         # Of the whole run, also after a restart: what was released so far has smaller figures.
         whole = server.agreement.planned
         console.print_statement(whole, found.epsilon_in_words())
         progress = RunProgress(found.config.rounds, console)
+
+        def stopped() -> bool:
+            _follow_keys(folder.parent, listener)
+            return stop.is_set()
+
         with (
             _until_told() as stop,
             beating(server.watch),
             serving(metrics, lambda: of_server([server]), lambda: page_of_servers([server])),
             listener.opened(),
-            listener.serving(pipe_of(server.agreement)) as pipe,
+            listener.serving(pipe_of(server.agreement, listener.known_keys)) as pipe,
             progress,
         ):
             try:
-                server.serve(pipe, progress.show, stop.is_set)
+                server.serve(pipe, progress.show, stopped)
             except Stopped as error:
                 raise SystemExit from error  # with status 0
         return server
@@ -245,7 +254,7 @@ def run_servers(
     )
     logging.getLogger().handlers[-1].addFilter(_name_run)
     with alone(home / "lock", "server"):
-        listener = reached.listener()
+        listener = reached.listener(home)
         with beating(None), shown, _until_told() as stop:
             _serve_queue(Queue(home), listener, servers, most, data_dir, stop)
 
@@ -280,7 +289,7 @@ def _serve_queue(
             with alone(each.folder.with_name(f"{each.run}.lock"), "server"):
                 server = _server(each.folder, each.agreement, each.test, data_dir, listener)
                 servers[each.run], found = server, server.agreement
-                of, pipe = found.config.rounds, pipe_of(found)
+                of, pipe = found.config.rounds, pipe_of(found, listener.known_keys)
                 with beating(server.watch), listener.serving(pipe):
                     server.serve(pipe, lambda record: _log_round(record, of), stopped)
                 finished = asked_to_finish(each.folder) is not None
@@ -319,6 +328,7 @@ def _serve_queue(
     runs()
     with listener.opened():
         while not stop.is_set():
+            _follow_keys(queue.home, listener)
             threads = {run: thread for run, thread in threads.items() if thread.is_alive()}
             aside.intersection_update(threads)
             now, free = time.monotonic(), most - len(threads)
@@ -349,7 +359,8 @@ def _remember(listener: Listener, each: QueuedRun) -> tuple[bytes, int]:
     except FedldpError as error:  # the other runs go on
         log.error("run %s: its sites are not known: %s", each.run[:8], error)
         return b"", 1
-    listener.remember(found.digest, {site.key: site.name for site in found.sites}, each.over)
+    names = {listener.known_keys.first(site.key): site.name for site in found.sites}
+    listener.remember(found.digest, names, each.over)
     return found.digest, found.quorum
 
 

@@ -39,12 +39,13 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.events import Event
 from fedldp.accounting.guarantees import Unit
+from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import Statement, spent_by_unit
 from fedldp.algorithms.noise import noise_of
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, Diverged, EndedForGood, FedldpError, RunError, os_errors
-from fedldp.core.facts import Doubt
-from fedldp.core.kinds import ANSWER_TIME, COVERS_ALL_ROUNDS, ENDED, ENDED_EARLY, STOPPED
+from fedldp.core.facts import Caveat, Doubt
+from fedldp.core.kinds import COUNT_NOISE, COVERS_ALL_ROUNDS, ENDED, ENDED_EARLY, STAGE, STOPPED
 from fedldp.data import Examples, standardised
 from fedldp.deployment.agreement import Agreement, check_stated
 from fedldp.deployment.channels import ReportChecker, server_role
@@ -53,7 +54,6 @@ from fedldp.deployment.journal import Journal
 from fedldp.deployment.messages import KeptReceipts
 from fedldp.deployment.runs import asked_to_finish
 from fedldp.deployment.sites import BudgetsSpent, Finishes, QuorumMissed, Sites, Stopped
-from fedldp.deployment.statement import stated, without_left_out
 from fedldp.deployment.watch import ServerWatch
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.ledgers.protocol import Place
@@ -172,7 +172,7 @@ class Server:
         found, of = self._stated(self._ledger, self._in_sum), self.agreement.config.rounds
         if self._state.round <= of or len(self.rounds) == of:
             return found
-        made = without_left_out(found, self._ledger.releases(self.agreement.run))
+        made = _without_left_out(found, self._ledger.releases(self.agreement.run))
         return made.warning(ENDED_EARLY(done=len(self.rounds), of=of))
 
     @property
@@ -223,20 +223,8 @@ class Server:
     def _stated(
         self, ledger: MemoryLedger, in_sum: Mapping[int, int], searched: Unit | None = None
     ) -> Statement:
-        agreement, summed = self.agreement, None
-        if agreement.channel == "sum":
-            fewest = dict.fromkeys(range(1, agreement.config.rounds + 1), agreement.quorum)
-            summed = agreement.sum_in_path({**fewest, **in_sum})
-        return stated(
-            agreement.config,
-            agreement.problem,
-            ledger.releases(agreement.run),
-            summed=summed,
-            simulated=agreement.test_seed is not None,
-            timed=ANSWER_TIME(at="site"),
-            begins=agreement.initial,
-            searched=searched,
-        )
+        releases = ledger.releases(self.agreement.run)
+        return self.agreement.statement_about(releases, in_sum, searched=searched)
 
     def serve(
         self,
@@ -480,11 +468,10 @@ class Server:
             if not self.rounds:
                 self._write_privacy(self.privacy)
                 return error
-            released = self._reported(sites)
-            stated = self._stated(self._ledger, self._in_sum)
-            if released:
-                stated = self._of_round_under_way(released)
-            self._write_privacy(stated)
+            if released := self._reported(sites):
+                self._write_privacy(self._of_round_under_way(released))
+            else:
+                self._write_privacy(self._stated(self._ledger, self._in_sum))
             write_report(self.folder.path)
         except FedldpError as amiss:  # privacy.json then still covers all that was asked for
             log.warning("the report was not written: %s", amiss)
@@ -552,6 +539,28 @@ def _schema(agreement: Agreement) -> Schema:
         classes=classes if classes is not None and len(classes) == problem.num_classes else None,
         features=problem.features,
     )
+
+
+def _without_left_out(statement: Statement, releases: ReleaseHistory) -> Statement:
+    """Return a run's statement without caveats about rounds in which nothing was released.
+
+    Args:
+        statement: the statement of a run of which rounds were left out.
+        releases: who released what in which round.
+    """
+
+    def was_made(caveat: Caveat) -> bool:
+        values: Mapping[str, Any] = caveat.values
+        match caveat.kind:
+            case STAGE.name:
+                first, last = values["first"], values["last"]
+            case COUNT_NOISE.name:
+                first = last = values["round"]
+            case _:
+                return True
+        return releases.before(first) != releases.before(last + 1)
+
+    return replace(statement, warnings=tuple(filter(was_made, statement.warnings)))
 
 
 class _Test:

@@ -19,8 +19,6 @@ from functools import partial
 from threading import Lock
 from urllib.parse import urlsplit
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from fedldp.accounting.accountants import sent_of_nothing
 from fedldp.core.errors import (
     ConfigError,
@@ -38,7 +36,7 @@ from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.certificates import authorities_of, fingerprint, is_of_server
 from fedldp.deployment.channels import client_role
 from fedldp.deployment.data_ledgers import note_others
-from fedldp.deployment.identity import public_of, read_private
+from fedldp.deployment.identity import read_keys
 from fedldp.deployment.logs import RateLimitedLog
 from fedldp.deployment.messages import (
     NO_RECEIPT,
@@ -54,18 +52,11 @@ from fedldp.deployment.policy import (
     ServerTable,
     SitePolicy,
     make_state,
-    own_place,
     private_to_owner,
     rounds_answered,
 )
 from fedldp.deployment.site_ledger import LEAST_HASH, SiteLedger
-from fedldp.deployment.source import (
-    SiteData,
-    check_unchanged,
-    examples_for,
-    note,
-    open_source,
-)
+from fedldp.deployment.source import SiteData, check_unchanged, examples_for, note, open_source
 from fedldp.deployment.watch import SiteWatch
 from fedldp.ledgers.sqlite import Release, SqliteLedger
 from fedldp.protocol.client_runtime import ClientRuntime, Policy
@@ -117,7 +108,7 @@ class Agent:
         watch: what the agent tells about itself; made if it is missing.
 
     Attributes:
-        key: the site's identity.
+        key: the site's present key.
         ledger: the site's ledger.
 
     Raises:
@@ -133,7 +124,8 @@ class Agent:
     ) -> None:
         self.policy = policy
         self._test_keys = test_keys
-        self.key = read_private(policy.key)
+        own = read_keys(policy.key)
+        self.key = own[0]
         make_state(policy)
         if not private_to_owner(policy.state):
             raise PrivacyError(f"state {policy.state}: others may read it; run chmod 700 on it")
@@ -142,7 +134,7 @@ class Agent:
         self.ledger = self._kept.ledger
         # Not with the ledger's connection: a wait for its lock would reveal when a training ended.
         self._accepted = Acceptances(policy)
-        self._receipts = Receipts(self.key)
+        self._receipts = Receipts(*own)
         self._source = open_source(*policy.source)
         self._runs: dict[bytes, ServedRun] = {}
         self._refused: dict[bytes, Acceptance] = {}
@@ -159,7 +151,7 @@ class Agent:
         """The number of the latest shown entry of each run."""
         try:
             self.shown = self._kept.keep()
-            note_others(policy.data, public_of(self.key), self.ledger.database)
+            note_others(policy.data, policy.public_keys, self.ledger.database)
         except LedgerUnusable as error:
             # Start anyway: the server is told, so that it does not wait for this site.
             self._say_refused(error)
@@ -298,8 +290,8 @@ class Agent:
         if agreement.test_seed is not None:
             if not self._test_keys:
                 check_randomness(agreement)
-            keys = SimulationKeys(agreement.test_seed, own_place(agreement, public_of(self.key)))
-        opened = open_run(policy, agreement, self.key, source, keys, self.ledger)
+            keys = SimulationKeys(agreement.test_seed, policy.in_roster(agreement)[0])
+        opened = open_run(policy, agreement, source, keys, self.ledger)
         index, role, store = opened.index, opened.role, opened.store
         if opened.stale:
             store.forget()
@@ -337,16 +329,14 @@ class Agent:
 
     def _end(self, run: ServedRun, end: End) -> None:
         """Answer nothing more in a run, if its own server says that the run is over."""
-        server, named = run.policy.server[0], run.agreement.server_ca
+        server, named, name = run.policy.server[0], run.agreement.server_ca, run.agreement.run
         found = authorities_of(server.ca)
         known = [each for each in found if not named or fingerprint(each) in named]
         host = urlsplit(server.url).hostname or ""
         if not is_of_server(end.signed, end.signature, end.chain, host, known):
-            name = run.agreement.run[:8]
-            self._rate_limited(f"the end of run {name} is not signed by its server")
+            self._rate_limited(f"the end of run {name[:8]} is not signed by its server")
             return
         self._accepted.finish(end.digest)
-        name = run.agreement.run
         log.info("run %s is over after %d rounds", name[:8], end.rounds)
         answered = rounds_answered([each for each in self.shown or () if each.run == name])
         if len(answered) > end.rounds + 1:  # it may have answered one that was not completed
@@ -507,7 +497,6 @@ class OpenedRun:
 def open_run(
     policy: SitePolicy,
     agreement: Agreement,
-    key: Ed25519PrivateKey,
     source: SiteData,
     keys: Keys,
     ledger: SqliteLedger,
@@ -517,7 +506,7 @@ def open_run(
     Raises:
         FedldpError: the site cannot take part.
     """
-    index = own_place(agreement, public_of(key))
+    index, key = policy.in_roster(agreement)
     device = choose_device(policy.device)
     role = client_role(agreement, index, key, device)
     drawn = list[str]()

@@ -362,7 +362,7 @@ class Sites:
         name = self._agreement.sites[client].name
         self._watch.heard(client)
         if client not in waiting.open:
-            self._compare(waiting, client, body)
+            self._came_late(client, body, waiting.answers[client])
             return None
         waiting.due[client] = time.monotonic() + _PAUSE
         try:
@@ -385,19 +385,24 @@ class Sites:
         self._rate_limited(f"site {name} no longer accepts the agreement; it is not asked")
         return None
 
-    def _came_late(self, client: int, body: bytes) -> None:
-        """Store the receipt of an answer that came too late to be used."""
-        if (message := _answered_in(body)) is not None:
-            self._watch.heard(client)
-            self._receipts.keep(client, message.receipt)
-            self._heard_of(client)
+    def _came_late(self, client: int, body: bytes, first: bytes | None = None) -> None:
+        """Store the receipt of an answer that does not count; log one that differs from the first.
 
-    def _compare(self, waiting: _Waiting, client: int, body: bytes) -> None:
-        """Log a site that gives a second, different answer to a request."""
-        if (message := _answered_in(body)) is None:
+        Args:
+            client: the site that gave it.
+            body: the answer.
+            first: the site's answer that counts. None: there is none.
+        """
+        try:
+            message = read_message(body)
+        except WireError:
             return
+        if not isinstance(message, Answered):
+            return
+        self._watch.heard(client)
         self._receipts.keep(client, message.receipt)
-        if message.answer != waiting.answers[client]:
+        self._heard_of(client)
+        if first is not None and message.answer != first:
             name = self._agreement.sites[client].name
             self._rate_limited(
                 f"site {name} gave a second, different answer to a request: the first counts, and "
@@ -455,15 +460,6 @@ class Sites:
             f"{what}; all complete rounds are kept, but the same command would fail here again: "
             f"{remedy}"
         )
-
-
-def _answered_in(body: bytes) -> Answered | None:
-    """Return the answer in a message; None if there is none."""
-    try:
-        message = read_message(body)
-    except WireError:
-        return None
-    return message if isinstance(message, Answered) else None
 
 
 def _and_more(sites: int) -> str:

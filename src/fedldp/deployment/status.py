@@ -30,7 +30,6 @@ from fedldp.core.locks import is_held
 from fedldp.deployment.acceptance import Acceptance, Acceptances, policy_for
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.certificates import lifetime, validity
-from fedldp.deployment.identity import public_of, read_private
 from fedldp.deployment.policy import SitePolicy, rounds_answered
 from fedldp.deployment.runs import Queue, asked_to_finish
 from fedldp.deployment.site_ledger import NO_RELEASE, SiteLedger
@@ -238,7 +237,7 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
     if connected is False:
         warnings.append(UNREACHABLE(why=str(known.get("amiss")), since=last_seen))
     warnings += of_authority(policy)
-    own = _read(warnings, "key", lambda: public_of(read_private(policy.key)))
+    own = _read(warnings, "key", lambda: policy.public_keys) or []
     data = _read(warnings, "data", lambda: digest_of_data(*policy.source))
     found, names = list[dict[str, Any]](), list[str]()
     all_accepted: list[Acceptance] | None = None
@@ -253,7 +252,7 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
             warnings.append(_unread("agreement", error))
             all_read = False
             continue
-        places = [place for place, site in enumerate(agreement.sites) if site.key == own]
+        places = [place for place, site in enumerate(agreement.sites) if site.key in own]
         names += [agreement.sites[place].name for place in places]
         of = agreement.rounds_of(places[0]) if places else None  # with another key: unknown
         found.append(_run(accepted, agreement, entries, of))

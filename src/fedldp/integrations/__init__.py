@@ -3,8 +3,8 @@
 ``loop`` is a composition from settings alone, with its statement; ``client`` is its client for any
 such loop; ``flower`` makes a mod of it for Flower, and ``nvflare`` a filter for NVIDIA FLARE.
 
-It may use core, accounting, data, ledgers, protocol, models, algorithms, reporting, simulation,
-deployment.
+It may use core, accounting, data, ledgers, protocol, models, algorithms, reporting and
+simulation.
 """
 
 __all__ = [

@@ -22,10 +22,10 @@ from fedldp.algorithms.composition import Algorithm, Composition, Sgd
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.server_update import OwnMean, WeightedMean
+from fedldp.algorithms.systems import deployed
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.core.facts import Caveat
 from fedldp.core.kinds import ANSWER_TIME, CODE_OF_THE_NODE, FROZEN_WEIGHTS_PUBLIC
-from fedldp.deployment.statement import stated
 from fedldp.models import ALL, Layer, name_of
 from fedldp.protocol.wire import Layout
 from fedldp.simulation.settings import from_mapping, settings_in
@@ -130,7 +130,7 @@ def stated_for(
 ) -> Statement:
     """Return the statement for what a node releases, with more caveats."""
     timed = ANSWER_TIME(at="node")
-    found = stated(config, None, releases, summed=None, simulated=False, timed=timed, delta=delta)
+    found = deployed(config, None, releases, summed=None, simulated=False, timed=timed, delta=delta)
     frozen = () if config.trainable == ALL else (FROZEN_WEIGHTS_PUBLIC,)
     return found.warning(*more, *frozen, CODE_OF_THE_NODE)
 

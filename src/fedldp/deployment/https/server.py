@@ -41,6 +41,7 @@ from fedldp.core.errors import ConfigError, RunError, os_errors
 from fedldp.deployment.certificates import ServerTls, fingerprint
 from fedldp.deployment.https.hello import LONGEST, NO_DIGEST, TAG, TOKEN_BYTES, Hello, Nonces
 from fedldp.deployment.https.pipe import NEAR_SECONDS, RunPipe, SiteSession
+from fedldp.deployment.key_changes import KnownKeys
 from fedldp.deployment.logs import RateLimitedLog
 from fedldp.deployment.messages import End, pack
 from fedldp.reporting import words
@@ -101,14 +102,18 @@ class Listener:
     Args:
         listening: a TCP socket that listens; closed at the end.
         tls: the server's certificate, which sites sign, and its key.
+        known_keys: the changed keys; a site is known by its first key.
 
     Attributes:
         address: where it listens: host and port.
         certificate: the file of its certificate.
     """
 
-    def __init__(self, listening: socket.socket, tls: ServerTls) -> None:
+    def __init__(
+        self, listening: socket.socket, tls: ServerTls, known_keys: KnownKeys | None = None
+    ) -> None:
         self.address = listening.getsockname()[:2]
+        self.known_keys = known_keys or KnownKeys()
         self._tls = tls
         self.certificate = tls.file
         self._known: dict[bytes, _Known] = {}
@@ -270,8 +275,8 @@ class Listener:
 
     async def _hello(self, request: Request) -> Response:
         """Begin a session of a site in the run that its hello names, or say that it is over."""
-        found = await self._said_who(request)
-        digest, key = bytes.fromhex(found.agreement), found.key
+        found, key = await self._said_who(request)
+        digest = bytes.fromhex(found.agreement)
         known = self._known.get(digest)
         if known is not None and key in known.names:
             run = known.pipe
@@ -299,9 +304,9 @@ class Listener:
 
     async def _hand_agreement(self, request: Request) -> Response:
         """Send a site the agreement that it names, or the digests of all that name its key."""
-        found = await self._said_who(request)
+        found, key = await self._said_who(request)
         digest = bytes.fromhex(found.agreement)
-        named = [run for run in self._served() if found.key in run.index]
+        named = [run for run in self._served() if key in run.index]
         if digest == NO_DIGEST:
             return _bytes(b"".join(run.digest for run in named))
         for run in named:
@@ -309,8 +314,8 @@ class Listener:
                 return _bytes(run.agreement)
         raise _refused(404)
 
-    async def _said_who(self, request: Request) -> Hello:
-        """Return the hello in a request; refuse one that no site of a roster signed."""
+    async def _said_who(self, request: Request) -> tuple[Hello, str]:
+        """Return a request's hello and its site's first key; refuse one that no site signed."""
         length = _length(request)
         if length is None or length > LONGEST:
             raise _refused(413)
@@ -319,7 +324,11 @@ class Listener:
                 hello = Hello.parse(await request.body())
         except (ConfigError, TimeoutError, ClientDisconnect):
             raise _refused(400) from None
-        name = self._name_of(hello.key)
+        key = self.known_keys.first(hello.key)
+        name = self._name_of(key)
+        if self.known_keys.is_replaced(hello.key):
+            self._rate_limited("a connection with a key that its site has changed was refused")
+            raise _refused(403)
         if name is None:
             self._rate_limited("a connection with a key that is not in the roster was refused")
             raise _refused(403)
@@ -329,7 +338,7 @@ class Listener:
             self._rate_limited(f"a connection claims to be site {name}, but its signature is wrong")
             raise _refused(403)
         self._nonces.use(hello.nonce)
-        return hello
+        return hello, key
 
     def _session(self, run: RunPipe, index: int, hello: Hello) -> bytes:
         """Begin a site's session, which ends its previous session; return the token."""

@@ -58,7 +58,8 @@ _OTHER = "it is not a fedldp server, or it has another version"
 _REFUSED = {
     401: "it does not know this session: the server was restarted, or another agent has this "
     "site's key",
-    403: "it does not know this site's key, or has a certificate other than the one it shows",
+    403: "it does not know this site's key, knows that the key was changed, or has a certificate "
+    "other than the one it shows",
     413: "what this site sent is too long",
 }
 

@@ -1,0 +1,257 @@
+"""Another key for a site: its runs and its ledger go on, and nobody can forge a change."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from environments import (
+    CHANNELS,
+    Environment,
+    ask,
+    assert_each_once,
+    bits,
+    content,
+    make_environment,
+    request_of,
+)
+
+from fedldp.core.errors import ConfigError, LedgerUnusable, PrivacyError
+from fedldp.deployment import key_changes
+from fedldp.deployment.acceptance import accept
+from fedldp.deployment.agreement import Site
+from fedldp.deployment.data_ledgers import note_ledger, other_ledgers
+from fedldp.deployment.identity import private_text, public_of, read_keys, read_public
+from fedldp.deployment.joining import Invite, Joining
+from fedldp.deployment.joining import admit as admit_joins
+from fedldp.deployment.key_changes import RECEIPTS, KeyChange, KnownKeys, change_key
+from fedldp.deployment.messages import NO_RECEIPT, KeptReceipts
+from fedldp.deployment.restored import charge_lost
+from fedldp.deployment.site_ledger import Mark, SiteLedger
+from fedldp.ledgers.sqlite import LOST
+from fedldp.protocol.wire import Reason, Refusal, Report
+
+
+def admit(env: Environment, change: KeyChange) -> None:
+    """Let the server of an environment know a change."""
+    (env.folder / RECEIPTS).mkdir(exist_ok=True)
+    known, _ = KnownKeys.of(env.folder).admitting(change, env.agreement.sites)
+    known.keep(env.folder)
+
+
+def next_run(env: Environment) -> Environment:
+    """Return a new run with the sites' present keys, which they have accepted."""
+    roster = tuple(
+        Site(name=site.name, key=policy.public_keys[0])
+        for site, policy in zip(env.agreement.sites, env.policies, strict=True)
+    )
+    agreement = env.agreement.changed(run="e" * 32, sites=roster)
+    for policy in env.policies:
+        accept(policy, agreement)
+    return replace(env, agreement=agreement)
+
+
+@CHANNELS
+@pytest.mark.slow
+def test_a_run_goes_on_under_its_agreement(tmp_path: Path, channel: Any) -> None:
+    """The place, the ledger and the weights are as if the key had not changed."""
+    same = make_environment(tmp_path / "same", channel=channel)
+    env = make_environment(tmp_path / "other", channel=channel)
+    pipe = env.pipe()
+
+    def change(record: Any) -> None:
+        if record.round == 1:
+            admit(env, change_key(env.policies[0])[0])
+            pipe.agents[0] = env.agent(0).answer
+
+    assert bits(env.serve(pipe, change)) == bits(same.serve())
+    assert_each_once(env, pipe)
+    assert len(env.policies[0].public_keys) == 2
+
+
+@pytest.mark.slow
+def test_receipts_go_on_in_the_same_run_and_in_the_next(tmp_path: Path) -> None:
+    env = make_environment(tmp_path, seeded=False)
+    policy, before = env.policies[0], env.policies[0].public_keys[0]
+    env.agent(0)
+    shutil.copy(policy.ledger, tmp_path / "copy")
+    env.serve()
+    spent = env.ledger(0).spent()
+    assert spent > 0
+    changed, file = change_key(policy)
+    assert KeyChange.read(file) == changed
+    assert read_public(policy.key.with_suffix(".pub")) == policy.public_keys[0] != before
+    assert policy.public_keys[1] == before
+    assert policy.key.stat().st_mode & 0o077 == 0
+    admit(env, changed)
+    later = next_run(env)
+    last = [
+        KeptReceipts(env.folder / "any", each.run, each.sites).last(0)
+        for each in (env.agreement, later.agreement)
+    ]
+    shown = last[0]
+    assert last == [shown, shown]
+    assert shown != NO_RECEIPT
+    answered = ask(later.agent(0), later, request_of(later), shown)
+    assert isinstance(content(answered), Report)
+    assert later.ledger(0).spent() == pytest.approx(1.5 * spent)
+    # The receipt of the old key reveals an older ledger, even if the ledger fits its mark.
+    shutil.copy(tmp_path / "copy", policy.ledger)
+    SiteLedger(policy, look=True).restored(Mark())
+    accept(policy, later.agreement)
+    refused = ask(later.agent(0), later, request_of(later), shown)
+    assert content(refused) == Refusal(1, Reason.LEDGER)
+
+
+def test_the_ledger_beside_the_data_is_known_by_every_key(tmp_path: Path) -> None:
+    policy = make_environment(tmp_path, seeded=False).policies[0]
+    assert note_ledger(policy.data, read_keys(policy.key), second=False)
+    change_key(policy)
+    assert note_ledger(policy.data, read_keys(policy.key), second=False)
+    assert other_ledgers(policy.data, policy.public_keys) == []
+    with pytest.raises(ConfigError, match="the ledger of another site's folder"):
+        note_ledger(policy.data, read_keys(policy.key)[:1], second=False)
+
+
+def test_wherever_a_change_is_interrupted_the_site_has_its_runs_and_one_present_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = make_environment(tmp_path, seeded=False)
+    policy, first = env.policies[0], env.policies[0].public_keys[0]
+    env.agent(0)
+    for step in ("read_keys", "replace_secret", "public_text", "replace_file"):
+        before, real = policy.public_keys, getattr(key_changes, step)
+
+        def cut(*given: Any, real: Callable[..., Any] = real) -> Any:
+            real(*given)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(key_changes, step, cut)
+            with pytest.raises(KeyboardInterrupt):
+                change_key(policy)
+        assert policy.public_keys[-len(before) :] == before
+        assert env.agent(0).served()
+        changed, file = change_key(policy)
+        assert KeyChange.read(file) == changed
+        assert [*changed.keys] == policy.public_keys[::-1]
+        assert changed.keys[0] == first
+
+
+def test_an_outdated_ledger_gets_no_new_key(tmp_path: Path) -> None:
+    env = make_environment(tmp_path, seeded=False)
+    policy = env.policies[0]
+    env.agent(0)
+    shutil.copy(policy.ledger, tmp_path / "copy")
+    assert isinstance(content(ask(env.agent(0), env, request_of(env))), Report)
+    shutil.copy(tmp_path / "copy", policy.ledger)
+    before = policy.public_keys
+    with pytest.raises(LedgerUnusable, match="it lacks release 1"):
+        change_key(policy)
+    policy.ledger.unlink()
+    with pytest.raises(LedgerUnusable, match="it was begun but is gone"):
+        change_key(policy)
+    assert policy.public_keys == before
+
+
+def test_a_damaged_file_of_keys_is_refused(tmp_path: Path) -> None:
+    policy = make_environment(tmp_path, seeded=False).policies[0]
+    change_key(policy)
+    text = policy.key.read_bytes()
+    policy.key.write_bytes(text.replace(b"MC4", b"MC5", 1))
+    with pytest.raises(PrivacyError, match="was not written by"):
+        read_keys(policy.key)
+
+
+ONE, TWO, THREE = (Ed25519PrivateKey.from_private_bytes(bytes([at]) * 32) for at in range(3))
+FOREIGN = Ed25519PrivateKey.from_private_bytes(b"f" * 32)
+FIRST, BOTH = KeyChange.of([TWO, ONE]), KeyChange.of([THREE, TWO, ONE])
+ROSTER = [Site(name="north", key=public_of(ONE)), Site(name="south", key=public_of(FOREIGN))]
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        BOTH.model_dump() | {"key": FIRST.key},
+        BOTH.model_dump() | {"signature": FIRST.signature},
+        # half signed: by the present key only, or by a part of the earlier ones
+        KeyChange.signed(THREE, earlier=FIRST.earlier).model_dump(),
+        KeyChange.signed(THREE, earlier=(*FIRST.earlier, BOTH.earlier[1])).model_dump(),
+        BOTH.model_dump() | {"earlier": BOTH.earlier[1:]},
+        # in another order, or to a key that the site had
+        BOTH.model_dump() | {"earlier": BOTH.earlier[::-1]},
+        KeyChange.of([ONE, TWO, ONE]).model_dump(),
+    ],
+)
+def test_a_half_signed_or_reordered_change_is_refused(
+    tmp_path: Path, forged: dict[str, Any]
+) -> None:
+    (tmp_path / "file").write_text(json.dumps({"key_change": 1, **forged}))
+    with pytest.raises(ConfigError, match="it was changed after the site signed it"):
+        KeyChange.read(tmp_path / "file")
+
+
+def test_a_foreign_replayed_or_second_change_is_refused() -> None:
+    nothing = KnownKeys()
+    first, both = KnownKeys(sites=(FIRST.keys,)), KnownKeys(sites=(BOTH.keys,))
+    assert nothing.admitting(FIRST, ROSTER) == (first, "north")
+    assert nothing.admitting(BOTH, ROSTER) == first.admitting(BOTH, ROSTER) == (both, "north")
+    # This server has known the site by its second key only.
+    later = [Site(name="north", key=public_of(TWO))]
+    assert nothing.admitting(BOTH, later) == (KnownKeys(sites=(BOTH.keys[1:],)), "north")
+    assert [both.first(each) for each in BOTH.keys] == [BOTH.keys[0]] * 3
+    assert [both.is_replaced(each) for each in BOTH.keys] == [True, True, False]
+    refused = [
+        (nothing, KeyChange.of([THREE, TWO]), "no site of this agreement had"),
+        (first, FIRST, "was admitted before"),
+        (both, FIRST, "was admitted before"),
+        (first, KeyChange.of([THREE, ONE]), "call the site"),
+        (both, KeyChange.of([Ed25519PrivateKey.generate(), TWO, ONE]), "call the site"),
+        # another site's key, though both agree
+        (nothing, KeyChange.of([FOREIGN, ONE]), "call the site"),
+    ]
+    for known, given, why in refused:
+        with pytest.raises(ConfigError, match=why):
+            known.admitting(given, ROSTER)
+
+
+def test_an_answer_with_an_old_key_is_not_admitted(tmp_path: Path) -> None:
+    invite = Invite.model_construct(kind="invite")
+    old = Joining.signed(ONE, version=version("fedldp"), invite="0" * 64, name="north")
+    (tmp_path / "old.join").write_bytes(old.to_bytes())
+    known = KnownKeys(sites=(FIRST.keys,))
+    vars(invite)["digest"] = bytes(32)
+    with pytest.raises(ConfigError, match="changed the key"):
+        admit_joins(invite, [tmp_path / "old.join"], known)
+
+
+OWN = "personalized-sound-digits-sites"
+
+
+@pytest.mark.slow
+def test_a_restore_after_a_change_charges_what_the_site_had_announced(tmp_path: Path) -> None:
+    """Without the old key nobody knows which budget of the roster was the site's."""
+    env = make_environment(tmp_path, recipe=OWN, seeded=False)
+    policy = env.policies[0]
+    env.agent(0)
+    shutil.copy(policy.ledger, tmp_path / "copy")
+    env.serve()
+    (true,) = {entry.costs[0] for entry in env.ledger(0).releases()}
+    change_key(policy)
+    both = policy.key.read_bytes()
+    shutil.copy(tmp_path / "copy", policy.ledger)
+    policy.key.write_bytes(private_text(read_keys(policy.key)[0]))
+    with pytest.raises(ConfigError, match="put back the key that the site had then"):
+        charge_lost(policy, [])
+    policy.key.write_bytes(both)
+    (lost,) = charge_lost(policy, [])
+    assert lost.rounds == 2
+    assert {entry.request for entry in env.ledger(0).verify()} == {LOST.hex()}
+    assert env.ledger(0).spent() == pytest.approx(2 * true)
