@@ -292,7 +292,7 @@ def ledgers_of(world: DemoEnvironment, reported: dict[int, int]) -> dict[str, An
         key = read_private(policy.key)
         kept = receipts / key.public_key().public_bytes_raw().hex()
         if entries and kept.exists():
-            found = Receipts(key).read(bytes.fromhex(json.loads(kept.read_text())["receipt"]))
+            found = Receipts(key).read(bytes.fromhex(kept.read_text()))
             last = entries[-1]
             same += found is not None and (found.number, last.hash[: len(found.hash)]) == (
                 last.number,

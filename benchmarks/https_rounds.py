@@ -268,9 +268,9 @@ def in_one_process(world: DemoEnvironment, cell: Cell) -> dict[str, Any]:
     with ExitStack() as stack:
         counter = stack.enter_context(Counter(world.port, behind))
         server = Server(world.run, world.agreement.to_bytes(), test)
-        listener = reached.listener()
+        listener = reached.listener(world.run.parent)
         stack.enter_context(listener.opened())
-        pipe = stack.enter_context(listener.serving(pipe_of(world.agreement)))
+        pipe = stack.enter_context(listener.serving(pipe_of(world.agreement, listener.known_keys)))
         for policy in world.sites:
             stack.enter_context(linked(policy))
 
