@@ -13,6 +13,7 @@ import pytest
 import fedldp
 from fedldp.core.errors import DataMissing, RunError
 from fedldp.experiments import own
+from fedldp.experiments.comparing.compared import CompareExperiment
 from fedldp.experiments.engine import Means, verify
 from fedldp.experiments.sweeping.sweeps import SweepExperiment
 from fedldp.simulation.settings import resolve
@@ -168,6 +169,31 @@ def test_a_folder_that_moved_without_its_table_is_continued_where_the_table_is(
     elsewhere = shutil.move(moved, tmp_path / "elsewhere")
     with pytest.raises(DataMissing, match=r"there is no file .*t\.csv here, or in "):
         SweepExperiment.found(Path(elsewhere), Means())
+
+
+def test_tables_in_two_folders_are_the_same_seen_from_either(
+    monkeypatch: pytest.MonkeyPatch, of_table: dict[str, Any]
+) -> None:
+    """The order of their paths differs: data/t.csv, test.csv; and ../test.csv, t.csv."""
+    Path("data").mkdir()
+    shutil.copy("t.csv", "data/t.csv")
+    text = Path("t.csv").read_text().splitlines()
+    Path("test.csv").write_text("\n".join(text[:20]))
+    given = {**of_table, "dataset": "data/t.csv", "test_file": "test.csv"}
+    fedldp.sweep("fedavg-quickstart", out="two", **given)
+    compared = {"epsilon": 16, "tries": 1, "seeds": [0], "guarantee": "client-run:server"}
+    renamed = {"test": "test.csv", "dataset": "data/t.csv", "out": "three"}
+    fedldp.compare(["nbafl-digits"], model="logistic", **compared, **SHORT, **renamed)
+    monkeypatch.chdir("data")
+    folder, other = Path("../two"), Path("../three")
+    assert list(verify(SweepExperiment.found(folder, Means()), folder)) == []
+    assert list(verify(CompareExperiment.found(other, Means()), other)) == []
+    assert_nothing_is_run_again(folder, {**given, "dataset": "t.csv", "test_file": "../test.csv"})
+    with Path("../test.csv").open("a") as file:
+        file.write("\n" + text[30])
+    for found in (SweepExperiment.found(folder, Means()), CompareExperiment.found(other, Means())):
+        (changed,) = verify(found, folder if found.kind == "sweep" else other)
+        assert "its data have changed since" in changed
 
 
 def test_code_has_one_digest_before_it_is_loaded_and_after(

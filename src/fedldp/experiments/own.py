@@ -126,10 +126,11 @@ def sum_of_tables(configs: Iterable[RunConfig]) -> bytes | None:
         for text in (config.dataset, config.test_file)
         if text is not None and is_own_file(text)
     }
-    files = [path for path in map(Path, sorted(names)) if path.expanduser().is_file()]
+    files = [path for path in (Path(name).expanduser() for name in names) if path.is_file()]
     if not files:
         return None
-    each = [hashlib.sha256(path.expanduser().read_bytes()).digest() for path in files]
+    # Not in the order of their paths, which differ with the folder that they are seen from.
+    each = sorted(hashlib.sha256(path.read_bytes()).digest() for path in files)
     return hashlib.sha256(b"".join(each)).digest()
 
 

@@ -147,7 +147,7 @@ class Design:
         # held out.
         alone = config.num_clients == 1 and self.guarantee.unit == "record"
         task = Task(
-            config.dataset,
+            Path(config.dataset).name,  # rows have it: a table's path depends on where one stands
             load,
             {},
             divided=None if alone else config.partition,
