@@ -87,6 +87,21 @@ def test_a_run_for_numbers_is_made_again_too(tmp_path: Path) -> None:
     assert "made again, its R2 differs by 0.5" in differs
 
 
+def test_a_statement_above_its_label_is_named(
+    folders: Path, tmp_path: Path, fedldp_command: Any
+) -> None:
+    folder = copy(folders, "compare", tmp_path)
+    rows = rows_in(folder)
+    for line in rows[-1]["privacy"]["guarantees"]:
+        line["epsilon"] = 99.0
+    write_rows(folder, rows)
+    for how, status in (("--verify", 1), ("--resume", 2)):
+        done = fedldp_command("compare", how, folder, "--workers", 1)
+        assert done.status == status
+        for part in (rows[-1]["digest"], "nbafl-digits", "99.0", "16", "remove the line"):
+            assert part in done.out + done.err
+
+
 def test_what_differs_is_named(folders: Path, tmp_path: Path, fedldp_command: Any) -> None:
     folder = copy(folders, "compare", tmp_path)
     rows = rows_in(folder)

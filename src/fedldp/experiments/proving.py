@@ -142,7 +142,7 @@ def checked(target: PrivacyTarget, privacy: Statement) -> Proven:
     found = proven(privacy, target)
     if not found.size <= target.epsilon or found.delta > target.delta:
         raise ComparisonError(
-            f"a run's statement proves epsilon {found.epsilon!r} at delta {found.delta:g}, above "
-            f"its label {target.epsilon:g}"
+            f"the statement proves epsilon {found.epsilon!r} at delta {found.delta:g}, above its "
+            f"label {target.epsilon:g}"
         )
     return found

@@ -17,7 +17,7 @@ from fedldp.accounting.proven import Proven, Released, Together, together
 from fedldp.accounting.statement import WHOLE_RUN, Statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.core.errors import ConfigError, one_line
+from fedldp.core.errors import ConfigError, FedldpError, one_line
 from fedldp.data import Dataset
 from fedldp.experiments.engine import Experiment, View
 from fedldp.experiments.making import Maker
@@ -442,7 +442,10 @@ class Comparison:
         run, contestant = self.released(row), self.contestant(cell)
         assert run is not None  # a run of a cell is one that would be made now
         if not contestant.reference:
-            return checked(contestant.guarantee.target(cell.epsilon), run.statement)
+            try:
+                return checked(contestant.guarantee.target(cell.epsilon), run.statement)
+            except FedldpError as error:
+                raise ComparisonError(_unproven(row, cell, str(error))) from error
         kind, warnings = contestant.guarantee, run.statement.warnings
         return Proven(epsilon=None, delta=kind.delta, unit=kind.unit, adversary=kind.adversary,
                       conditions=warnings)  # fmt: skip
@@ -501,10 +504,8 @@ class Comparison:
             return
         found, delta = row.get("proven"), self.contestant(cell).guarantee.delta
         if not found or found["epsilon"] > cell.epsilon or found["delta"] > delta:
-            raise ComparisonError(
-                f"run {row['digest']} of {cell.contestant}: {found} is proven, but its label is "
-                f"{cell.epsilon:g}; remove the line and repeat the run"
-            )
+            why = f"{found} is proven, but its label is {cell.epsilon:g}"
+            raise ComparisonError(_unproven(row, cell, why))
 
 
 class Cells(Experiment[View]):
@@ -562,13 +563,16 @@ class Cells(Experiment[View]):
         return self.comparison.planned(row)
 
     def check(self, row: Row) -> None:
-        """Refuse a row that does not prove its label's guarantee."""
-        self.comparison.check(Cell(**row["cell"]), row)
+        """Refuse a row that does not prove its label's guarantee, or whose statement does not."""
+        cell = Cell(**row["cell"])
+        self.comparison.check(cell, row)
+        if not row["refused"]:
+            self.comparison.proven(cell, row)
 
     def cost(
         self, store: RunStore, shown: Sequence[tuple[Unit, Adversary]]
     ) -> tuple[list[Together], int]:
-        """Return what all runs in the store cost together, those of other experiments too.
+        """Return what all runs in the store cost together, and how many have other settings.
 
         Args:
             store: the rows.
@@ -588,6 +592,10 @@ def in_turn(lists: Iterable[Sequence[PlannedRun]]) -> Iterator[PlannedRun]:
     """Yield the first of each list, then the second of each, and so on."""
     for found in itertools.zip_longest(*lists):
         yield from filter(None, found)
+
+
+def _unproven(row: Row, cell: Cell, why: str) -> str:
+    return f"run {row['digest']} of {cell.contestant}: {why}; remove the line and repeat the run"
 
 
 def _words(attempt: Try) -> str:
