@@ -13,7 +13,7 @@ from fedldp.data import Examples
 from fedldp.models import build_model
 from fedldp.protocol.wire import Broadcast
 from fedldp.testing.clients import client_of, trained
-from fedldp.training.column_stack import ColumnStack, as_columns, layers_of
+from fedldp.training.column_stack import KEPT, ColumnStack, as_columns, layers_of
 from fedldp.training.local_sgd import (
     LocalSgd,
     gradients,
@@ -155,3 +155,13 @@ def test_windows_that_do_not_fit_the_cache_are_left_to_autograd(
 ) -> None:
     model = build_model("cnn", GREY, 10)
     assert (layers_of(model, GREY, batch_size) is not None) == known
+
+
+def test_memory_is_kept_for_few_sizes_of_batches() -> None:
+    """A client's last batch may have any size below that of the others."""
+    stack = ColumnStack.of(convolution(), GREY, 10)
+    assert stack is not None
+    features, labels = examples(GREY, 10, 10)
+    for size in range(1, 11):
+        stack.step(as_columns(features), labels, torch.arange(size), 0.1)
+    assert stack._runs.cache_info().currsize == KEPT
