@@ -382,7 +382,8 @@ def test_a_site_with_another_encoder_does_not_take_part(
 ) -> None:
     env = make_environment(tmp_path, *SETTINGS, policy={"models": [NORMED]})
     document = env.agreement.document
-    assert Agreement.parse(json.dumps(document).encode()).digest == env.agreement.digest
+    content = json.dumps(document).encode()
+    assert Agreement.parse(content, own=[NORMED]).digest == env.agreement.digest
     env.policies[0].check(env.agreement)
     monkeypatch.setattr(partly_frozen, "normed", partly_frozen.another_encoder)
     with pytest.raises(ConfigError, match=r"^trainable = head: the frozen parameters of model"):

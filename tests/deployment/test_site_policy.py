@@ -116,8 +116,10 @@ def test_a_users_model_is_refused_before_it_is_imported(
     document["config"]["model"] = "evil_model:net"
     path = tmp_path / "evil.agreement"
     path.write_text(json.dumps(document))
-    found = Agreement.read(path)
-    assert found.digest
+    with pytest.raises(ConfigError) as unlisted:
+        Agreement.read(path)
+    one_line(unlisted.value, "model = evil_model:net: this code is not part of fedldp")
+    found = Agreement.read(path, own=["evil_model:net"])
     refused(tmp_path, found, "models = ", "evil_model:net")
     assert "evil_model" not in sys.modules
     assert not (tmp_path / "ran").exists()

@@ -272,7 +272,7 @@ def join(
         folder: the site's folder for keys, policy and ledger [default: the site's name]
         second_ledger: declare another ledger, with a budget of its own, for data that have one
     """
-    from fedldp.deployment.joining import POLICY, Terms, invite_for
+    from fedldp.deployment.joining import POLICY, Terms
     from fedldp.deployment.joining import join as join_run
 
     def confirm(added: Sequence[str]) -> None:
@@ -282,9 +282,8 @@ def join(
 
     place = folder or Path(site)
     terms = Terms(data, budget, label_column, person_column, epsilon)
-    invited = invite_for(terms, invite, place)
-    joined = join_run(invited, site, terms, place, second_ledger=second_ledger, confirm=confirm)
-    console = _show(joined.expected, invited)
+    joined = join_run(invite, site, terms, place, second_ledger=second_ledger, confirm=confirm)
+    console = _show(joined.expected, joined.invite)
     can_pay = payable(joined.policy, joined.expected)
     _show_cost(console, joined.expected, joined.policy, can_pay, can_pay.of)
     if can_pay.paid < can_pay.of:

@@ -469,21 +469,20 @@ that can allow it."""
 
 
 _READING = {
-    "file": "reading the agreement would read this file on your machine",
-    "code": "this code is not part of fedldp, and reading the agreement would run it",
+    "file": "checking the run would read this file on your machine",
+    "code": "this code is not part of fedldp, and checking the run would run it",
 }
 
 
 def check_code(config: Mapping[str, Any], own: Container[str] | None) -> None:
     """Refuse code from outside fedldp and weight files, unless ``own`` lists them.
 
-    Code is refused before it is imported, and a file before it is read.
+    Code is refused before it is imported, and a file before it is read. A site that joins has no
+    list yet, or looks at the cost first, and nobody has compared the ten words at that time.
     """
     for name, listed in LISTED.items():
         value = config.get(name)
         if not isinstance(value, str) or own is None or value in own:
-            continue
-        if name == "model":  # it is imported later, after the policy has allowed it
             continue
         kind = "code" if is_address(value) else None
         if name == "features":

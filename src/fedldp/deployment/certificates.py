@@ -32,7 +32,7 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from fedldp.core.errors import ConfigError, os_errors
 from fedldp.core.facts import Status
 from fedldp.core.kinds import EXPIRED, EXPIRES
-from fedldp.deployment.identity import new_file, replace_secret
+from fedldp.deployment.identity import check_private, new_file, replace_secret
 from fedldp.reporting.record import replace_file
 
 AUTHORITY_DAYS = 3650
@@ -231,13 +231,13 @@ def tls_of_server(certificate: Path, key: Path) -> tuple[ssl.SSLContext, bytes]:
         key: a PEM file, which only its owner may read.
 
     Raises:
-        ConfigError: the files cannot be read, others may read the key, or the two do not match.
+        ConfigError: the files cannot be read, or do not match.
+        PrivacyError: others may read the key.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     try:
-        if key.stat().st_mode & 0o077:
-            raise ConfigError(f"key {key}: others may read it; run chmod 600 on it")
+        check_private("key", key)
         own = x509.load_pem_x509_certificate(certificate.read_bytes())
         context.load_cert_chain(certificate, key)
     except ssl.SSLError as error:

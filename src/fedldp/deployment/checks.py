@@ -16,15 +16,14 @@ from fedldp.deployment.acceptance import Acceptance, Acceptances
 from fedldp.deployment.agreement import Agreement, check_stated
 from fedldp.deployment.certificates import lifetime, tls_of_server
 from fedldp.deployment.https.site import check_reachable
-from fedldp.deployment.identity import public_of, read_private
+from fedldp.deployment.identity import check_private, public_of, read_private
 from fedldp.deployment.initial import agreed_initial, beside
-from fedldp.deployment.policy import SitePolicy, private_to_owner
+from fedldp.deployment.policy import SitePolicy
 from fedldp.deployment.site import check_randomness, open_run
 from fedldp.deployment.site_ledger import SiteLedger
 from fedldp.deployment.source import (
     SiteData,
     agreed_examples,
-    check_said,
     is_about_people,
     open_source,
 )
@@ -100,9 +99,7 @@ def check_server(folder: Path, agreement: Path, certificate: Path, key: Path) ->
 def _private_ones(**paths: Path) -> list[Check]:
     """Return the checks that nobody else may read the paths that exist."""
     return [
-        (name, partial(_private, path), f"run chmod {'700' if path.is_dir() else '600'} on it")
-        for name, path in paths.items()
-        if path.exists()
+        (name, partial(_private, name, path), "") for name, path in paths.items() if path.exists()
     ]
 
 
@@ -143,9 +140,8 @@ def _not_running(process: Process) -> str | None:
     return None if process.runs else "it is not running now"
 
 
-def _private(path: Path) -> str:
-    if not private_to_owner(path):
-        raise FedldpError(f"{path}: others may read it")
+def _private(name: str, path: Path) -> str:
+    check_private(name, path)
     return f"{path}: readable by its owner only"
 
 
@@ -225,7 +221,6 @@ def check_data(policy: SitePolicy, agreement: Agreement) -> str:
             f"{policy.leave_out_at_most:.3g} of them (leave_out_at_most); "
             f"{_first_misfit(source, agreement)}"
         )
-    check_said(agreement, found, policy.data)
     if is_about_people(agreement):
         source.check_people(columns)
     stated = problem.num_examples if problem.people is None else problem.people

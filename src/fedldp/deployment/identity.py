@@ -86,6 +86,18 @@ def replace_secret(path: Path, content: bytes) -> None:
         new.replace(path)
 
 
+def check_private(what: str, path: Path) -> None:
+    """Refuse a file or folder that others than its owner may read.
+
+    Raises:
+        PrivacyError: others may read it.
+        OSError: it does not exist.
+    """
+    if path.stat().st_mode & 0o077:
+        mode = "700" if path.is_dir() else "600"
+        raise PrivacyError(f"{what} {path}: others may read it; run chmod {mode} on it")
+
+
 def read_private(path: Path) -> Ed25519PrivateKey:
     """Return the present key in a PEM file; see ``read_keys``."""
     return read_keys(path)[0]
@@ -98,8 +110,7 @@ def read_keys(path: Path) -> list[Ed25519PrivateKey]:
         PrivacyError: the file has something else, or others may read it.
     """
     with os_errors(f"key {path}", "check the path", PrivacyError):
-        if path.stat().st_mode & 0o077:
-            raise PrivacyError(f"key {path}: others may read it; run chmod 600 on it")
+        check_private("key", path)
         content = path.read_bytes()
     keys = list[object]()
     with suppress(ValueError, TypeError, UnsupportedAlgorithm):

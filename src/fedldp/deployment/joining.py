@@ -30,7 +30,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, ValidationError
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, Noted, os_errors
-from fedldp.core.registry import check_extra, is_address
+from fedldp.core.registry import check_extra
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import (
     SITE_NAME,
@@ -46,6 +46,7 @@ from fedldp.deployment.data_ledgers import check_only, note_ledger
 from fedldp.deployment.deployable import without_simulation
 from fedldp.deployment.documents import LARGEST, Hex, SignedDocument
 from fedldp.deployment.identity import (
+    check_private,
     make_identity,
     new_file,
     read_keys,
@@ -63,7 +64,6 @@ from fedldp.deployment.policy import (
     checked_policy,
     costs_of,
     needed_for,
-    private_to_owner,
     protected_part,
     read_policy,
 )
@@ -109,22 +109,10 @@ class Invite(RunDocument):
     nonce: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 
     def check_read(self, own: Container[str] | None) -> None:
-        """Refuse an invite of another version, without authority, or whose model is own code.
-
-        Computing an invite's cost would run that code. An agreement does not need this check: after
-        it is read, it is checked against a policy, which lists the allowed models. A site that
-        joins has no policy yet, or looks at the cost first, and nobody has compared the ten words
-        at that time.
-        """
+        """Refuse an invite of another version, or without authority."""
         check_version(self.version)
         if not self.authorities:
             raise ConfigError("it names no authority of its server; ask for it again")
-        model = self.config.model
-        if own is not None and is_address(model) and model not in own:
-            raise ConfigError(
-                f"model = {model}: this code is not part of fedldp, and reading the invite would "
-                "run it; to allow that, write a policy by hand and add the model to models"
-            )
 
     @classmethod
     def new(
@@ -323,30 +311,12 @@ class Terms:
         return found
 
 
-def invite_for(terms: Terms, path: Path, folder: Path) -> Invite:
-    """Return the invite in a file, for a site with such terms and such a folder.
-
-    Raises:
-        ConfigError: the terms lack the data, or have what the site's policy already sets; see also
-            ``Invite.read``.
-    """
-    place = folder / POLICY
-    if terms.data is not None:
-        return Invite.read(path)
-    if not place.exists():
-        raise ConfigError("data is not set: give --data FILE, this site's examples")
-    if (terms.budget, terms.person_column) != (None, None):
-        raise ConfigError(
-            f"{place} already sets the budget and the person column; leave these options out"
-        )
-    return Invite.read(path, own=read_policy(place).own_code)
-
-
 @dataclass(frozen=True)
 class Joined:
     """The result of joining.
 
     Attributes:
+        invite: what was answered.
         file: the file to send to the server's operator.
         joining: the content of the file.
         policy: the policy of the site for the run.
@@ -354,6 +324,7 @@ class Joined:
         noted: whether a file beside the data says that this site's ledger counts them.
     """
 
+    invite: Invite
     file: Path
     joining: Joining
     policy: SitePolicy
@@ -362,7 +333,7 @@ class Joined:
 
 
 def join(
-    invite: Invite,
+    path: Path,
     name: str,
     terms: Terms,
     folder: Path,
@@ -373,7 +344,7 @@ def join(
     """Create a site's keys and policy in ``folder``, or add to them; and its answer to an invite.
 
     Args:
-        invite: the invite that the site received.
+        path: the file of the invite that the site received.
         name: the name of the site.
         terms: what its operator decided.
         folder: the site's folder, created if it does not exist.
@@ -381,13 +352,21 @@ def join(
         confirm: is called with what the policy lacks and will be added, in words; it may raise.
 
     Raises:
-        FedldpError: the data are incompatible with the invite, no budget covers the cost, or a file
+        FedldpError: the invite cannot be read, the data are incompatible with it, no budget covers
+            the cost, the terms lack the data or have what the policy already sets, or a file
             already exists. In that case nothing is written.
     """
     if not re.fullmatch(SITE_NAME, name):
         raise ConfigError(f"site {name!a:.80}: give a name of letters, digits, . _ -")
     place = folder / POLICY
     if terms.data is None:
+        if not place.exists():
+            raise ConfigError("data is not set: give --data FILE, this site's examples")
+        if (terms.budget, terms.person_column) != (None, None):
+            raise ConfigError(
+                f"{place} already sets the budget and the person column; leave these options out"
+            )
+        invite = Invite.read(path, own=read_policy(place).own_code)
         policy, expected = _joined_again(
             invite, terms, place, second=second_ledger, confirm=confirm
         )
@@ -398,11 +377,12 @@ def join(
                 "the same key and ledger, leave --data and --budget out; otherwise choose "
                 "another --folder"
             )
+        invite = Invite.read(path)
         expected = invite.expected(terms.own(invite))
         text = _policy(invite, expected, name, terms, folder)
         policy = checked_policy(tomllib.loads(text), place)
-        _check_private(terms.data)
         check_data(policy, expected)
+        check_private("data", terms.data)
         check_only(terms.data, (), second=second_ledger)
         _make_folder(folder)
         make_identity(folder / f"{name}.key", folder / f"{name}.pub")
@@ -416,7 +396,7 @@ def join(
     file = folder / f"{name}.join"
     file.unlink(missing_ok=True)
     new_file(file, joining.to_bytes(), 0o644)
-    return Joined(file, joining, policy, expected, noted)
+    return Joined(invite, file, joining, policy, expected, noted)
 
 
 def _joined_again(
@@ -469,8 +449,8 @@ def _joined_again(
     text = tomlkit.dumps(document)
     here = checked_policy(tomllib.loads(text), place).for_run(server, study)
     here.check(expected.changed(server_ca=()) if new_ca else expected)  # it is not written yet
-    _check_private(policy.data)
     check_data(here, expected)
+    check_private("data", policy.data)
     check_only(policy.data, policy.public_keys, second=second)
     if added:
         confirm(added)
@@ -479,11 +459,6 @@ def _joined_again(
     if added:
         replace_secret(place, text.encode())
     return here, expected
-
-
-def _check_private(data: Path) -> None:
-    if not private_to_owner(data):
-        raise ConfigError(f"data {data}: others may read it; run chmod 600 on it")
 
 
 def fetched_agreement(policy: SitePolicy, check: Callable[[bytes], None]) -> tuple[Agreement, str]:

@@ -32,7 +32,6 @@ Paths are relative to the file's own folder.
 from __future__ import annotations
 
 import math
-import stat
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -452,11 +451,6 @@ def needed_for(document: RunDocument) -> dict[str, list[str]]:
         if value is not None and not (built_in and not is_address(value)):
             needed.setdefault(listed, []).append(value)
     return needed
-
-
-def private_to_owner(path: Path) -> bool:
-    """Return whether only a file's owner may read it; True if the file does not exist."""
-    return not path.exists() or not stat.S_IMODE(path.stat().st_mode) & 0o077
 
 
 def make_state(policy: SitePolicy) -> None:

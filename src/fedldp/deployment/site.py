@@ -36,7 +36,7 @@ from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.certificates import authorities_of, fingerprint, is_of_server
 from fedldp.deployment.channels import client_role
 from fedldp.deployment.data_ledgers import note_others
-from fedldp.deployment.identity import read_keys
+from fedldp.deployment.identity import check_private, read_keys
 from fedldp.deployment.logs import RateLimitedLog
 from fedldp.deployment.messages import (
     NO_RECEIPT,
@@ -52,7 +52,6 @@ from fedldp.deployment.policy import (
     ServerTable,
     SitePolicy,
     make_state,
-    private_to_owner,
     rounds_answered,
 )
 from fedldp.deployment.site_ledger import LEAST_HASH, SiteLedger
@@ -127,8 +126,7 @@ class Agent:
         own = read_keys(policy.key)
         self.key = own[0]
         make_state(policy)
-        if not private_to_owner(policy.state):
-            raise PrivacyError(f"state {policy.state}: others may read it; run chmod 700 on it")
+        check_private("state", policy.state)
         self.watch = SiteWatch(policy.state) if watch is None else watch
         self._kept = SiteLedger(policy)
         self.ledger = self._kept.ledger

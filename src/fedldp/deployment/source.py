@@ -263,11 +263,10 @@ def examples_for(
             person has too many rows, such a stream decides which rows to use.
 
     Raises:
-        ConfigError: the examples have the wrong shape, or do not say to which person they belong.
+        ConfigError: see ``agreed_examples``.
     """
     config, problem = agreement.config, agreement.problem
     found = agreed_examples(agreement, source, place)
-    check_said(agreement, found, place)
     rows = None
     if config.rows_per_person is not None:
         rows = few_of_each(
@@ -299,13 +298,20 @@ def agreed_examples(agreement: Agreement, source: SiteData, place: Path) -> Exam
     """Return the examples that fit the agreed columns; see ``SiteData.examples``.
 
     Raises:
-        ConfigError: the examples have the wrong shape.
+        ConfigError: the examples have the wrong shape, or do not say to which person they belong
+            although the run requires it; neither reveals anything about the file's rows.
     """
     found = source.examples(agreement.config.columns, agreement.problem.features)
     if (shape := found.features.shape[1:]) != agreement.problem.input_shape:
         raise ConfigError(
             f"data {place}: an example has the shape {shape}, but the run takes "
             f"{agreement.problem.input_shape}; reshape the examples"
+        )
+    if is_about_people(agreement) and found.people is None:
+        raise ConfigError(
+            f"data {place}: run {agreement.run[:8]} is about people, but the file does not say "
+            "which rows belong to the same person; set person_column in the policy, or add "
+            "groups to the .npz file"
         )
     return found
 
@@ -314,19 +320,6 @@ def is_about_people(agreement: Agreement) -> bool:
     """Return whether sites must say which person each row belongs to."""
     config = agreement.config
     return (agreement.problem.people, config.person_column, config.rows_per_person) != (None,) * 3
-
-
-def check_said(agreement: Agreement, found: Examples, place: Path) -> None:
-    """Refuse a file that names no people if the run requires a person for each row.
-
-    The refusal reveals nothing about the file's rows.
-    """
-    if is_about_people(agreement) and found.people is None:
-        raise ConfigError(
-            f"data {place}: run {agreement.run[:8]} is about people, but the file does not say "
-            "which rows belong to the same person; set person_column in the policy, or add "
-            "groups to the .npz file"
-        )
 
 
 def check_unchanged(
