@@ -15,7 +15,8 @@ from documents import document
 from fedldp.deployment.acceptance import Acceptances
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.identity import make_identity, read_private
-from fedldp.deployment.joining import Invite, Joining
+from fedldp.deployment.joining import Invite
+from fedldp.deployment.own_budgets import Joining
 from fedldp.deployment.policy import read_policy
 from fedldp.ledgers.sqlite import SqliteLedger
 

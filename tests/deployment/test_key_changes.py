@@ -29,10 +29,11 @@ from fedldp.deployment.acceptance import accept
 from fedldp.deployment.agreement import Site
 from fedldp.deployment.data_ledgers import note_ledger, other_ledgers
 from fedldp.deployment.identity import private_text, public_of, read_keys, read_public
-from fedldp.deployment.joining import Invite, Joining
+from fedldp.deployment.joining import Invite
 from fedldp.deployment.joining import admit as admit_joins
 from fedldp.deployment.key_changes import RECEIPTS, KeyChange, KnownKeys, change_key
 from fedldp.deployment.messages import NO_RECEIPT, KeptReceipts
+from fedldp.deployment.own_budgets import Joining
 from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.site_ledger import Mark, SiteLedger
 from fedldp.ledgers.sqlite import LOST

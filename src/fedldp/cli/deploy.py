@@ -359,7 +359,8 @@ def vouch(key: Path, files: list[Path], *, out: Path, yes: Yes = False) -> None:
         files (NAME.join...): the sites' answers, or folders
         out (-o --out): the folder for the signed answers
     """
-    from fedldp.deployment.joining import Joining, Vouched
+    from fedldp.deployment.joining import Vouched
+    from fedldp.deployment.own_budgets import Joining
 
     private = read_private(key)
     answers = [(file.name, Joining.read(file)) for file in _in_folders(files)]

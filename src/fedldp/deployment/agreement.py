@@ -12,7 +12,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -36,7 +35,14 @@ from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.kinds import ANSWER_TIME
 from fedldp.core.registry import is_address
 from fedldp.deployment.deployable import check_system, check_told
-from fedldp.deployment.documents import Document, Hex, canonical, digest_of
+from fedldp.deployment.documents import (
+    SITE_NAME,
+    Document,
+    Hex,
+    canonical,
+    check_version,
+    digest_of,
+)
 from fedldp.deployment.own_budgets import check_one_value, has_own_budgets
 from fedldp.mechanisms.summing import Summing
 from fedldp.protocol.keys import draws_of_secret, draws_of_seed
@@ -49,7 +55,6 @@ from fedldp.simulation.settings import from_mapping
 Channel = Literal["named", "sum"]
 """``named``: the server knows who sent each report. ``sum``: it sees only the sum of a round."""
 
-SITE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 _LONGEST = 1e7
 
 
@@ -564,31 +569,6 @@ def _check_features(problem: Problem) -> None:
         raise ConfigError(
             f"features: there are {len(set(names))} different names, but an example has the shape "
             f"{problem.input_shape}; give one name for each number of an example"
-        )
-
-
-def fits_version(agreed: str, other: str) -> bool:
-    """Return whether a party with another version of fedldp may take part in a run.
-
-    Versions with the same MAJOR.MINOR compute the same values, bit for bit, and exchange the same
-    messages; the third number only counts fixes. No claim depends on the other party's version:
-    each site computes its claims with its own code.
-    """
-    return agreed.split(".")[:2] == other.split(".")[:2]
-
-
-def check_version(made_with: str) -> None:
-    """Refuse a document that an incompatible version of fedldp made.
-
-    Raises:
-        ConfigError: the versions are incompatible.
-    """
-    own = version("fedldp")
-    if not fits_version(made_with, own):
-        wanted = ".".join(made_with.split(".")[:2])
-        raise ConfigError(
-            f"fedldp = {made_with:.20}: it was made with this version, but {own} is installed "
-            f"here; install fedldp {wanted:.20}, or make it again with the same version everywhere"
         )
 
 

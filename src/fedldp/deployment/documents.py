@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Container, Mapping
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NoReturn, Self
 
@@ -18,6 +19,7 @@ from fedldp.deployment.identity import is_signed, public_of
 
 Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 """A digest or a public key."""
+SITE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 Signature = Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
 
 LARGEST = 1 << 24
@@ -171,6 +173,31 @@ class SignedDocument(Document):
     def _to_sign(self) -> bytes:
         rest = {name: value for name, value in self.document.items() if name != "signature"}
         return f"fedldp {self.kind}\x01".encode() + canonical(rest)
+
+
+def fits_version(agreed: str, other: str) -> bool:
+    """Return whether a party with another version of fedldp may take part in a run.
+
+    Versions with the same MAJOR.MINOR compute the same values, bit for bit, and exchange the same
+    messages; the third number only counts fixes. No claim depends on the other party's version:
+    each site computes its claims with its own code.
+    """
+    return agreed.split(".")[:2] == other.split(".")[:2]
+
+
+def check_version(made_with: str) -> None:
+    """Refuse a document that an incompatible version of fedldp made.
+
+    Raises:
+        ConfigError: the versions are incompatible.
+    """
+    own = version("fedldp")
+    if not fits_version(made_with, own):
+        wanted = ".".join(made_with.split(".")[:2])
+        raise ConfigError(
+            f"fedldp = {made_with:.20}: it was made with this version, but {own} is installed "
+            f"here; install fedldp {wanted:.20}, or make it again with the same version everywhere"
+        )
 
 
 def _content(path: Path) -> bytes:

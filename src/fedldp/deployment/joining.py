@@ -32,19 +32,12 @@ from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, Noted, os_errors
 from fedldp.core.registry import check_extra
 from fedldp.deployment.agreeing import agree
-from fedldp.deployment.agreement import (
-    SITE_NAME,
-    Agreement,
-    Channel,
-    RunDocument,
-    check_frozen,
-    check_version,
-)
+from fedldp.deployment.agreement import Agreement, Channel, RunDocument, check_frozen
 from fedldp.deployment.certificates import authorities_of, fingerprint, fingerprints
 from fedldp.deployment.checks import check_data
 from fedldp.deployment.data_ledgers import check_only, note_ledger
 from fedldp.deployment.deployable import without_simulation
-from fedldp.deployment.documents import LARGEST, Hex, SignedDocument
+from fedldp.deployment.documents import LARGEST, SITE_NAME, SignedDocument, check_version
 from fedldp.deployment.identity import (
     check_private,
     make_identity,
@@ -54,7 +47,7 @@ from fedldp.deployment.identity import (
     replace_secret,
 )
 from fedldp.deployment.key_changes import KnownKeys
-from fedldp.deployment.own_budgets import OwnBudget, has_own_budgets
+from fedldp.deployment.own_budgets import Joining, OwnBudget, has_own_budgets
 from fedldp.deployment.policy import (
     URL,
     ServerTable,
@@ -220,30 +213,6 @@ def host_of(url: str) -> str:
     if not re.fullmatch(URL, url):
         raise ConfigError(f"url = {url}: write it as https://HOST:PORT")
     return urlsplit(url).hostname or ""
-
-
-class Joining(SignedDocument):
-    """A site's answer to an invite.
-
-    Attributes:
-        version: the version of fedldp that made the answer.
-        invite: the digest of the invite that it answers, in hexadecimal.
-        name: the name of the site.
-        own: the site's own budget, which is shown to all sites.
-    """
-
-    kind = "join"
-    what = "join file"
-
-    version: str
-    invite: Hex
-    name: Annotated[str, Field(pattern=SITE_NAME)]
-    own: OwnBudget | None = None
-
-    def check_read(self, own: Container[str] | None) -> None:
-        """Refuse an answer of another version, or that is not signed by its key."""
-        check_version(self.version)
-        super().check_read(own)
 
 
 class Vouched(SignedDocument):

@@ -7,11 +7,17 @@ site accepts an agreement; the budget in it must equal the one in the site's pol
 
 from __future__ import annotations
 
+from collections.abc import Container
+from typing import Annotated
+
+from pydantic import Field
+
 from fedldp.accounting.guarantees import Unit
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.settings import Delta, Positive, is_own
 from fedldp.core.errors import ConfigError
 from fedldp.core.frozen_config import FrozenConfig
+from fedldp.deployment.documents import SITE_NAME, Hex, SignedDocument, check_version
 
 
 class OwnBudget(FrozenConfig):
@@ -64,6 +70,30 @@ class OwnBudget(FrozenConfig):
                 f"own budget {self}: the run would spend epsilon {epsilon:g} at delta {delta:g}; "
                 "ask for an agreement with the budget that the site stated"
             )
+
+
+class Joining(SignedDocument):
+    """A site's answer to an invite.
+
+    Attributes:
+        version: the version of fedldp that made the answer.
+        invite: the digest of the invite that it answers, in hexadecimal.
+        name: the name of the site.
+        own: the site's own budget, which is shown to all sites.
+    """
+
+    kind = "join"
+    what = "join file"
+
+    version: str
+    invite: Hex
+    name: Annotated[str, Field(pattern=SITE_NAME)]
+    own: OwnBudget | None = None
+
+    def check_read(self, own: Container[str] | None) -> None:
+        """Refuse an answer of another version, or that is not signed by its key."""
+        check_version(self.version)
+        super().check_read(own)
 
 
 def has_own_budgets(config: RunConfig) -> bool:

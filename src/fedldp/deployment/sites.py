@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING
 
 from fedldp.core.errors import EndedForGood, RunError, WireError
 from fedldp.core.kinds import SITE_AMISS
-from fedldp.deployment.agreement import Agreement, fits_version
+from fedldp.deployment.agreement import Agreement
+from fedldp.deployment.documents import fits_version
 from fedldp.deployment.journal import Journal
 from fedldp.deployment.logs import RateLimitedLog
 from fedldp.deployment.messages import (
