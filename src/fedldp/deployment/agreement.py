@@ -12,7 +12,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, ValidationInfo
@@ -70,10 +69,10 @@ class Site(FrozenConfig):
 class Facts(FrozenConfig):
     """Public facts about the data across all sites, as they are stored in a document."""
 
-    input_shape: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
+    input_shape: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
     num_classes: Annotated[int, Field(ge=1)]
     num_examples: Annotated[int, Field(ge=1)]
-    features: list[str] | None = None
+    features: tuple[str, ...] | None = None
     people: Annotated[int, Field(ge=1)] | None = None
     # Set only in a demo, which counts the private examples, as a simulation does.
     counted_in_private: bool = False
@@ -82,13 +81,7 @@ class Facts(FrozenConfig):
     def document(cls, problem: Problem) -> dict[str, Any]:
         """Return the facts of a problem as JSON-ready values."""
         own = {name: getattr(problem, name) for name in cls.model_fields}
-        return cls.model_validate(own).model_dump(exclude_defaults=True)
-
-    def problem(self, data_dir: Path | None) -> Problem:
-        """Return the problem that these facts describe."""
-        facts = {**self.model_dump(), "input_shape": tuple(self.input_shape)}
-        features = None if self.features is None else tuple(self.features)
-        return Problem(**{**facts, "features": features, "data_dir": data_dir})
+        return cls.model_validate(own).model_dump(mode="json", exclude_defaults=True)
 
 
 def _config(given: Any, info: ValidationInfo) -> RunConfig:
@@ -103,7 +96,8 @@ def _config(given: Any, info: ValidationInfo) -> RunConfig:
 def _problem(given: Any, info: ValidationInfo) -> Problem:
     if isinstance(given, Problem):
         return given
-    return Facts.model_validate(given).problem((info.context or {}).get("data_dir"))
+    facts = Facts.model_validate(given).model_dump()
+    return Problem(**facts, data_dir=(info.context or {}).get("data_dir"))
 
 
 class RunDocument(Document):
@@ -343,6 +337,15 @@ class Agreement(RunDocument):
         """What a site sends unprotected in one round; it is the same for all sites."""
         return [what for event in self.events_of(0) for what in sent_in_clear(event)]
 
+    def releases_of(self, sites: Iterable[int], round: int) -> dict[Event, list[int]]:
+        """Return which of some sites release each event if they take part in a round."""
+        found, chosen = dict[Event, list[int]](), {*sites}
+        for group in self.config.encoder_groups():  # the sites of a group release the same
+            there = [site for site in map(int, group) if site in chosen]
+            for event in self.events_of(int(group[0]), round) if there else ():
+                found.setdefault(event, []).extend(there)
+        return found
+
     @property
     def draws_once(self) -> bool:
         """Whether anything that depends on the examples is randomised and charged only once."""
@@ -404,11 +407,7 @@ class Agreement(RunDocument):
         downlink = self.config.algorithm(self.problem).server().downlink
         parts = []
         for stage in self.stages:
-            groups: dict[Event, list[int]] = {}
-            alike = None if self.has_own_budgets else self.events_of(0, stage[0])
-            for site in sites:
-                for event in self.events_of(site, stage[0]) if alike is None else alike:
-                    groups.setdefault(event, []).append(site)
+            groups = self.releases_of(sites, stage[0])
             asked_then = {round: asked[round] for round in stage if round in asked}
             told = None if downlink is None else downlink(stage[0])
             parts.append(ReleaseHistory.planned(groups, asked_then, told))

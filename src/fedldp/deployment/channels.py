@@ -24,8 +24,6 @@ from fedldp.secure_sum.server_role import SumOfRound, summed_server
 if TYPE_CHECKING:
     import torch
 
-    from fedldp.deployment.agreement import Agreement
-
 
 def client_role(
     agreement: Agreement, index: int, key: Ed25519PrivateKey, device: torch.device

@@ -21,12 +21,7 @@ from fedldp.deployment.initial import agreed_initial, beside
 from fedldp.deployment.policy import SitePolicy
 from fedldp.deployment.site import check_randomness, open_run
 from fedldp.deployment.site_ledger import SiteLedger
-from fedldp.deployment.source import (
-    SiteData,
-    agreed_examples,
-    is_about_people,
-    open_source,
-)
+from fedldp.deployment.source import SiteData, agreed_examples, is_about_people, open_source
 from fedldp.deployment.status import Process, cannot_pay
 from fedldp.ledgers.sqlite import in_list, renewals
 from fedldp.protocol.keys import SecretKeys

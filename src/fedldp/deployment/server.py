@@ -37,7 +37,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedldp.accounting.events import Event
 from fedldp.accounting.guarantees import Unit
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import Statement, spent_by_unit
@@ -446,14 +445,7 @@ class Server:
         known = MemoryLedger.from_record(ledger.to_record())
         lost = hashlib.sha256(b"what the server saw").digest()
         place = Place(self.agreement.run, round, 0, lost)
-        alike: dict[Event, list[int]] = {}
-        groups = [(client, [client]) for client in clients]
-        if not self.agreement.has_own_budgets:  # all sites release the same events
-            groups = [(0, list(clients))]
-        for site, group in groups:
-            for event in self.agreement.events_of(site, round):
-                alike.setdefault(event, []).extend(group)
-        for event, sent in alike.items():
+        for event, sent in self.agreement.releases_of(clients, round).items():
             known.release(place, event, sent, lambda sent=sent: [b""] * len(sent))  # type: ignore[misc]
         if self._role.downlink is not None:
             known.count_downlink(self.agreement.run, round, self._role.downlink(round))

@@ -48,12 +48,7 @@ from fedldp.deployment.messages import (
     pack,
     read_message,
 )
-from fedldp.deployment.policy import (
-    ServerTable,
-    SitePolicy,
-    make_state,
-    rounds_answered,
-)
+from fedldp.deployment.policy import ServerTable, SitePolicy, make_state, rounds_answered
 from fedldp.deployment.site_ledger import LEAST_HASH, SiteLedger
 from fedldp.deployment.source import SiteData, check_unchanged, examples_for, note, open_source
 from fedldp.deployment.watch import SiteWatch

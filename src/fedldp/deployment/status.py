@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,7 +35,7 @@ from fedldp.deployment.policy import SitePolicy, rounds_answered
 from fedldp.deployment.runs import Queue, asked_to_finish
 from fedldp.deployment.site_ledger import NO_RELEASE, SiteLedger
 from fedldp.deployment.source import digest_of_data
-from fedldp.deployment.watch import FILE, read_status, silent_since
+from fedldp.deployment.watch import FILE, SILENT_SECONDS, read_status
 from fedldp.ledgers.budget import total_of
 from fedldp.ledgers.sqlite import Account, Release, SqliteLedger, renewals
 from fedldp.reporting import words
@@ -123,7 +124,11 @@ class Process:
     @property
     def silent_since(self) -> str | None:
         """When a process that exists wrote its status last, if that is too long ago."""
-        return silent_since(self.known) if self.runs else None
+        if not self.runs or self.known is None:
+            return None
+        written = str(self.known["written"])
+        age = (datetime.now(UTC) - datetime.fromisoformat(written)).total_seconds()
+        return written if age > SILENT_SECONDS else None
 
     @property
     def over(self) -> Status | None:

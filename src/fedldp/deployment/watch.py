@@ -330,13 +330,5 @@ def read_status(folder: Path) -> dict[str, Any] | None:
     return found if whole else None
 
 
-def silent_since(known: dict[str, Any] | None) -> str | None:
-    """Return when a process wrote its status last, if it should have written it again."""
-    if known is None:
-        return None
-    age = (datetime.now(UTC) - datetime.fromisoformat(known["written"])).total_seconds()
-    return str(known["written"]) if age > SILENT_SECONDS else None
-
-
 def _iso(at: datetime) -> str:
     return at.isoformat(timespec="seconds")
