@@ -33,7 +33,7 @@ from fedldp.deployment.certificates import (
     fingerprints,
     server_certificate,
 )
-from fedldp.deployment.demo import _write_examples, own_budgets_of
+from fedldp.deployment.demo import NO_INVITE, _write_examples, answers_of, own_budgets_of
 from fedldp.deployment.https.pipe import SiteSession
 from fedldp.deployment.identity import make_identity, read_public
 from fedldp.deployment.initial import beside
@@ -336,10 +336,10 @@ def make_environment(
     config = resolve(recipe, [f"num_clients={sites}", "rounds=2", *SMALL, *settings])
     inputs = Inputs.of(config.changed(standardise=False), None, None)
     roster, chosen = {}, own_budgets_of(config)
-    for index in range(sites):
-        place = folder / f"site-{index}"
+    places = [folder / f"site-{index}" for index in range(sites)]
+    for place in places:
         make_identity(place / "site.key", place / "site.pub")
-        roster[f"site-{index}"] = read_public(place / "site.pub")
+        roster[place.name] = read_public(place / "site.pub")
     agreement = agree(
         config,
         inputs.problem,
@@ -350,10 +350,12 @@ def make_environment(
         test_seed=config.seed if seeded else None,
         server_ca=fingerprints(write_tls(folder / "tls", tls)),
         initial=initial,
+        invite=NO_INVITE if chosen else None,
+        answers=answers_of(places, chosen),
     )
     policies = []
-    for index in range(sites):
-        place, own = folder / f"site-{index}", inputs.members[index]
+    for index, place in enumerate(places):
+        own = inputs.members[index]
         _write_examples(
             place / "data.npz", inputs.dataset.train.taken(own), config.columns.label_range
         )

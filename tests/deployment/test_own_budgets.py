@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,10 @@ from fedldp.core.errors import FedldpError, PrivacyError, WireError
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement, check_stated
 from fedldp.deployment.channels import ReportChecker
+from fedldp.deployment.demo import NO_INVITE, own_budgets_of
+from fedldp.deployment.identity import public_of, read_private
 from fedldp.deployment.joining import Invite
-from fedldp.deployment.own_budgets import OwnBudget
+from fedldp.deployment.own_budgets import Joining, OwnBudget
 from fedldp.protocol.wire import Report, read_request
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.settings import resolve
@@ -56,11 +60,21 @@ def keys_of(count: int) -> list[Ed25519PrivateKey]:
 KEYS = keys_of(3)
 
 
+def answers_of(own: Sequence[OwnBudget | None], invite: str = NO_INVITE) -> list[Joining]:
+    said = {"version": version("fedldp"), "invite": invite}
+    return [
+        Joining.signed(key, name=f"site-{n}", own=each, **said)
+        for n, (key, each) in enumerate(zip(KEYS, own, strict=False))
+    ]
+
+
 def agreed(*settings: str, recipe: str = RECIPE, **given: Any) -> Agreement:
-    roster = {f"site-{n}": key.public_key().public_bytes_raw().hex() for n, key in enumerate(KEYS)}
+    roster = {f"site-{n}": public_of(key) for n, key in enumerate(KEYS)}
     own = [f"epsilon={EPSILONS}"] if recipe == RECIPE else []
     config = resolve(recipe, ["num_clients=3", *own, *settings])
-    return agree(config, Problem((1, 8, 8), 10, 1437), roster, **{"channel": "named", **given})
+    given = {"channel": "named", "answers": answers_of(own_budgets_of(config)), **given}
+    problem = Problem((1, 8, 8), 10, 1437)
+    return agree(config, problem, roster, invite=NO_INVITE, **given)
 
 
 def refused(call: Any) -> str:
@@ -157,7 +171,7 @@ def invited(*settings: str) -> Invite:
 
 
 def test_an_invite_sets_no_sites_budget() -> None:
-    line = refused(lambda: invited("epsilon=[2.0,4.0,8.0]"))
+    line = refused(invited("epsilon=[2.0,4.0,8.0]").expected)
     assert "deploy join --epsilon" in line
 
 
@@ -168,16 +182,51 @@ def test_an_epsilon_that_is_not_proven_against_the_server_is_no_sites_budget() -
 
 
 def test_budgets_are_admitted_from_all_sites_or_from_none() -> None:
-    roster = {f"site-{n}": f"{n:064x}" for n in range(3)}
     invite, said = invited("epsilon=2.0"), [OwnBudget(epsilon=each) for each in EPSILONS]
-    assert invite.agreement(roster, said).config.model_dump()["epsilon"] == EPSILONS
-    assert not invite.agreement(roster).has_own_budgets
+
+    def admitted(*own: OwnBudget | None) -> Agreement:
+        return invite.agreement(answers_of(own, invite.digest.hex()))
+
+    found = admitted(*said)
+    assert found.config.model_dump()["epsilon"] == EPSILONS
+    assert Agreement.parse(found.to_bytes()).answers == found.answers
+    without = admitted(None, None, None)
+    assert not without.has_own_budgets
+    assert "answers" not in without.document
     for wrong, part in (
-        (said[1:], "2 of 3 sites stated a budget"),
-        ([*said[1:], OwnBudget(epsilon=2.0, unit="weight")], "unit = client-run"),
-        ([*said[1:], OwnBudget(epsilon=2.0, delta=1e-6)], "at delta 1e-05"),
+        (None, "site site-0 signed no answer to the invite that states its own"),
+        (OwnBudget(epsilon=2.0, unit="weight"), "unit = client-run"),
+        (OwnBudget(epsilon=2.0, delta=1e-6), "at delta 1e-05"),
     ):
-        assert part in refused(lambda wrong=wrong: invite.agreement(roster, wrong))
+        assert part in refused(lambda wrong=wrong: admitted(wrong, *said[1:]))
+
+
+def test_every_site_sees_that_all_others_consented(env: Environment) -> None:
+    """The server has no site's key; here it has that of a stranger, and one site changes sides."""
+    first, second, third = env.agreement.answers
+    key = read_private(env.policies[1].key)
+    fields = {name: getattr(second, name) for name in ("version", "invite", "name", "own")}
+
+    def said(by: Ed25519PrivateKey = key, **changes: Any) -> Joining:
+        return Joining.signed(by, **{**fields, **changes})
+
+    assert said() == second
+    for wrong in (
+        said(by=KEYS[0]),
+        said(name="site-3"),
+        said(invite="1" * 64),
+        said(own=None),
+        second.changed(own=OwnBudget(epsilon=4.0, delta=1e-4)),
+        said(own=first.own),
+        None,
+    ):
+        answers = () if wrong is None else (first, wrong, third)
+        planted = env.agreement.changed(answers=answers)
+        part = "signed no answer to the invite that states its own"
+        if wrong is not None and wrong.own == first.own:
+            part = "the run would spend epsilon 4"
+        for site in (0, 2):
+            assert part in refused(lambda site=site, it=planted: env.policies[site].check(it))
 
 
 # A site's policy

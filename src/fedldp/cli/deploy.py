@@ -338,8 +338,7 @@ def admit(
         known = words_of(each.digest) if network is None else f"key {each.key[:16]}, signed"
         typer.echo(f"{each.name:<10} {known}")
     confirmed(yes or network is not None, _HEARD)
-    own = [each.own for each in joinings if each.own is not None]
-    agreement = invited.agreement({each.name: each.key for each in joinings}, own)
+    agreement = invited.agreement(joinings)
     if agreement.initial is not None:
         agreed_initial(agreement, beside(out))
     new_file(out, agreement.to_bytes(), 0o644)

@@ -13,6 +13,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import name_and_digest
 from fedldp.deployment.agreement import Agreement, Channel, Site, agreed
 from fedldp.deployment.deployable import without_simulation
+from fedldp.deployment.own_budgets import Joining
 from fedldp.simulation.plan import calibrated
 
 _RUN_BYTES = 16
@@ -29,6 +30,8 @@ def agree(
     test_seed: int | None = None,
     server_ca: Sequence[str] = (),
     initial: str | None = None,
+    invite: str | None = None,
+    answers: Sequence[Joining] = (),
 ) -> Agreement:
     """Return the agreement on a run of ``config``.
 
@@ -46,6 +49,8 @@ def agree(
         server_ca: SHA-256 digests of the certificates of the authorities that may sign the server's
             certificate; see ``certificates.fingerprints``.
         initial: digest of the weights that the run begins with; see ``initial.digest_of_file``.
+        invite: the digest of the invite that the sites answered.
+        answers: their answers, if ``epsilon`` has a value for each site.
 
     Raises:
         ConfigError: the run cannot be deployed; the message says why.
@@ -74,6 +79,8 @@ def agree(
             server_ca=tuple(server_ca),
             version=version("fedldp"),
             initial=initial,
+            invite=invite,
+            answers=tuple(answers),
             frozen=frozen,
             features=name_and_digest(candidate, facts),
         )

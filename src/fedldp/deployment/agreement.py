@@ -27,6 +27,7 @@ from fedldp.algorithms.features import file_of, rests_on
 from fedldp.algorithms.own_code import check_own_code
 from fedldp.algorithms.participation import most_rounds
 from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.settings import is_own
 from fedldp.algorithms.systems import deployed, name_and_digest
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import KINDS, Caveat, Unprotected, alike
@@ -42,7 +43,7 @@ from fedldp.deployment.documents import (
     check_version,
     digest_of,
 )
-from fedldp.deployment.own_budgets import check_one_value, has_own_budgets
+from fedldp.deployment.own_budgets import Joining, has_own_budgets
 from fedldp.mechanisms.summing import Summing
 from fedldp.protocol.keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.roles import Draws
@@ -152,6 +153,7 @@ class Agreement(RunDocument):
             have signed the server's certificate. Empty: each site decides for itself which
             authorities it trusts.
         invite: the digest of the invite that the sites answered; None if there was none.
+        answers: the sites' signed answers to it, if ``epsilon`` has a value for each site.
         features: the name and digest of the public features that every site computes, or None.
     """
 
@@ -166,6 +168,7 @@ class Agreement(RunDocument):
     statement: dict[str, Any] = Field(default_factory=dict)
     server_ca: tuple[Hex, ...] = ()
     invite: Hex | None = None
+    answers: tuple[Joining, ...] = ()
     features: dict[str, str] | None = None
 
     def check_read(self, own: Container[str] | None) -> None:
@@ -195,7 +198,7 @@ class Agreement(RunDocument):
                 f"num_clients = {config.num_clients}: the roster has {clients} "
                 "sites; make them equal"
             )
-        check_one_value(config)
+        self._check_consent()
         self._check_schedule()
         check_system(config, self.problem)
         self._check_frozen()
@@ -229,6 +232,35 @@ class Agreement(RunDocument):
                 f"channel = named: {config.name()} is for a sum, in which nobody sees a single "
                 "report; set channel = sum"
             )
+
+    def _check_consent(self) -> None:
+        """Refuse values that differ from site to site, except for budgets that the sites state.
+
+        Raises:
+            ConfigError: a site did not consent to showing its value to all.
+        """
+        for name in self.config.per_client:
+            if is_own(getattr(self.config, name)) and name not in ("epsilon", "turns"):
+                raise ConfigError(
+                    f"{name} has a value for each client, and no site consented to show its value "
+                    f"to all: a site can state its own budget, but not its {name}; give one value "
+                    "for all sites"
+                )
+        epsilons = self.config.model_dump()["epsilon"] if self.has_own_budgets else ()
+        said = {
+            Site(name=each.name, key=each.key): each.own
+            for each in self.answers
+            if each.invite == self.invite and each.is_signed
+        }
+        for site, epsilon in zip(self.sites, epsilons, strict=False):
+            if (own := said.get(site)) is None:
+                raise ConfigError(
+                    "epsilon has a value for each client, and all sites would see all values, but "
+                    f"site {site.name} signed no answer to the invite that states its own; give "
+                    "one value for all, or let each site state one (fedldp deploy join "
+                    "--epsilon)"
+                )
+            own.check(self.config, epsilon)
 
     def _check_frozen(self) -> None:
         """Refuse a model whose frozen parameters differ from those agreed on."""
@@ -327,6 +359,15 @@ class Agreement(RunDocument):
         encoder = self.config.algorithm(self.problem).encoder(site)
         return events_of_round(encoder, self.config.composition.channel.phases, round)
 
+    def releases_of(self, sites: Iterable[int], round: int) -> dict[Event, list[int]]:
+        """Return which of some sites release each event if they take part in a round."""
+        found, chosen = dict[Event, list[int]](), {*sites}
+        for group in self.config.encoder_groups():  # the sites of a group release the same
+            there = [site for site in map(int, group) if site in chosen]
+            for event in self.events_of(int(group[0]), round) if there else ():
+                found.setdefault(event, []).extend(there)
+        return found
+
     @property
     def stages(self) -> tuple[range, ...]:
         """The rounds of each stage; a site releases the same in all rounds of a stage."""
@@ -336,15 +377,6 @@ class Agreement(RunDocument):
     def in_clear(self) -> list[Unprotected]:
         """What a site sends unprotected in one round; it is the same for all sites."""
         return [what for event in self.events_of(0) for what in sent_in_clear(event)]
-
-    def releases_of(self, sites: Iterable[int], round: int) -> dict[Event, list[int]]:
-        """Return which of some sites release each event if they take part in a round."""
-        found, chosen = dict[Event, list[int]](), {*sites}
-        for group in self.config.encoder_groups():  # the sites of a group release the same
-            there = [site for site in map(int, group) if site in chosen]
-            for event in self.events_of(int(group[0]), round) if there else ():
-                found.setdefault(event, []).extend(there)
-        return found
 
     @property
     def draws_once(self) -> bool:

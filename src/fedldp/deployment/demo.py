@@ -16,9 +16,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,8 @@ from fedldp.deployment.acceptance import accept
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement, Channel
 from fedldp.deployment.checks import check_data
-from fedldp.deployment.identity import make_identity, read_public
-from fedldp.deployment.own_budgets import OwnBudget
+from fedldp.deployment.identity import make_identity, read_private, read_public
+from fedldp.deployment.own_budgets import Joining, OwnBudget, has_own_budgets
 from fedldp.deployment.policy import (
     SitePolicy,
     budget_table,
@@ -63,6 +64,8 @@ ROUNDING = 1e-5
 """How much a weight may differ from the same weight in the simulation, if the simulation trains its
 clients in batches."""
 HOST = "127.0.0.1"
+NO_INVITE = "0" * 64
+"""Stands for the digest of an invite, as there is none that a demo's sites could answer."""
 _DEADLINE = 600.0
 _DAYS = 2
 
@@ -269,6 +272,8 @@ class DemoEnvironment:
             deadline_seconds=_DEADLINE,
             test_seed=config.seed if seeded else None,
             server_ca=certificates.fingerprints(folder / "ca.pem"),
+            invite=NO_INVITE if own else None,
+            answers=answers_of(places, own),
         )
         (folder / "run.agreement").write_bytes(agreement.to_bytes())
         within = config.columns.label_range
@@ -297,15 +302,17 @@ def _write_examples(path: Path, examples: Examples, within: LabelRange | None) -
 
 def own_budgets_of(config: RunConfig) -> list[OwnBudget]:
     """Return each client's own budget as its site would state it; empty if all share one budget."""
-    epsilons = config.model_dump().get("epsilon")
-    meaning = config.composition.calibration.meaning
-    if not isinstance(epsilons, list) or meaning is None:
-        return []
-    unit: Any = meaning.unit  # Any, because the unit is checked elsewhere
-    delta = config.model_dump().get("client_delta")
-    if not isinstance(delta, float):
-        delta = config.delta
-    return [OwnBudget(epsilon=each, unit=unit, delta=delta) for each in epsilons]
+    epsilons = config.model_dump()["epsilon"] if has_own_budgets(config) else ()
+    return [OwnBudget.of(config, each) for each in epsilons]
+
+
+def answers_of(places: Sequence[Path], own: Sequence[OwnBudget]) -> list[Joining]:
+    """Return the answers in which the sites with folders state their own budgets, if they do."""
+    given = {"version": version("fedldp"), "invite": NO_INVITE}
+    return [
+        Joining.signed(read_private(place / "site.key"), name=place.name, own=each, **given)
+        for place, each in zip(places, own, strict=False)
+    ]
 
 
 def _policy(

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 import tomlkit
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from pydantic import Field, PlainSerializer, PlainValidator, ValidationError
+from pydantic import Field, PlainSerializer, PlainValidator
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
@@ -47,7 +47,7 @@ from fedldp.deployment.identity import (
     replace_secret,
 )
 from fedldp.deployment.key_changes import KnownKeys
-from fedldp.deployment.own_budgets import Joining, OwnBudget, has_own_budgets
+from fedldp.deployment.own_budgets import Joining, OwnBudget
 from fedldp.deployment.policy import (
     URL,
     ServerTable,
@@ -125,12 +125,6 @@ class Invite(RunDocument):
             ConfigError: the run cannot be deployed; the message says why.
         """
         told = without_simulation(config).changed(target=config.target)
-        if has_own_budgets(told):
-            raise ConfigError(
-                "epsilon has a value for each client, and all sites would see all values, so each "
-                "site must consent; give one value for all, and each site may state its own "
-                "(fedldp deploy join --epsilon)"
-            )
         return cls(
             url=url,
             config=told,
@@ -154,40 +148,40 @@ class Invite(RunDocument):
         found = [x509.load_der_x509_certificate(each) for each in self.authorities]
         return b"".join(each.public_bytes(Encoding.PEM) for each in found)
 
-    def agreement(self, roster: Mapping[str, str], own: Sequence[OwnBudget] = ()) -> Agreement:
-        """Return the agreement with the sites of a roster.
+    def agreement(self, answers: Sequence[Joining]) -> Agreement:
+        """Return the agreement with the sites that gave these answers.
 
-        Args:
-            roster: the sites' public keys, by name.
-            own: each site's own budget. Empty: all sites have the budget in the invite.
+        If one states a budget of its own, the agreement has the answers, for all sites to see.
 
         Raises:
             ConfigError: the run cannot be deployed with this many sites, or with these budgets; the
                 message says why.
         """
-        config = self.config
-        if own:
-            if len(own) != len(roster):
-                raise ConfigError(
-                    f"epsilon: {len(own)} of {len(roster)} sites stated a budget of their own; let "
-                    "each site state one (fedldp deploy join --epsilon), or none"
-                )
-            epsilons = [each.epsilon for each in own]
-            config = config.changed(num_clients=len(roster), epsilon=epsilons)
-            for each in own:
-                each.check(config, each.epsilon)
+        sites = {each.name: each.key for each in answers}
+        if not any(each.own for each in answers):
+            return self._agreement(self.config, sites)
+        common = self.config.model_dump().get("epsilon")
+        epsilons = [each.own.epsilon if each.own else common for each in answers]
+        config = self.config.changed(num_clients=len(answers), epsilon=epsilons)
+        return self._agreement(config, sites, answers)
+
+    def _agreement(
+        self, config: RunConfig, sites: Mapping[str, str], answers: Sequence[Joining] = ()
+    ) -> Agreement:
         found = agree(
             config,
             self.problem,
-            roster,
+            sites,
             channel=self.channel,
             quorum=self.quorum,
             deadline_seconds=self.deadline_seconds,
             server_ca=[fingerprint(each) for each in self.authorities],
             initial=self.initial,
+            invite=self.digest.hex(),
+            answers=answers,
         )
         check_frozen(found, self.frozen)
-        return found.changed(invite=self.digest.hex())
+        return found
 
     def expected(self, own: OwnBudget | None = None) -> Agreement:
         """Return the agreement that results if as many sites join as expected.
@@ -198,10 +192,9 @@ class Invite(RunDocument):
             own: the budget of the site that looks at the agreement; all other sites are assumed to
                 have the same budget.
         """
-        count = self.config.num_clients
-        if own is not None:
-            return self.changed(config=self.config.changed(epsilon=own.epsilon)).expected()
-        return self.agreement({f"site-{i}": f"{i:064x}" for i in range(count)})
+        config = self.config if own is None else self.config.changed(epsilon=own.epsilon)
+        sites = {f"site-{i}": f"{i:064x}" for i in range(config.num_clients)}
+        return self._agreement(config, sites)
 
 
 def host_of(url: str) -> str:
@@ -268,14 +261,7 @@ class Terms:
                 "all sites; leave --epsilon out, or ask for a system in which each site may "
                 "have its own (fedldp list systems)"
             )
-        meaning = config.composition.calibration.meaning
-        unit = "client-run" if meaning is None else meaning.unit
-        try:
-            found = OwnBudget.model_validate(
-                {"epsilon": self.epsilon, "unit": unit, "delta": config.delta}
-            )
-        except ValidationError as error:
-            raise ConfigError(f"epsilon = {self.epsilon:g}: give a number above 0") from error
+        found = OwnBudget.of(config, self.epsilon)
         found.check(config, self.epsilon)
         return found
 

@@ -1,16 +1,17 @@
 """A site's own budget, which the site states in its signed answer to an invite.
 
-The stated budget is public: an agreement with a budget for each site shows all budgets to all
-sites. By stating one the site consents to this disclosure and to nothing else. To take part, the
-site accepts an agreement; the budget in it must equal the one in the site's policy.
+The stated budget is public: an agreement with a budget for each site has the answers of all sites.
+By stating one the site consents to this disclosure and to nothing else, and each site checks that
+all others did. To take part, the site accepts an agreement; the budget in it must equal the one in
+the site's policy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from fedldp.accounting.guarantees import Unit
 from fedldp.algorithms.config import RunConfig
@@ -36,6 +37,22 @@ class OwnBudget(FrozenConfig):
 
     def __str__(self) -> str:
         return f"epsilon {self.epsilon:g} per {self.unit} at delta {self.delta:g}"
+
+    @classmethod
+    def of(cls, config: RunConfig, epsilon: float) -> Self:
+        """Return the budget that a site spends if a run has this ``epsilon`` for it.
+
+        Raises:
+            ConfigError: ``epsilon`` is no budget.
+        """
+        meaning = config.composition.calibration.meaning
+        unit = "client-run" if meaning is None else meaning.unit
+        try:
+            return cls.model_validate(
+                {"epsilon": epsilon, "unit": unit, "delta": _delta_of(config)}
+            )
+        except ValidationError as error:
+            raise ConfigError(f"epsilon = {epsilon:g}: give a number above 0") from error
 
     def check(self, config: RunConfig, epsilon: object) -> None:
         """Refuse a configuration that would not spend exactly this budget.
@@ -64,7 +81,7 @@ class OwnBudget(FrozenConfig):
                 f"own budget {self}: epsilon of {config.name()} is {meaning}; state a budget with "
                 f"unit = {meaning.unit}"
             )
-        delta = getattr(config, "client_delta", None) or config.delta
+        delta = _delta_of(config)
         if epsilon != self.epsilon or delta > self.delta:
             raise ConfigError(
                 f"own budget {self}: the run would spend epsilon {epsilon:g} at delta {delta:g}; "
@@ -79,7 +96,7 @@ class Joining(SignedDocument):
         version: the version of fedldp that made the answer.
         invite: the digest of the invite that it answers, in hexadecimal.
         name: the name of the site.
-        own: the site's own budget, which is shown to all sites.
+        own: the site's own budget, which is shown to all sites, with the answer.
     """
 
     kind = "join"
@@ -101,16 +118,6 @@ def has_own_budgets(config: RunConfig) -> bool:
     return "epsilon" in config.per_client and is_own(config.model_dump()["epsilon"])
 
 
-def check_one_value(config: RunConfig) -> None:
-    """Refuse values that differ from site to site, except for those that a site itself states.
-
-    Raises:
-        ConfigError: no site consented to showing its value to all.
-    """
-    for name in config.per_client:
-        if is_own(getattr(config, name)) and name not in ("epsilon", "turns"):
-            raise ConfigError(
-                f"{name} has a value for each client, and no site consented to show its value to "
-                f"all: a site can state its own budget, but not its {name}; give one value for "
-                "all sites"
-            )
+def _delta_of(config: RunConfig) -> float:
+    found = config.model_dump().get("client_delta")
+    return found if isinstance(found, float) else config.delta
