@@ -21,10 +21,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedldp
 from fedldp import DoubtWarning, FederatedClassifier, FederatedRegressor, ReleaseWarning
-from fedldp.algorithms.rule import by_rule
 from fedldp.core.errors import FedldpError
 from fedldp.core.kinds import FITTED_AGAIN, SCORED_BY_USER
 from fedldp.experiments.advising import starting_point
+from fedldp.experiments.advising.rule import by_rule
 from fedldp.reporting import words
 from fedldp.simulation.plan import problem_with
 from fedldp.simulation.settings import from_mapping

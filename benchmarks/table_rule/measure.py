@@ -37,8 +37,8 @@ from sklearn.metrics import roc_auc_score
 import fedldp
 from benchmarks.table_rule.made import HELD, TABLES, Facts, Made, Rows
 from benchmarks.table_rule.opacus_linear import SETTINGS, People, fitted
-from fedldp.algorithms.rule import LENGTH, difficulty, ruled
-from fedldp.algorithms.rule import PATHS as RULED
+from fedldp.experiments.advising.rule import LENGTH, difficulty, ruled
+from fedldp.experiments.advising.rule import PATHS as RULED
 from fedldp.simulation.plan import problem_with
 from fedldp.simulation.settings import from_mapping
 

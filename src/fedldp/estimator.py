@@ -22,7 +22,6 @@ from sklearn.base import (
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fedldp.algorithms.rule import by_rule
 from fedldp.api import Recipe, run
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.kinds import FITTED_AGAIN, SCORED_BY_USER
@@ -31,6 +30,7 @@ from fedldp.data.columns import identity
 from fedldp.data.examples import Dataset, of_rows
 from fedldp.data.label_range import LabelRange
 from fedldp.experiments.advising import MANY, starting_point
+from fedldp.experiments.advising.rule import by_rule
 from fedldp.reporting import words
 from fedldp.simulation.plan import problem_with
 from fedldp.simulation.settings import from_mapping

@@ -29,7 +29,6 @@ Systems and their settings
     ``problem``          the public facts about data that a system may know
     ``validation``       one-line messages for settings that are refused
     ``settings_docs``    what ``fedldp show`` and the reference say about settings
-    ``rule``             settings of a run over people that follow from public facts
     ``recipes``          configurations with a name, in TOML files
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, secure_sum, training.
@@ -55,10 +54,10 @@ __all__ = [
     "problem",
     "recipes",
     "release",
-    "rule",
     "server_update",
     "settings",
     "settings_docs",
+    "stages",
     "systems",
     "validation",
 ]

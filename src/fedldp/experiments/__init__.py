@@ -10,7 +10,7 @@ command.
 - ``advising``: who in a table can be protected, from whom, and at what cost;
 - ``reproduction``: the papers' tables and figures as targets.
 
-It may use core, accounting, data, protocol, mechanisms, models, algorithms, reporting,
+It may use core, accounting, data, protocol, mechanisms, models, training, algorithms, reporting,
 simulation.
 """
 

@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 
 import fedldp
 from fedldp.algorithms.people import PerPersonRun
-from fedldp.algorithms.rule import PATHS, difficulty, ruled
 from fedldp.core.errors import FedldpError
 from fedldp.data.public_features import unit_norm
 from fedldp.experiments.advising import Advice, advise
@@ -48,6 +47,7 @@ from fedldp.experiments.advising.plan import (
     judged,
     unit_of,
 )
+from fedldp.experiments.advising.rule import PATHS, difficulty, ruled
 from fedldp.experiments.advising.running import page_of
 from fedldp.experiments.comparing.comparison import Cell, Line
 from fedldp.experiments.engine import settings_of

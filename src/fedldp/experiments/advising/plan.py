@@ -1,9 +1,8 @@
 """What `fedldp advise` runs: existing compositions under each kind of trust, and references.
 
 The protected unit is a person if a column names each row's person; else a whole client if there are
-many clients; else a row. What protects people or rows follows the rule for tables
-(``fedldp.algorithms.rule``), with its learning rate times 0.4, 1 and 2.5; everything else has up to
-six settings of a list.
+many clients; else a row. What protects people or rows follows the ``rule`` for tables, with its
+learning rate times 0.4, 1 and 2.5; everything else has up to six settings of a list.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from fedldp.accounting.guarantees import Adversary, Unit
 from fedldp.accounting.statement import delta_to_take
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
-from fedldp.algorithms.rule import PATHS, by_rule, difficulty, without_spread
 from fedldp.core.errors import ConfigError, FedldpError
 from fedldp.core.randomness import numbered_generator
 from fedldp.data import Dataset, load_dataset
 from fedldp.data.partition import shares_of
+from fedldp.experiments.advising.rule import PATHS, by_rule, difficulty, without_spread
 from fedldp.experiments.comparing.comparison import (
     Cell,
     Cells,

@@ -13,7 +13,7 @@ import fedldp
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.recipes import recipes
-from fedldp.algorithms.rule import LENGTH, PATHS, RULED, by_rule, difficulty, ruled
+from fedldp.experiments.advising.rule import LENGTH, PATHS, RULED, by_rule, difficulty, ruled
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.settings import from_mapping
 
