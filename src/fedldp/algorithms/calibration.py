@@ -24,7 +24,6 @@ from fedldp.core.registry import is_address
 from fedldp.mechanisms import BitMechanism, Mechanism, MechanismSettings, find_mechanism
 from fedldp.mechanisms.gaussian import Gaussian, check_noise
 from fedldp.mechanisms.gaussian_share import SharedGaussian, largest_mu, shared_gaussian
-from fedldp.mechanisms.gaussian_summand import GaussianSummand, common_unit, summand
 
 _MARGIN = 1 + 1e-7
 """A factor on sigma that keeps the statement's epsilon, rounded up by about 1e-8, within budget."""
@@ -157,49 +156,6 @@ class PerRun(Calibration):
         check_noise(clip, sigma, given=given, knob="epsilon")
         assert issubclass(self.kind, Gaussian)
         return _gaussian(self.kind, clip, sigma)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PerRunInSums(PerRun):
-    """The noise of ``PerRun``, on a grid that all clients share, so that their reports add up.
-
-    The grid follows from the largest budget that any client may choose, which is public, rather
-    than from the clients' choices. Parties that add up reports or read sums therefore need not know
-    the choices.
-
-    Attributes:
-        largest: the largest epsilon.
-        clients: the largest number of clients in a sum.
-    """
-
-    largest: float
-    clients: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "kind", GaussianSummand)
-
-    def gaussian(self, client: int) -> GaussianSummand:
-        """Return the randomiser for one client; see ``PerRun.gaussian``."""
-        epsilon, delta = self.budget(client)
-        if epsilon > self.largest:
-            raise ConfigError(
-                f"epsilon = {epsilon:g} for client {client}: this is above largest_epsilon = "
-                f"{self.largest:g}; give at most that"
-            )
-        clip, sigma = of_client(self.clip, client), self.sigma(client)
-        least = replace(self, epsilon=self.largest).sigma(client)
-        for each, name in ((self.largest, "largest_epsilon"), (epsilon, "epsilon")):
-            given = f"{name} = {each:g}, delta = {delta:g} and rounds = {self.rounds}"
-            check_noise(clip, least if each == self.largest else sigma, given=given, knob=name)
-        found = summand(clip, sigma, common_unit(least))
-        if not found.fits(self.clients):
-            raise ConfigError(
-                f"epsilon = {epsilon:g} for client {client}: with largest_epsilon = "
-                f"{self.largest:g}, this client's noise leaves no room for the sum of "
-                f"{self.clients} reports in 64-bit words; give a larger epsilon, or a smaller "
-                "largest_epsilon"
-            )
-        return found
 
 
 _sigma_per_unit = lru_cache(maxsize=4096)(gaussian_sigma)

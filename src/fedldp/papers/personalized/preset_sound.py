@@ -35,7 +35,7 @@ follows Balle, Wang 2018, and the composition Dong, Roth, Su 2022.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedldp.algorithms.bounds import InNorm
-from fedldp.algorithms.calibration import PerRun, PerRunInSums
+from fedldp.algorithms.calibration import PerRun
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.features import Features
 from fedldp.algorithms.participation import Participation, participation_of
@@ -52,7 +52,8 @@ from fedldp.algorithms.settings import ClientValue, Mark, Offers, Positive, is_o
 from fedldp.algorithms.validation import shown
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Caveat, Kind
-from fedldp.mechanisms.gaussian import Gaussian
+from fedldp.mechanisms.gaussian import Gaussian, check_noise
+from fedldp.mechanisms.gaussian_summand import GaussianSummand, common_unit, summand
 from fedldp.papers.personalized.mechanism_gaussian_sign import GaussianSign
 from fedldp.papers.personalized.parts import (
     ClientDelta,
@@ -213,3 +214,46 @@ def preselected(settings: Settings, once: PerRun) -> Participation:
         return inverse([once.sigma(client) for client in range(settings.num_clients)])
 
     return Preselected(rho, settings.rounds, settings.turns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerRunInSums(PerRun):
+    """The noise of ``PerRun``, on a grid that all clients share, so that their reports add up.
+
+    The grid follows from the largest budget that any client may choose, which is public, rather
+    than from the clients' choices. Parties that add up reports or read sums therefore need not know
+    the choices.
+
+    Attributes:
+        largest: the largest epsilon.
+        clients: the largest number of clients in a sum.
+    """
+
+    largest: float
+    clients: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", GaussianSummand)
+
+    def gaussian(self, client: int) -> GaussianSummand:
+        """Return the randomiser for one client; see ``PerRun.gaussian``."""
+        epsilon, delta = self.budget(client)
+        if epsilon > self.largest:
+            raise ConfigError(
+                f"epsilon = {epsilon:g} for client {client}: this is above largest_epsilon = "
+                f"{self.largest:g}; give at most that"
+            )
+        clip, sigma = of_client(self.clip, client), self.sigma(client)
+        least = replace(self, epsilon=self.largest).sigma(client)
+        for each, name in ((self.largest, "largest_epsilon"), (epsilon, "epsilon")):
+            given = f"{name} = {each:g}, delta = {delta:g} and rounds = {self.rounds}"
+            check_noise(clip, least if each == self.largest else sigma, given=given, knob=name)
+        found = summand(clip, sigma, common_unit(least))
+        if not found.fits(self.clients):
+            raise ConfigError(
+                f"epsilon = {epsilon:g} for client {client}: with largest_epsilon = "
+                f"{self.largest:g}, this client's noise leaves no room for the sum of "
+                f"{self.clients} reports in 64-bit words; give a larger epsilon, or a smaller "
+                "largest_epsilon"
+            )
+        return found
