@@ -13,9 +13,10 @@ from exported_files import exported, node, tensor
 
 import fedldp
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.features import OwnFeatures, file_of, rests_on
+from fedldp.algorithms.features import file_of, rests_on
 from fedldp.core.errors import RunError
 from fedldp.core.kinds import MAPS_ALONE, PUBLIC_FILE, RESTS_ON
+from fedldp.data.own_features import OwnFeatures
 from fedldp.simulation.evaluating import evaluate
 from fedldp.simulation.plan import plan, problem_of
 

@@ -14,11 +14,11 @@ import torch
 import fedldp
 from fedldp.algorithms.composition import Algorithm
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.features import difference
 from fedldp.algorithms.own_code import _WAYS, check_own_code
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.recipes import recipes
 from fedldp.core.errors import ConfigError
+from fedldp.data.own_features import difference
 from fedldp.deployment.agreeing import agree
 from fedldp.simulation.plan import plan, problem_of
 

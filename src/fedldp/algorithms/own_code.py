@@ -21,13 +21,13 @@ from functools import partial
 import numpy as np
 
 from fedldp.algorithms.composition import Algorithm
-from fedldp.algorithms.features import Answer, Rows, Trial, difference
 from fedldp.algorithms.people import PersonSteps
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, first_line
 from fedldp.core.randomness import Stream, numbered_generator, torch_seeded
 from fedldp.core.registry import fault, is_address
 from fedldp.data.examples import Examples
+from fedldp.data.own_features import Answer, Rows, Trial, difference
 from fedldp.protocol.keys import SimulationKeys, draws_of_seed
 from fedldp.protocol.roles import Batch, Client, LocalUpdate
 from fedldp.protocol.wire import Broadcast

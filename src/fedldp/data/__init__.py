@@ -5,7 +5,8 @@
 from files, ``adapters`` from objects of other libraries). ``tables`` reads a table, whose columns
 mean what ``columns`` says, and ``rules`` refuses what does not fit. ``label_range`` is that of
 labels that are numbers. ``people`` says whose a row is, and ``partition`` to which client it goes.
-``image_features`` and ``public_features`` are public functions of one example at a time.
+``image_features`` and ``public_features`` are public functions of one example at a time, and
+``own_features`` a user's own.
 
 It may use core.
 """
@@ -42,6 +43,7 @@ __all__ = [
     "list_datasets",
     "load_dataset",
     "load_examples",
+    "own_features",
     "partition",
     "people",
     "public_features",
