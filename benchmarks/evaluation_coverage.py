@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit, softmax
 from scipy.stats import norm
 
-from fedldp.algorithms.answers import Answer
 from fedldp.algorithms.evaluation import (
     GRID,
     LOOK_SHARE,
@@ -42,6 +41,7 @@ from fedldp.data.examples import Examples
 from fedldp.data.label_range import LabelRange, centred
 from fedldp.mechanisms.gaussian_share import largest_mu
 from fedldp.protocol.wire import Broadcast
+from fedldp.training.answers import Answer
 from fedldp.training.questions import EDGES, Question, Rows, Table, compared, predicted
 
 Floats = NDArray[np.float64]

@@ -23,9 +23,9 @@ from scipy.special import expit, logit
 from sklearn.metrics import roc_auc_score
 
 import fedldp
-from fedldp.algorithms.answers import private_figures
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.settings import from_mapping
+from fedldp.training.answers import private_figures
 
 SEEDS, PEOPLE, TESTED = 10, 12_000, 40_000
 

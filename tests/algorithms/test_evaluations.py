@@ -23,7 +23,6 @@ from sklearn.metrics import (
 
 import fedldp
 from benchmarks.evaluation_coverage import KINDS, RANGE, asked, more_coverage, rows_of
-from fedldp.algorithms.answers import TWO_SIDED, Answer, as_metrics
 from fedldp.algorithms.evaluation import MANY_BANDS, PIECES, OfClasses, OfNumbers, against_the_rest
 from fedldp.algorithms.problem import Problem
 from fedldp.core.kinds import COUNT_NOISE
@@ -36,6 +35,7 @@ from fedldp.reporting.scores import Band, answers_of, calibrations_of
 from fedldp.reporting.text import Terminal
 from fedldp.simulation.plan import plan
 from fedldp.simulation.result import read_run
+from fedldp.training.answers import TWO_SIDED, Answer, as_metrics
 
 
 def config_of(**settings: Any) -> Any:

@@ -16,7 +16,6 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 
 import fedldp
 from benchmarks.evaluation_coverage import SETTINGS, WORLDS, coverage
-from fedldp.algorithms.answers import Answer, is_seen, mean_of
 from fedldp.algorithms.evaluation import (
     GRID,
     MOST_BANDS,
@@ -37,6 +36,7 @@ from fedldp.reporting.text import Terminal
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan
 from fedldp.simulation.settings import from_mapping
+from fedldp.training.answers import Answer, is_seen, mean_of
 from fedldp.training.column_sums import BLOCK, SHIFT
 from fedldp.training.questions import ASKED
 

@@ -15,7 +15,6 @@ import fedldp
 from fedldp.accounting.guarantees import Unit
 from fedldp.accounting.proven import Proven, Together
 from fedldp.accounting.statement import Statement
-from fedldp.algorithms.answers import Answer, as_metrics
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import (
@@ -49,6 +48,7 @@ from fedldp.experiments.proving import GuaranteeKind, proven
 from fedldp.reporting import words
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.settings import from_mapping
+from fedldp.training.answers import Answer, as_metrics
 
 SRC = Path(fedldp.__file__).parent
 EXAMPLES: dict[type, Any] = {

@@ -16,7 +16,6 @@ from safetensors.numpy import load_file, save_file
 from typer.testing import CliRunner
 
 import fedldp
-from fedldp.algorithms.answers import Answer, as_metrics
 from fedldp.algorithms.asking import Asked, rounds_to_ask
 from fedldp.cli import app
 from fedldp.core.errors import ConfigError, FedldpError
@@ -35,6 +34,7 @@ from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import plan, problem_of
 from fedldp.simulation.result import read_run
 from fedldp.training import questions
+from fedldp.training.answers import Answer, as_metrics
 from fedldp.training.questions import Rows
 
 NUMBER = 4_000

@@ -8,7 +8,6 @@ Parts, by slot
     ``features``         the model's input for an example
     ``people``           gradients summed by person, with their calibration
     ``stages``           what else people are asked for in their first and last rounds
-    ``answers``          what noisy counts of people tell, each figure with an interval
     ``asking``           what people are asked without a training
     ``evaluation``       what people are asked about a finished model, and what it tells
     ``fleet``            which composition did best among many clients in the study
@@ -35,7 +34,6 @@ It may use core, accounting, data, ledgers, protocol, mechanisms, models, secure
 """
 
 __all__ = [
-    "answers",
     "asking",
     "bounds",
     "calibration",

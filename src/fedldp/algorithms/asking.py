@@ -18,11 +18,11 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from fedldp.algorithms.answers import TWO_SIDED, Answer, Floats, is_seen, mean_of
 from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.settings import Offers
 from fedldp.core.errors import ConfigError
 from fedldp.training import questions
+from fedldp.training.answers import TWO_SIDED, Answer, Floats, is_seen, mean_of
 from fedldp.training.questions import Table
 
 SHARES_OF_CLASSES, EVALUATION = "shares", "evaluation"

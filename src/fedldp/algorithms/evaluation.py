@@ -46,10 +46,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.algorithms.answers import SEEN, TWO_SIDED, Answer, Floats, is_seen, mean_of
 from fedldp.core.deferred import special
 from fedldp.data.label_range import LabelRange
 from fedldp.training import questions
+from fedldp.training.answers import SEEN, TWO_SIDED, Answer, Floats, is_seen, mean_of
 from fedldp.training.questions import EDGES, Table, compared
 
 LOOK_SHARE = Fraction(1, 5)

@@ -25,7 +25,6 @@ from pydantic import Field
 from fedldp.accounting.events import Event, InClear, PerPerson, PerRecord, SampledShare
 from fedldp.accounting.guarantees import LEAST_FOR_MU, Adversary
 from fedldp.accounting.numerics.subsampled import poisson_noise
-from fedldp.algorithms.answers import SEEN, TWO_SIDED, Answer, as_metrics, is_seen, mean_of
 from fedldp.algorithms.asking import EVALUATION, SHARES_OF_CLASSES, asked_tables, groups_of
 from fedldp.algorithms.bounds import Bound, Send
 from fedldp.algorithms.calibration import Calibration
@@ -66,6 +65,7 @@ from fedldp.protocol.roles import Arrays, Draw, LocalUpdate, Metrics, State
 from fedldp.protocol.updates import whole
 from fedldp.protocol.wire import Broadcast, Incoming, Report
 from fedldp.training import questions
+from fedldp.training.answers import SEEN, TWO_SIDED, Answer, as_metrics, is_seen, mean_of
 from fedldp.training.column_sums import BLOCK, SCALE, SHIFT, ColumnMap
 from fedldp.training.exact_sums import MOST_PEOPLE, NORM
 from fedldp.training.person_gradients import (

@@ -25,12 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedldp.algorithms.answers import SEEN, Answer, as_metrics, mean_of
 from fedldp.algorithms.asking import SHARE_OF_CLASS, AskSettings, rounds_to_ask
 from fedldp.algorithms.evaluation import LOOK_SHARE
 from fedldp.core.errors import ConfigError, RunError
 from fedldp.data.public_features import CONSTANT
 from fedldp.protocol.roles import Metrics
+from fedldp.training.answers import SEEN, Answer, as_metrics, mean_of
 from fedldp.training.column_sums import ColumnMap
 
 _Share = Annotated[float, Field(ge=0, lt=1)]

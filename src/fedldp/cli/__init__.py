@@ -3,8 +3,8 @@
 A command's file is imported once the command is called, so that help and mistaken names appear at
 once. Only what takes seconds to import (torch) is imported inside functions.
 
-It may use core, accounting, data, ledgers, protocol, mechanisms, models, algorithms, reporting,
-simulation, experiments, audit, testing, deployment, integrations.
+It may use core, accounting, data, ledgers, protocol, mechanisms, models, training, algorithms,
+reporting, simulation, experiments, audit, testing, deployment, integrations.
 """
 
 from __future__ import annotations

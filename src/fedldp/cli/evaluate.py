@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from fedldp.algorithms.answers import TWO_SIDED
 from fedldp.cli.options import Answer, DataDir
 from fedldp.core.formatting import with_class_name
 from fedldp.reporting import words
 from fedldp.reporting.text import Terminal, score_lines
 from fedldp.reporting.words import answer, area, examples
 from fedldp.simulation.evaluating import load_trained
+from fedldp.training.answers import TWO_SIDED
 
 Threshold = Annotated[
     float | None,

@@ -5,7 +5,7 @@ folders. ``scores`` computes what is shown of a model, and ``lines`` which lines
 first. ``words`` puts facts into words, and nothing else does. ``text`` and ``progress`` are for the
 terminal, ``html``, ``card`` and ``charts`` for pages, ``export`` for other tools.
 
-It may use core, data, accounting, ledgers, protocol, algorithms.
+It may use core, data, accounting, ledgers, protocol, training, algorithms.
 """
 
 __all__ = [

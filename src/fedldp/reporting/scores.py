@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.statement import Statement, scores_are_private
-from fedldp.algorithms.answers import TWO_SIDED, private_figures
 from fedldp.core.facts import Doubt
 from fedldp.core.formatting import rounded_count, with_class_name
 from fedldp.core.kinds import (
@@ -34,6 +33,7 @@ from fedldp.data.label_range import LabelRange, centred
 from fedldp.protocol.roles import Score
 from fedldp.protocol.server_loop import MODEL_SCORES, Evaluation, Round
 from fedldp.reporting.record import Schema
+from fedldp.training.answers import TWO_SIDED, private_figures
 
 FIGURES = ("auc", "average_precision", "balanced_accuracy", "brier", "calibration_error")
 """The metrics of a round besides accuracy and loss; see ``Evaluation``."""

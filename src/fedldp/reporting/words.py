@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from fedldp.accounting.guarantees import HOUSE, Guarantee
 from fedldp.accounting.proven import Proven, Together
 from fedldp.accounting.statement import Claim, Statement, delta_to_take, revealed
-from fedldp.algorithms.answers import private_figures
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Fact, in_order
 from fedldp.core.formatting import named_at, number, rows_named, with_class_name
@@ -36,6 +35,7 @@ from fedldp.reporting.lines import (
     headline,
     own_words,
 )
+from fedldp.training.answers import private_figures
 
 if TYPE_CHECKING:
     from fedldp.reporting.scores import Figure

@@ -5,7 +5,7 @@ images at random, and ``kept`` is what a client keeps from round to round. ``pri
 DP-SGD, whose sums ``noisy_sums`` describes.
 ``person_gradients`` sums one clipped gradient for each person,
 and ``column_sums`` what each person tells of a table's columns, both as ``exact_sums``;
-``questions`` are what people are counted by.
+``questions`` are what people are counted by, and ``answers`` what noisy counts of them tell.
 ``ridge`` solves ``linear_models`` in closed form. ``portions`` divides a client's examples among
 rounds. ``draws`` keeps apart what models draw that are trained at once. ``losses`` has losses that
 a setting may name, ``exported_encoder`` an encoder from a file, and ``tensors`` what all of them
@@ -17,6 +17,7 @@ It may use core, accounting, data, protocol, mechanisms, models.
 """
 
 __all__ = [
+    "answers",
     "augmentation",
     "batched_sgd",
     "column_sums",
