@@ -15,7 +15,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -49,11 +48,11 @@ from fedldp.models import (
     begin_again,
     build_model,
     copy_frozen,
-    fill_model,
     frozen_digest,
     frozen_of,
     is_statistic,
     layout_of,
+    start_from,
 )
 from fedldp.protocol.roles import ClientRole, Draw, LocalUpdate, ServerRole, State, Tester
 from fedldp.protocol.roles import Encoder as EncoderRole
@@ -300,13 +299,10 @@ class Algorithm:
         Raises:
             ConfigError: the model is incompatible with the problem, or its file with the model.
         """
-        if self.config.trainable == "all" and self.config.initial is None:
-            return self._built(stream)
         model = self._built(stream)
-        copy_frozen(self._built(_public()), model)
-        if self.config.initial is not None:
-            start_from(model, self.config.initial, self.problem.data_dir)
-        return model
+        if self.config.trainable != "all":
+            copy_frozen(self._built(_public()), model)
+        return self._started(model)
 
     def untrained(self, *, begun: bool = True) -> nn.Module:
         """Return the model, with arbitrary weights that a broadcast's weights will replace.
@@ -321,8 +317,14 @@ class Algorithm:
             ConfigError: as for ``module``.
         """
         model = self._built(_public())
-        if begun and self.config.initial is not None:
-            start_from(model, self.config.initial, self.problem.data_dir)
+        return self._started(model) if begun else model
+
+    def _started(self, model: nn.Module) -> nn.Module:
+        """Return a model after it got the weights that the setting ``initial`` names, if any."""
+        if (name := self.config.initial) is not None:
+            setting = f"initial = {name}"
+            file = read_public(name, setting, self.problem.data_dir)
+            start_from(model, file.content, setting)
         return model
 
     def _built(self, stream: Stream) -> nn.Module:
@@ -495,41 +497,3 @@ class Algorithm:
     def inside(self) -> Algorithm:
         """Return the algorithm with channel ``named``, to run inside a secure sum of reports."""
         return replace(self, parts=replace(self.parts, channel=Channel()))
-
-
-def start_from(model: nn.Module, name: str, data_dir: Path | None) -> None:
-    """Set a built model's weights to those in a public file.
-
-    Args:
-        model: changed in place; a trained parameter that the file lacks is left unchanged.
-        name: a .safetensors file, in the current folder or the data folder.
-        data_dir: the data folder.
-
-    Raises:
-        ConfigError: there is no such file; it lacks a frozen parameter; or one of its parameters is
-            missing from the model, or has another shape or type in the model.
-    """
-    setting = f"initial = {name}"
-    found = _read(name, data_dir)
-    missing = sorted(set(frozen_of(model)) - set(found))
-    if missing:
-        raise ConfigError(
-            f"{setting}: it lacks {missing[0]!a:.80}, which is frozen; give a file with the whole "
-            "model, such as model.safetensors in a run folder"
-        )
-    fill_model(model, found, setting)
-
-
-def _read(name: str, data_dir: Path | None) -> dict[str, NDArray[Any]]:
-    # Imported here, because statements need no safetensors.
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    setting = f"initial = {name}"
-    try:
-        return load(read_public(name, setting, data_dir).content)
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(
-            f"{setting}: this is not a .safetensors file whose arrays all have types that numpy "
-            "supports; give such a file"
-        ) from error

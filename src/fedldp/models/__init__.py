@@ -77,6 +77,7 @@ __all__ = [
     "models",
     "multiplications_of",
     "name_of",
+    "start_from",
     "trained_of",
 ]
 
@@ -293,6 +294,37 @@ def fill_model(model: nn.Module, values: State, what: str) -> None:
     from fedldp.models._modules import fill
 
     fill(model, values, what)
+
+
+def start_from(model: nn.Module, content: bytes, setting: str) -> None:
+    """Set a built model's weights to those in a public file.
+
+    Args:
+        model: changed in place; a trained parameter that the file lacks is left unchanged.
+        content: of a .safetensors file.
+        setting: the setting that names the file, with its value, for error messages.
+
+    Raises:
+        ConfigError: it is no such file; it lacks a frozen parameter; or one of its parameters is
+            missing from the model, or has another shape or type in the model.
+    """
+    # Imported here, because statements need no safetensors.
+    import safetensors.numpy
+
+    try:
+        found = safetensors.numpy.load(content)
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{setting}: this is not a .safetensors file whose arrays all have types that numpy "
+            "supports; give such a file"
+        ) from error
+    missing = sorted(set(frozen_of(model)) - set(found))
+    if missing:
+        raise ConfigError(
+            f"{setting}: it lacks {missing[0]!a:.80}, which is frozen; give a file with the whole "
+            "model, such as model.safetensors in a run folder"
+        )
+    fill_model(model, found, setting)
 
 
 def _part(layout: Layout, trainable: str) -> Layout:
