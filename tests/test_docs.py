@@ -25,7 +25,7 @@ from fedldp.algorithms.recipes import recipes
 from fedldp.cli import Later, app
 from fedldp.core.errors import FedldpError
 from fedldp.mechanisms import mechanisms
-from fedldp.protocol.wire.types import Reason
+from fedldp.protocol.wire import Reason
 from fedldp.simulation.settings import resolve
 from fedldp.testing.mechanisms import check_mechanism
 from fedldp.testing.systems import check_system
