@@ -542,6 +542,40 @@ epsilon = 4.0
 """
 
 
+def test_sites_may_choose_budgets_that_nobody_learns(deploy: Callable[..., Any]) -> None:
+    sums = 'channel = "sum"\nweighting = "uniform"\nlargest_epsilon = 8.0\n'
+    Path("mine.toml").write_text(OWN + sums)
+    command = ("invite", "mine.toml", "-o", "server/run.invite", "--channel", "sum")
+    assert deploy(*command, "--examples", "60", *URL).status == 0
+    line = join(deploy, "north", "--epsilon", "5").assert_refused()
+    assert "the run states epsilon 4 for all sites, so none may choose more" in line
+    assert not Path("north/site.toml").exists()
+    outcome = join(deploy, "north", "--epsilon", "1.5")
+    assert "own        epsilon 1.5 per client-run" in outcome.out
+    assert "nobody else is told" in outcome.out
+    assert join(deploy, "south").status == 0  # with what the invite says
+    assert admit(deploy).status == 0
+    sent = ("server/run.agreement", "north/north.join", "south/south.join")
+    assert "1.5" not in "".join(Path(each).read_text() for each in sent)
+    assert "own" not in document(Path("north/north.join").read_text())
+    found = Agreement.read(Path("server/run.agreement"))
+    assert found.config.model_dump()["epsilon"] == 4.0
+    shown = []
+    for site in ("north", "south"):
+        accept = ("accept", "server/run.agreement", "--yes", "--policy", f"{site}/site.toml")
+        outcome = deploy(*accept)
+        assert outcome.status == 0, outcome.err
+        shown.append(outcome.out)
+    assert "own budget epsilon 1.5 per client-run at delta 1e-05, which nobody else" in shown[0]
+    assert "own budget" not in shown[1]
+    north, south = (
+        Acceptances(read_policy(Path(f"{site}/site.toml"))).current()[0]
+        for site in ("north", "south")
+    )
+    assert (north.own, south.own) == (1.5, None)
+    assert 3 * north.promised[0] < south.promised[0]
+
+
 def test_a_budget_that_all_sites_learn_is_stated_by_each_or_by_none(
     deploy: Callable[..., Any],
 ) -> None:

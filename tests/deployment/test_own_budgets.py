@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from environments import (
     Environment,
+    acceptance_of,
     allowed,
     ask,
+    asks,
     bits,
     content,
     make_environment,
@@ -21,14 +24,19 @@ from environments import (
 )
 
 from fedldp.algorithms.problem import Problem
-from fedldp.core.errors import FedldpError, PrivacyError, WireError
+from fedldp.core.errors import FedldpError, LedgerUnusable, PrivacyError, WireError
+from fedldp.deployment.acceptance import accept
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement, check_stated
 from fedldp.deployment.channels import ReportChecker
 from fedldp.deployment.demo import NO_INVITE, own_budgets_of
 from fedldp.deployment.identity import public_of, read_private
 from fedldp.deployment.joining import Invite
+from fedldp.deployment.messages import read_message
 from fedldp.deployment.own_budgets import Joining, OwnBudget
+from fedldp.deployment.policy import SitePolicy
+from fedldp.deployment.restored import charge_lost
+from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.wire import Report, read_request
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.settings import resolve
@@ -232,6 +240,14 @@ def test_every_site_sees_that_all_others_consented(env: Environment) -> None:
 # A site's policy
 
 
+def here(policy: SitePolicy, agreement: Agreement) -> Agreement:
+    return agreement.answered_with(policy.own_here(agreement))
+
+
+def check_here(policy: SitePolicy, agreement: Agreement) -> None:
+    policy.check(here(policy, agreement))
+
+
 @pytest.mark.parametrize(
     ("kind", "own", "part"),
     [
@@ -240,8 +256,8 @@ def test_every_site_sees_that_all_others_consented(env: Environment) -> None:
         ("env", {"epsilon": 2.1}, "would spend epsilon 2 at"),
         ("env", {"epsilon": 2.0, "delta": 1e-6}, "at delta 1e-05"),
         ("env", {"epsilon": 2.0, "unit": "weight"}, "unit = client-run"),
-        ("summed", None, "own is not set"),
-        ("summed", {"epsilon": 8.5}, "would spend epsilon 2 at"),
+        ("summed", {"epsilon": 8.5}, "the run states epsilon 8 for all sites"),
+        ("summed", {"epsilon": 2.0, "unit": "client-round"}, "with unit = client-run"),
     ],
 )
 def test_a_policy_lets_no_other_epsilon_through(
@@ -250,10 +266,9 @@ def test_a_policy_lets_no_other_epsilon_through(
     env: Environment = request.getfixturevalue(kind)
     place = env.folder / "site-0"
     try:
-        with pytest.raises(PrivacyError, match=part):
-            write_policy(place, own=own).check(env.agreement)
+        assert part in refused(lambda: check_here(write_policy(place, own=own), env.agreement))
     finally:
-        write_policy(place, own={"epsilon": 2.0}).check(env.agreement)
+        check_here(write_policy(place, own={"epsilon": 2.0}), env.agreement)
 
 
 def test_a_policy_allows_no_other_epsilon_common_to_all(tmp_path: Path) -> None:
@@ -294,6 +309,9 @@ def test_a_report_with_anothers_budget_is_not_counted(tmp_path: Path) -> None:
             reports.check(read_request(request), report, (site + 1) % 3)
 
 
+# Budgets that stay at their sites
+
+
 @pytest.mark.slow
 def test_a_sum_with_own_budgets_gives_the_weights_of_the_simulation(tmp_path: Path) -> None:
     env = own_environment(tmp_path, recipe=SUMS, channel="sum")
@@ -301,22 +319,126 @@ def test_a_sum_with_own_budgets_gives_the_weights_of_the_simulation(tmp_path: Pa
     assert bits(served) == bits(simulate(env.config))
     for site, policy in enumerate(env.policies):
         assert policy.own is not None
-        cost = policy.costs(env.agreement)[1]
-        assert env.ledger(site).spent() == pytest.approx(cost)
-        lines = env.agreement.statement_of(site).guarantees
+        answered = here(policy, env.agreement)
+        assert env.ledger(site).spent() == pytest.approx(policy.costs(answered)[1])
+        lines = answered.statement_of(site).guarantees
         (line,) = [line for line in lines if line.unit == "client-run"]
         assert 0.99 * policy.own.epsilon < line.epsilon <= policy.own.epsilon
         assert line.adversary == "server"  # from its own noise, whatever happens to the sum
     stated = max(line.epsilon for line in served.privacy.guarantees)
-    assert 7.9 < stated <= 8.0
+    assert 7.9 < stated <= 8.0  # the server knows only the largest possible epsilon
+    files = [path for path in (tmp_path / "server").rglob("*") if path.is_file()]
+    folder = b"".join(path.read_bytes() for path in files)
+    assert b'"epsilon": 8.0' in folder
+    for other in (b"2.0", b"4.0"):
+        assert b'"epsilon": ' + other not in folder
+
+
+def test_the_sites_choices_are_not_in_the_agreement() -> None:
+    found = [
+        agreed(f"epsilon={list(chosen)}", recipe=SUMS, channel="sum")
+        for chosen in ((2.0, 4.0, 8.0), (0.5, 0.5, 0.5))
+    ]
+    documents = [{**each.document, "run": None} for each in found]
+    assert documents[0] == documents[1]
+    assert documents[0]["config"]["epsilon"] == 8.0
+    again = Agreement.parse(found[0].to_bytes())
+    again.check()
+    check_stated(again)
+    planted = again.changed(config=again.config.changed(epsilon=EPSILONS))
+    assert "signed no answer to the invite that states its own" in refused(planted.check)
+    assert "channel = named" in refused(lambda: agreed(recipe=SUMS, channel="named"))
+
+
+def test_what_all_parties_know_is_the_same_with_an_epsilon_of_ones_own(
+    summed: Environment,
+) -> None:
+    policy, agreement = summed.policies[0], summed.agreement
+    answered = here(policy, agreement)
+    assert answered.config.model_dump()["epsilon"] == 2.0
+    assert answered.to_bytes() == agreement.to_bytes()
+    assert (answered.digest, answered.planned) == (agreement.digest, agreement.planned)
+    assert (answered.setup, answered.layout) == (agreement.setup, agreement.layout)
+    assert agreement.answered_with(None) is agreement
+    kept = acceptance_of(policy, agreement.digest)
+    assert kept.own == 2.0
+    assert kept.allowed(policy)[0].events_of(0) == answered.events_of(0) != agreement.events_of(0)
+    assert kept.promised[0] >= policy.costs(answered)[1]
+    assert kept.promised[0] < policy.costs(agreement)[1] / 2
+
+
+def test_a_site_that_chooses_none_answers_with_the_epsilon_that_is_stated(tmp_path: Path) -> None:
+    env = own_environment(tmp_path, recipe=SUMS, channel="sum")
+    policy = write_policy(tmp_path / "site-0")
+    accepted = accept(policy, env.agreement)
+    assert accepted.own is None
+    found, _ = accepted.allowed(policy)
+    assert found.events_of(0) == env.agreement.events_of(0)
+    assert accepted.promised[0] >= policy.costs(env.agreement)[1]
+
+
+def test_after_a_restore_the_largest_choice_is_charged(tmp_path: Path) -> None:
+    """The copy may be from before the site chose another epsilon, and accepted again."""
+    env = own_environment(tmp_path, recipe=SUMS, channel="sum")
+    charge_lost(env.policies[0], [])
+    spent, most = env.ledger(0).spent(), env.policies[0].costs(env.agreement)[1]
+    assert spent == pytest.approx(most)
+
+
+@pytest.mark.slow
+def test_changing_a_sites_epsilon_during_a_run_needs_its_owner(tmp_path: Path) -> None:
+    """Nobody else would notice the change."""
+    env = own_environment(tmp_path, recipe=SUMS, channel="sum")
+    env.serve()
+    digest, spent = env.agreement.digest, env.ledger(0).spent()
+    for own in (None, {"epsilon": 1.0}, {"epsilon": 4.0}):
+        policy = write_policy(tmp_path / "site-0", own=own)
+        with pytest.raises(PrivacyError, match=r"the agreement was accepted with 2.0.*again"):
+            allowed(policy, digest)
+        assert replace(env, policies=[policy]).agent(0)._run(digest) is None
+    accept(policy, env.agreement)
+    assert allowed(policy, digest) is not None
+    assert replace(env, policies=[policy]).agent(0)._run(digest) is not None
+    assert env.ledger(0).spent() == spent  # an acceptance does not give it back
 
 
 def test_a_site_trains_and_pays_by_its_own_epsilon_alone(summed: Environment) -> None:
-    algorithm = summed.agreement.config.algorithm(summed.agreement.problem)
-    mechanisms: list[Any] = [algorithm.release(site).mechanism for site in range(3)]
+    found = [here(policy, summed.agreement) for policy in summed.policies]
+    mechanisms: list[Any] = [
+        each.config.algorithm(each.problem).release(0).mechanism for each in found
+    ]
     sigmas = [mechanism.sigma for mechanism in mechanisms]
     assert sigmas == sorted(sigmas, reverse=True)
     assert len({mechanism.unit for mechanism in mechanisms}) == 1
-    costs = [policy.costs(summed.agreement)[0] for policy in summed.policies]
+    costs = [policy.costs(each)[0] for policy, each in zip(summed.policies, found, strict=True)]
     assert costs == sorted(costs)
     assert len(set(costs)) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [2.0, 0.5])
+def test_noise_for_one_epsilon_is_never_charged_as_that_for_another(
+    epsilon: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A masked value is kept only if it was charged: otherwise the site masks another."""
+    env = own_environment(tmp_path, "rounds=1", recipe=SUMS, channel="sum", quorum=2)
+    add, full = SqliteLedger._add, [True]
+
+    def on_a_full_disk(self: SqliteLedger, db: Any, past: Any, place: Any, *more: Any) -> Any:
+        if full and place.phase == 2 and self.path == env.policies[0].ledger:
+            full.clear()
+            raise LedgerUnusable("the disk is full")
+        return add(self, db, past, place, *more)
+
+    monkeypatch.setattr(SqliteLedger, "_add", on_a_full_disk)
+    pipe = env.pipe()
+    env.serve(pipe)
+    assert env.releases(0) == [(1, 0), (1, 1)]
+    (asked,) = [asked for node, asked, _ in pipe.seen if node == 0 and asks(asked, phase=2)]
+    env.policies[0] = write_policy(tmp_path / "site-0", own={"epsilon": epsilon})
+    accept(env.policies[0], env.agreement)
+    found = content(read_message(env.agent(0).answer(asked)))
+    assert isinstance(found, Report)
+    assert env.releases(0) == [(1, 0), (1, 1), (1, 2)]
+    answered = here(env.policies[0], env.agreement)
+    assert env.ledger(0).releases()[-1].event in answered.events_of(0)

@@ -119,7 +119,7 @@ def test_an_export_lists_releases_and_decisions_by_date(
     ledger = SqliteLedger(path, Budget("pure", 3.0))
     with ledger.database.writing() as db:
         db.execute(
-            "INSERT INTO agreements VALUES ('ab', 'run', 'https://one', '', '', '[3]', "
+            "INSERT INTO agreements VALUES ('ab', 'run', 'https://one', '', '', NULL, '[3]', "
             "'accepted', '')"
         )
         ledger.database.note("accepted", "ab", "ten words")

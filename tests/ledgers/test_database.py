@@ -22,7 +22,7 @@ from fedldp.ledgers.sqlite import SqliteLedger
 def accept(ledger: SqliteLedger, run: str, promised: float, state: str = "accepted") -> None:
     with ledger.database.writing() as db:
         db.execute(
-            "INSERT INTO agreements VALUES (?, ?, '', '', '', ?, ?, '')",
+            "INSERT INTO agreements VALUES (?, ?, '', '', '', NULL, ?, ?, '')",
             (run, run, json.dumps([promised]), state),
         )
 

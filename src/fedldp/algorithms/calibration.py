@@ -36,11 +36,14 @@ class Calibration(ABC):
         meaning: what ``epsilon`` covers, if there is such a setting.
         kind: the class of the mechanisms.
         uses_rounds: whether the noise depends on the number of rounds.
+        largest: the largest epsilon that a client may choose if no other party need know which;
+            None if another party must know it.
     """
 
     meaning: EpsilonMeaning | None
     kind: type[Mechanism] = Gaussian
     uses_rounds: ClassVar[bool] = False
+    largest: float | None = None
 
     @abstractmethod
     def mechanism(self, problem: Problem, client: int) -> Mechanism:

@@ -268,7 +268,8 @@ def join(
             such a run costs
         label_column: the column with the labels [default: the invite's]
         person_column: the column that names each row's person [default: the invite's]
-        epsilon: the site's own epsilon for a run, which all sites are told
+        epsilon: the site's own epsilon for a run, which all sites are told, except in a sum whose
+            noise each site chooses
         folder: the site's folder for keys, policy and ledger [default: the site's name]
         second_ledger: declare another ledger, with a budget of its own, for data that have one
     """
@@ -294,7 +295,8 @@ def join(
             f"{place / POLICY} before any agreement has been accepted",
         )
     if joined.policy.own is not None:
-        console.say("own", f"{joined.policy.own}, which all sites will be told")
+        told = "nobody else is told" if joined.joining.own is None else "all sites will be told"
+        console.say("own", f"{joined.policy.own}, which {told}")
     if not joined.noted:
         console.say(
             "ledger", "nothing can be written beside the data, so no other folder notices it"
@@ -411,7 +413,9 @@ def accept(
             "protects nothing; only `fedldp deploy demo` may use such an agreement"
         )
     terms = acceptance.policy_for(terms, found, server)
-    terms.check(found)
+    own = terms.own_here(found)
+    here = found.answered_with(own)
+    terms.check(here)
     known = acceptance.Acceptances(terms)
     known.check_beside(found)
     known.check_new(found, new=new)
@@ -419,13 +423,13 @@ def accept(
     data = digest_of_data(*terms.source)
     left_out = check_data(terms, found)
     changed = check_replaced(terms, found, data)
-    can_pay = acceptance.payable(terms, found)
+    can_pay = acceptance.payable(terms, here)
     enough = can_pay.check(rounds)
     console = _show(found)
-    if found.has_own_budgets:
-        _show_own(console, found, terms, place)
+    if found.has_own_budgets or own is not None:
+        _show_own(console, here, terms, place)
     console.say("beside", f"{'; '.join(can_pay.others) or 'no other run that is accepted here'}")
-    _show_cost(console, found, terms, can_pay, enough)
+    _show_cost(console, here, terms, can_pay, enough)
     if left_out:
         console.say("left out", f"{left_out}; nobody else is told")
     if changed:
@@ -864,7 +868,8 @@ def _show(agreement: Agreement, invite: Invite | None = None) -> Terminal:
 def _show_own(console: Terminal, agreement: Agreement, policy: SitePolicy, place: int) -> None:
     """Show the statement for one site that has its own budget."""
     most = f"for this site only, in at most {agreement.rounds_of(place)} rounds:"
-    console.say("own budget", f"{policy.own}, which all sites are told; {most}")
+    told = "all sites are told" if agreement.has_own_budgets else "nobody else is told"
+    console.say("own budget", f"{policy.own}, which {told}; {most}")
     console.print_statement(agreement.statement_of(place))
 
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from fedldp.core.errors import ConfigError, FedldpError, PrivacyError
 from fedldp.core.numbers import round_up
 from fedldp.deployment.agreement import Agreement
+from fedldp.deployment.own_budgets import stay_at_sites
 from fedldp.deployment.policy import SitePolicy, make_state, prices_due
 from fedldp.deployment.site_ledger import NO_RELEASE, SiteLedger
 from fedldp.deployment.source import digest_of_data
@@ -25,7 +26,7 @@ from fedldp.ledgers.budget import total_of
 from fedldp.ledgers.database import Database, now
 from fedldp.ledgers.sqlite import Release, since_renewal
 
-_COLUMNS = "digest, run, server, content, data, promised, state, date"
+_COLUMNS = "digest, run, server, content, data, own, promised, state, date"
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Acceptance:
         server: the URL of the server that runs it.
         content: the agreement's file.
         data: the digest of the data with which it was accepted; see ``digest_of_data``.
+        own: the site's epsilon for the run, if no other party knows it.
         promised: the most that the run may cost the site under each of its budgets.
         state: whether its run goes on; otherwise, its rounds are not answered.
         date: when it was accepted, by the site's clock.
@@ -48,6 +50,7 @@ class Acceptance:
     server: str
     content: bytes = field(repr=False)
     data: str
+    own: float | None
     promised: tuple[float, ...]
     state: Literal["accepted", "retired", "finished"]
     date: str
@@ -58,7 +61,7 @@ class Acceptance:
         return self.state == "accepted"
 
     def agreement(self, policy: SitePolicy) -> Agreement:
-        """Return the agreement, without checking it against the policy.
+        """Return the agreement as all parties know it, without checking it against the policy.
 
         Raises:
             ConfigError: it is damaged, or needs code that the policy does not allow.
@@ -73,13 +76,19 @@ class Acceptance:
         return found
 
     def allowed(self, policy: SitePolicy) -> tuple[Agreement, SitePolicy]:
-        """Return the agreement and the site's policy for its run, if that still allows it.
+        """Return the agreement as the site answers it, and its policy for the run, which allows it.
 
         Raises:
             FedldpError: see ``agreement``; or the policy does not allow it any more.
         """
-        found = self.agreement(policy)
+        found = self.agreement(policy).answered_with(self.own)
         policy = policy_for(policy, found, self.server)
+        own = None if policy.own is None else policy.own.epsilon
+        if stay_at_sites(found.config) and own != self.own:
+            raise PrivacyError(
+                f"own.epsilon = {own}: the agreement was accepted with {self.own}; put it back, or "
+                "accept the agreement again to answer its other rounds with this one"
+            )
         policy.check(found)
         return found, policy
 
@@ -231,9 +240,9 @@ class Acceptances:
 
 
 def _read(row: Sequence[Any]) -> Acceptance:
-    digest, run, server, content, data, promised, state, date = row
+    digest, run, server, content, data, own, promised, state, date = row
     most = tuple(map(float, json.loads(promised)))
-    return Acceptance(bytes.fromhex(digest), run, server, content, data, most, state, date)
+    return Acceptance(bytes.fromhex(digest), run, server, content, data, own, most, state, date)
 
 
 def policy_for(policy: SitePolicy, agreement: Agreement, url: str | None = None) -> SitePolicy:
@@ -288,20 +297,22 @@ def accept(
         LedgerUnusable: the ledger cannot be used, or was begun with other limits.
     """
     policy = policy_for(policy, agreement, url)
+    own = policy.own_here(agreement)
     make_state(policy)
     data = data or digest_of_data(*policy.source)
     kept = SiteLedger(policy)
     database, digest = kept.ledger.database, agreement.digest
     with database.writing() as db:
         Acceptances(policy, database).check_beside(agreement)
-        can_pay = payable(policy, agreement, kept)
+        can_pay = payable(policy, agreement.answered_with(own), kept)
         promised = can_pay.cost(can_pay.check(enough))
         row = (
             *(digest.hex(), agreement.run, policy.server[0].url, agreement.to_bytes()),
-            *(data, json.dumps(promised), "accepted", now()),
+            *(data, own, json.dumps(promised), "accepted", now()),
         )
         db.execute(
-            f"INSERT OR REPLACE INTO agreements ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row
+            f"INSERT OR REPLACE INTO agreements ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            row,
         )
         database.note("accepted", digest.hex(), words_of(digest))
     return _read(row)

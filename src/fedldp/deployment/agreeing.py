@@ -13,7 +13,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.systems import name_and_digest
 from fedldp.deployment.agreement import Agreement, Channel, Site, agreed
 from fedldp.deployment.deployable import without_simulation
-from fedldp.deployment.own_budgets import Joining
+from fedldp.deployment.own_budgets import Joining, has_own_budgets
 from fedldp.simulation.plan import calibrated
 
 _RUN_BYTES = 16
@@ -50,7 +50,7 @@ def agree(
             certificate; see ``certificates.fingerprints``.
         initial: digest of the weights that the run begins with; see ``initial.digest_of_file``.
         invite: the digest of the invite that the sites answered.
-        answers: their answers, if ``epsilon`` has a value for each site.
+        answers: their answers, which the agreement has if ``epsilon`` has a value for each site.
 
     Raises:
         ConfigError: the run cannot be deployed; the message says why.
@@ -80,7 +80,7 @@ def agree(
             version=version("fedldp"),
             initial=initial,
             invite=invite,
-            answers=tuple(answers),
+            answers=tuple(answers) if has_own_budgets(candidate) else (),
             frozen=frozen,
             features=name_and_digest(candidate, facts),
         )

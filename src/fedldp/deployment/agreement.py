@@ -354,6 +354,18 @@ class Agreement(RunDocument):
         counts = Counter(map(self.config.committees.of, sites))
         return max(counts.values(), default=0) >= self.quorum
 
+    def answered_with(self, epsilon: float | None) -> Agreement:
+        """Return the agreement as a site sees it that answers with an ``epsilon`` of its own.
+
+        What all parties know stays: its document, its digest and its statement. With None, the site
+        answers as they know it.
+        """
+        if epsilon is None:
+            return self
+        found = self.changed(config=self.config.changed(epsilon=epsilon))
+        vars(found).update(document=self.document, digest=self.digest, planned=self.planned)
+        return found
+
     def events_of(self, site: int, round: int = 1) -> list[Event]:
         """Return what a site releases in one round, except messages that depend on no data."""
         encoder = self.config.algorithm(self.problem).encoder(site)

@@ -138,25 +138,20 @@ def run_demo(
 
     with scratch() as place:
         world = DemoEnvironment.made(place, config, channel, data_dir)
-        return _run(world, config, kill, tell, events)
-
-
-def _run(
-    world: DemoEnvironment, config: RunConfig, kill: bool, tell: Say, events: list[str]
-) -> Demo:
-    with closing(Running(world, tell)) as running:
-        running.start_own()
-        # Simulate now, while the started processes import their modules, which takes seconds.
-        tell(f"simulates {config.name()} with {config.num_clients} clients, for comparison")
-        simulated = simulate(config, data_dir=world.data_dir)
-        if kill:
-            _kill_as_it_goes(running, tell)
-        running.await_round()
-        running.check_answers()
+        with closing(Running(world, tell)) as running:
+            running.start_own()
+            # Simulate now, while the started processes import their modules, which takes seconds.
+            tell(f"simulates {config.name()} with {config.num_clients} clients, for comparison")
+            simulated = simulate(config, data_dir=data_dir)
+            if kill:
+                _kill_as_it_goes(running, tell)
+            running.await_round()
+            running.check_answers()
+        tell("ended all processes")
         summary = json.loads((world.run / "summary.json").read_text())
         weights = load_file(world.run / "model.safetensors")
         answers = read_finished(world.run).answers
-    tell("ended all processes")
+        ledgers = [_ledger(policy) for policy in world.sites]
     stated = Statement.from_json(summary["privacy"])
     apart = max(float(np.abs(weights[n] - w).max()) for n, w in simulated.weights.items())
     return Demo(
@@ -164,7 +159,7 @@ def _run(
         final=summary["final"],
         rounds=len(summary["rounds"]),
         privacy=stated.warning(HELD_OUT) if HELD_OUT in simulated.privacy.warnings else stated,
-        ledgers=[_ledger(policy) for policy in world.sites],
+        ledgers=ledgers,
         answers=answers,
         equal_to_simulation=apart == 0.0
         and answers == answers_in(record.metrics for record in simulated.rounds),

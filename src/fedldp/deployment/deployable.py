@@ -8,6 +8,7 @@ from fedldp.accounting.accountants import real_arithmetic_only
 from fedldp.accounting.events import within
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
+from fedldp.algorithms.settings import is_own
 from fedldp.core.errors import ConfigError
 
 
@@ -18,8 +19,12 @@ def without_simulation(config: RunConfig) -> RunConfig:
     because the agreement has its own settings of these names.
     """
     _check_values(config)
-    # Per-client values are kept: all sites see these values, if each site consents.
+    # Per-client values are kept: all sites see these values, if each site consents. In their place,
+    # all see the largest budget if the budgets stay at the sites.
     public = {n: getattr(config, n) for n in config.per_client}
+    largest = config.composition.calibration.largest
+    if largest is not None and is_own(public["epsilon"]):
+        public["epsilon"] = largest
     without = config.for_client(0).changed(**public)
     if config.composition.channel.delays is None:
         return without

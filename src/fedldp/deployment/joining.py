@@ -47,7 +47,7 @@ from fedldp.deployment.identity import (
     replace_secret,
 )
 from fedldp.deployment.key_changes import KnownKeys
-from fedldp.deployment.own_budgets import Joining, OwnBudget
+from fedldp.deployment.own_budgets import Joining, OwnBudget, stay_at_sites
 from fedldp.deployment.policy import (
     URL,
     ServerTable,
@@ -157,13 +157,12 @@ class Invite(RunDocument):
             ConfigError: the run cannot be deployed with this many sites, or with these budgets; the
                 message says why.
         """
-        sites = {each.name: each.key for each in answers}
-        if not any(each.own for each in answers):
-            return self._agreement(self.config, sites)
-        common = self.config.model_dump().get("epsilon")
-        epsilons = [each.own.epsilon if each.own else common for each in answers]
-        config = self.config.changed(num_clients=len(answers), epsilon=epsilons)
-        return self._agreement(config, sites, answers)
+        config = self.config
+        if any(each.own for each in answers):
+            common = config.model_dump().get("epsilon")
+            epsilons = [each.own.epsilon if each.own else common for each in answers]
+            config = config.changed(num_clients=len(answers), epsilon=epsilons)
+        return self._agreement(config, {each.name: each.key for each in answers}, answers)
 
     def _agreement(
         self, config: RunConfig, sites: Mapping[str, str], answers: Sequence[Joining] = ()
@@ -339,14 +338,17 @@ def join(
         check_data(policy, expected)
         check_private("data", terms.data)
         check_only(terms.data, (), second=second_ledger)
-        _make_folder(folder)
+        with os_errors(f"folder {folder}", "choose another --folder"):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder.chmod(0o700)
         make_identity(folder / f"{name}.key", folder / f"{name}.pub")
         new_file(folder / "ca.pem", invite.ca_pem, 0o644)
         new_file(place, text.encode(), 0o600)
     keys = read_keys(policy.key)
     noted = note_ledger(policy.data, keys, second=second_ledger)
+    own = None if stay_at_sites(invite.config) else policy.own
     joining = Joining.signed(
-        keys[0], version=version("fedldp"), invite=invite.digest.hex(), name=name, own=policy.own
+        keys[0], version=version("fedldp"), invite=invite.digest.hex(), name=name, own=own
     )
     file = folder / f"{name}.join"
     file.unlink(missing_ok=True)
@@ -564,9 +566,3 @@ def _budget(expected: Agreement, limit: float | None) -> dict[str, dict[str, Any
     if not 0 < limit < math.inf:
         raise ConfigError(f"budget = {limit:g}: give a finite number above 0")
     return budget_table(part, limit)
-
-
-def _make_folder(folder: Path) -> None:
-    with os_errors(f"folder {folder}", "choose another --folder"):
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        folder.chmod(0o700)

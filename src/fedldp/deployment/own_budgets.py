@@ -4,6 +4,9 @@ The stated budget is public: an agreement with a budget for each site has the an
 By stating one the site consents to this disclosure and to nothing else, and each site checks that
 all others did. To take part, the site accepts an agreement; the budget in it must equal the one in
 the site's policy.
+
+If the server need not know the budgets (``stay_at_sites``), no other party learns them: the
+agreement has the largest budget that a site may choose, and its statement holds for all.
 """
 
 from __future__ import annotations
@@ -82,6 +85,12 @@ class OwnBudget(FrozenConfig):
                 f"unit = {meaning.unit}"
             )
         delta = _delta_of(config)
+        most = config.model_dump()["epsilon"]
+        if stay_at_sites(config) and self.epsilon > most:
+            raise ConfigError(
+                f"own budget {self}: the run states epsilon {most:g} for all sites, so none may "
+                "choose more; choose less, or ask for a run that states more"
+            )
         if epsilon != self.epsilon or delta > self.delta:
             raise ConfigError(
                 f"own budget {self}: the run would spend epsilon {epsilon:g} at delta {delta:g}; "
@@ -96,7 +105,7 @@ class Joining(SignedDocument):
         version: the version of fedldp that made the answer.
         invite: the digest of the invite that it answers, in hexadecimal.
         name: the name of the site.
-        own: the site's own budget, which is shown to all sites, with the answer.
+        own: the site's own budget, if all sites are told it, with the answer.
     """
 
     kind = "join"
@@ -111,6 +120,11 @@ class Joining(SignedDocument):
         """Refuse an answer of another version, or that is not signed by its key."""
         check_version(self.version)
         super().check_read(own)
+
+
+def stay_at_sites(config: RunConfig) -> bool:
+    """Return whether no party but the site need know its own budget."""
+    return config.composition.calibration.largest is not None
 
 
 def has_own_budgets(config: RunConfig) -> bool:

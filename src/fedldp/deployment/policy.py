@@ -50,7 +50,7 @@ from fedldp.accounting.accountants import (
     sides_of,
 )
 from fedldp.algorithms.features import KINDS
-from fedldp.algorithms.settings import WEIGHTS
+from fedldp.algorithms.settings import WEIGHTS, of_client
 from fedldp.algorithms.systems import systems
 from fedldp.algorithms.validation import describe
 from fedldp.core.errors import ConfigError, PrivacyError, os_errors
@@ -62,7 +62,7 @@ from fedldp.deployment.agreement import LISTED, Agreement, Channel, RunDocument,
 from fedldp.deployment.certificates import fingerprints
 from fedldp.deployment.documents import Hex
 from fedldp.deployment.identity import public_of, read_keys
-from fedldp.deployment.own_budgets import OwnBudget
+from fedldp.deployment.own_budgets import OwnBudget, stay_at_sites
 from fedldp.ledgers.budget import Budget, each_of, total_of
 from fedldp.ledgers.sqlite import Release
 from fedldp.mechanisms import mechanisms
@@ -241,6 +241,17 @@ class SitePolicy(FrozenConfig):
             "send the public half to the person who makes the agreement"
         )
 
+    def own_here(self, agreement: Agreement) -> float | None:
+        """Return the site's own epsilon for a run, if no other party need know it.
+
+        Raises:
+            ConfigError: the run states less for all sites, or another unit or delta.
+        """
+        if self.own is None or not stay_at_sites(agreement.config):
+            return None
+        self.own.check(agreement.config, self.own.epsilon)
+        return self.own.epsilon
+
     def in_clear(self, agreement: Agreement) -> list[Unprotected]:
         """Return what a run sends unprotected about the site or people that the policy protects.
 
@@ -307,9 +318,8 @@ class SitePolicy(FrozenConfig):
                     "with the epsilon that this site stated"
                 )
             return
-        epsilon: Any = agreement.config.model_dump().get("epsilon")
-        if agreement.has_own_budgets:
-            epsilon = epsilon[self.place_in(agreement)]
+        epsilons: Any = agreement.config.model_dump().get("epsilon")
+        epsilon = of_client(epsilons, self.place_in(agreement))
         try:
             self.own.check(agreement.config, epsilon)
         except ConfigError as error:

@@ -3,9 +3,10 @@
 The ledger lacks what was released since the copy was made, and nothing can prove what was released,
 because an untrusted server may say anything. So everything that may have been released is charged,
 in addition to what the runs still cost. For each agreement accepted before or after the copy was
-made, this is every round that the ledger lacks. These rounds are charged even beyond the limit;
-once the limit is exceeded, nothing more is released with this ledger. A run that its server had
-ended by then is not charged, because the site accepts it never again.
+made, this is every round that the ledger lacks, at the epsilon that is stated for all sites: a copy
+may lack the one that this site chose last. These rounds are charged even beyond the limit; once the
+limit is exceeded, nothing more is released with this ledger. A run that its server had ended by
+then is not charged, because the site accepts it never again.
 """
 
 from __future__ import annotations

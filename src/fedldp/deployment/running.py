@@ -54,12 +54,7 @@ _STOP_SECONDS = 10.0
 """How long to wait for a run that is told to stop, in seconds."""
 
 
-def run_site(
-    file: Path,
-    *,
-    test_keys: bool,
-    metrics: str | None = None,
-) -> None:
+def run_site(file: Path, *, test_keys: bool, metrics: str | None = None) -> None:
     """Run a site's agent until SIGTERM or Ctrl-C stops it.
 
     If its policy changes, as ``join`` changes it for another study, the agent starts anew.

@@ -272,7 +272,8 @@ def status_of_site(policy: SitePolicy) -> dict[str, Any]:
             warnings.append(NOT_SERVED(run=agreement.run, why=str(error)))
             continue
         if kept is not None and entries is not None and places:
-            warnings += cannot_pay(kept.ledger, accepted, agreement, places[0], entries)
+            here = agreement.answered_with(accepted.own)
+            warnings += cannot_pay(kept.ledger, accepted, here, places[0], entries)
     for at, budget in enumerate(budgets or ()):
         budget["promised"] = None
         if all_accepted is not None and entries is not None:

@@ -234,13 +234,8 @@ class SiteWatch(Watch):
         seen = (read_status(folder) or {}).get("last_seen")
         self._amiss: dict[str, str] = {"": "has not reached its server yet"}
         self._refusals = Counter[tuple[str, str]]()
-        super().__init__(
-            folder,
-            {
-                "last_seen": seen if isinstance(seen, str) else None,
-                "refuses": None,
-            },
-        )
+        last_seen = seen if isinstance(seen, str) else None
+        super().__init__(folder, {"last_seen": last_seen, "refuses": None})
 
     def document(self) -> dict[str, Any]:
         """Return what is known, and whether all servers can be reached."""

@@ -56,6 +56,7 @@ CREATE TABLE agreements (
     server TEXT NOT NULL,
     content BLOB NOT NULL,
     data TEXT NOT NULL,
+    own REAL,
     promised TEXT NOT NULL,
     state TEXT NOT NULL,
     date TEXT NOT NULL

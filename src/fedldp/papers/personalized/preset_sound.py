@@ -35,7 +35,7 @@ follows Balle, Wang 2018, and the composition Dong, Roth, Su 2022.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -229,7 +229,7 @@ class PerRunInSums(PerRun):
         clients: the largest number of clients in a sum.
     """
 
-    largest: float
+    largest: float = field()  # required, unlike in the calibration that it extends
     clients: int
 
     def __post_init__(self) -> None:
