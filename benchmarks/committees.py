@@ -19,10 +19,10 @@ from collections.abc import Callable
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fedldp.core.randomness import Stream
+from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.mechanisms.summing import counts_of_bits
 from fedldp.secure_sum.client import SecureSumClient
-from fedldp.secure_sum.crypto import KEY_BYTES, agree, derive, public_key, seal
+from fedldp.secure_sum.crypto import agree, derive, public_key, seal
 from fedldp.secure_sum.identities import Identity, Roster
 from fedldp.secure_sum.messages import SHARES_BYTES, SecureSum, SumKind, pack, unpack
 

@@ -40,10 +40,10 @@ from fedldp.protocol.wire import (
     pack_request,
     read_request,
 )
-from fedldp.secure_sum.client_role import Phase, summed_client
+from fedldp.secure_sum.client import Phase, summed_client
 from fedldp.secure_sum.identities import Identity, Roster
 from fedldp.secure_sum.messages import SecureSum
-from fedldp.secure_sum.server_role import summed_server
+from fedldp.secure_sum.server import summed_server
 
 RUN = "0" * 32
 """A name as long as that of a deployed run."""

@@ -66,6 +66,13 @@ def column(rows: Mapping[int, bytes], place: int, round: int = 1) -> bytes:
     return pack(SumKind.OWN_SHARES, round, {sender: row[part] for sender, row in rows.items()})
 
 
+def collect_masked(server: SecureSumServer, messages: Messages) -> bytes:
+    """Give a server the masked vectors; return U3, the clients that sent one."""
+    for sender, message in messages:
+        server.take_masked(sender, message)
+    return server.close_masked()
+
+
 @dataclass
 class Run:
     """One run. Client u answers the phases before ``leaves[u]``; STAYS means all four.
@@ -125,8 +132,8 @@ class Run:
     def to_survivors(self) -> None:
         """Run phases 0 to 2."""
         self.to_shares()
-        self.survivors = self.server.collect_masked(
-            self.receive([self.masked(u) for u in self.answering(2)])
+        self.survivors = collect_masked(
+            self.server, self.receive([self.masked(u) for u in self.answering(2)])
         )
 
     def total(self) -> Codes:

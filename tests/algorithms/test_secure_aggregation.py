@@ -33,7 +33,7 @@ from fedldp.protocol.wire import (
     pack_request,
     read_reply_to,
 )
-from fedldp.secure_sum.client_role import Phase
+from fedldp.secure_sum.client import Phase
 from fedldp.secure_sum.messages import KEYS_BYTES, SEALED_BYTES, SumKind, pack, unpack
 from fedldp.simulation.engine import simulate
 from fedldp.simulation.plan import problem_of

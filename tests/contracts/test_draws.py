@@ -30,7 +30,7 @@ from fedldp.protocol.keys import Keys, SecretKeys, TrialKeys, draws_of_secret
 from fedldp.protocol.roles import Batch, Client, Sender, Update
 from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import Broadcast, Report, Sensitive
-from fedldp.secure_sum.client_role import TOLD
+from fedldp.secure_sum.client import TOLD
 from fedldp.secure_sum.messages import KEYS_BYTES
 from fedldp.testing.cases import RUN, Case, deploys
 from fedldp.testing.clients import Roles

@@ -204,8 +204,7 @@ KEYS = {
     "mechanisms/rotation.py": {"Stream.derived"},  # a public rotation
     "protocol/keys.py": {"Stream", "Stream.derived", "Stream.simulation"},
     "papers/ldp_fl/claims.py": {"Stream.simulation"},  # a model to count
-    "secure_sum/client.py": {"Stream"},  # derived from the round's secret
-    "secure_sum/client_role.py": {"Stream"},  # the key was drawn for "secure sum"
+    "secure_sum/client.py": {"Stream"},  # of the round's secret, drawn for "secure sum"
     "secure_sum/crypto.py": {"Stream"},  # masks
     "simulation/shuffler.py": {"Stream.simulation"},
 }

@@ -25,11 +25,10 @@ from fedldp.protocol.roles import ClientRole, Encoder, Sender, Senders, ServerRo
 from fedldp.protocol.server_loop import Delivery, Loop, Round
 from fedldp.protocol.updates import alone, each_alone
 from fedldp.protocol.wire import Broadcast, Counted, Report, Reports, RoundRequest, Sensitive
-from fedldp.secure_sum.client_role import KEYS, Phase, summed_client
+from fedldp.secure_sum.client import KEYS, Phase, summed_client
 from fedldp.secure_sum.identities import Identity
 from fedldp.secure_sum.messages import Committees, SecureSum
-from fedldp.secure_sum.server import SecureSumServer
-from fedldp.secure_sum.server_role import SumOfRound, summed_server
+from fedldp.secure_sum.server import SecureSumServer, SumOfRound, summed_server
 from fedldp.simulation.plan import plan, problem_of
 
 SUM = {"channel": "sum", "rounds": 2}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from secure_sums import Run, column, make_client, make_setup, sent
+from secure_sums import Run, collect_masked, column, make_client, make_setup, sent
 
 from fedldp.core.errors import PrivacyError, RunError
 from fedldp.core.randomness import Stream
@@ -275,7 +276,7 @@ def told() -> Run:
 
 def finish(run: Run, messages: list[tuple[int | None, bytes]]) -> list[int]:
     """Close phase 2 with these messages; return the sum of the clients that are in it."""
-    alive = run.server.collect_masked(messages)
+    alive = collect_masked(run.server, messages)
     there = run.server.survivors
     revealed = [run.clients[u].unmask(run.keys, run.shares[u], alive) for u in there]
     return signed(run.server.unmask(sent(revealed)), run.setup.bits).tolist()
@@ -313,7 +314,8 @@ def test_a_malformed_message_of_one_client_is_left_out(
 def test_a_round_in_which_too_many_lie_has_no_sum(phase: int) -> None:
     run = Run(make_setup(N, T, D), {u: np.array([u, -u]) for u in range(N)})
     nothing: list[tuple[int | None, bytes]] = [(u, b"\0" * 13) for u in range(N)]
-    calls = [run.server.collect_keys, run.server.collect_shares, run.server.collect_masked]
+    masked = partial(collect_masked, run.server)
+    calls = [run.server.collect_keys, run.server.collect_shares, masked]
     if phase > 0:
         run.to_shares() if phase < 3 else run.to_survivors()
     call = [*calls, run.server.unmask][phase]
@@ -367,7 +369,7 @@ def test_a_complaint_costs_one_sum_and_names_both() -> None:
     run.clients = {u: make_client(setup, u) for u in range(N)}
     run.shares = {u: column(rows, u) for u in range(N)}
     with pytest.raises(NoSum, match="0 clients sent CLIENT_SUM"):
-        run.server.collect_masked(sent(run.masked(u) for u in range(N)))
+        collect_masked(run.server, sent(run.masked(u) for u in range(N)))
     assert run.server.complaints == dict.fromkeys(range(N), (4,))
 
 

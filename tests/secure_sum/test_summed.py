@@ -32,9 +32,9 @@ from fedldp.protocol.wire import (
     pack_request,
     read_reply_to,
 )
-from fedldp.secure_sum.client_role import Phase, summed_client
+from fedldp.secure_sum.client import Phase, summed_client
 from fedldp.secure_sum.messages import SecureSum
-from fedldp.secure_sum.server_role import SumOfRound, summed_server
+from fedldp.secure_sum.server import SumOfRound, summed_server
 from fedldp.simulation.inputs import Inputs
 from fedldp.testing.cases import CPU, RUN, runtime_of
 

@@ -20,9 +20,9 @@ from fedldp.core.errors import ConfigError
 from fedldp.mechanisms.summing import Summing
 from fedldp.protocol.roles import Encoder as EncoderRole
 from fedldp.protocol.roles import ServerRole
-from fedldp.secure_sum.client_role import Phase, SummedEncoder
+from fedldp.secure_sum.client import Phase, SummedEncoder
 from fedldp.secure_sum.messages import Committees, SecureSum
-from fedldp.secure_sum.server_role import summed_server
+from fedldp.secure_sum.server import summed_server
 
 Sigma = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
 

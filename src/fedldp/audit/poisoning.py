@@ -74,7 +74,7 @@ from fedldp.protocol.server_loop import Evaluation, Round, Transport
 from fedldp.protocol.updates import alone, each_alone
 from fedldp.protocol.wire import Broadcast, Counted, Report, Reports, RoundRequest, Sensitive
 from fedldp.reporting.scores import evaluation
-from fedldp.secure_sum.client_role import SummedEncoder
+from fedldp.secure_sum.client import SummedEncoder
 from fedldp.simulation.executors import Executor, InProcess, Packed, answers_of
 from fedldp.simulation.inputs import Inputs
 from fedldp.simulation.participation import of_each_client, participants

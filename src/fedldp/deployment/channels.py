@@ -17,9 +17,9 @@ from fedldp.protocol.client_store import MemoryStore
 from fedldp.protocol.roles import ClientRole, Draws, Sender, ServerRole, State
 from fedldp.protocol.updates import alone
 from fedldp.protocol.wire import Report, RoundRequest, Sensitive
-from fedldp.secure_sum.client_role import summed_client
+from fedldp.secure_sum.client import summed_client
 from fedldp.secure_sum.identities import Identity, Roster
-from fedldp.secure_sum.server_role import SumOfRound, summed_server
+from fedldp.secure_sum.server import SumOfRound, summed_server
 
 if TYPE_CHECKING:
     import torch

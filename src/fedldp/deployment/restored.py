@@ -23,7 +23,7 @@ from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.policy import SitePolicy, make_state, rounds_answered
 from fedldp.deployment.site_ledger import LEAST_HASH, Mark, SiteLedger, Witness, last_of, read_mark
 from fedldp.ledgers.sqlite import Release, SqliteLedger, renewals
-from fedldp.secure_sum.client_role import Phase
+from fedldp.secure_sum.client import Phase
 
 
 @dataclass(frozen=True)

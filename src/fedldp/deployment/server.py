@@ -74,8 +74,8 @@ from fedldp.reporting.scores import (
     final_of,
     most_frequent,
 )
-from fedldp.secure_sum.client_role import Phase
-from fedldp.secure_sum.server_role import SumOfRound
+from fedldp.secure_sum.client import Phase
+from fedldp.secure_sum.server import SumOfRound
 from fedldp.simulation.participation import participants
 from fedldp.simulation.result import (
     TESTED_BY_SERVER,

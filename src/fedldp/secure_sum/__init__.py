@@ -78,18 +78,16 @@ also sends its own shares to itself, sealed; it opens the boxes before it masks,
 it masks only with clients who saw the same keys and parameters; and everything else that clients
 are told is part of the context.
 
-``client`` and ``server`` are the two ends of one sum, ``client_role`` and ``server_role`` those of
-an algorithm whose reports are summed. ``messages`` has parameters, committees, messages and masks,
-``crypto`` the cryptography, ``identities`` the signed keys.
+``client`` and ``server`` are the two ends of one sum, and of an algorithm whose reports are summed.
+``messages`` has parameters, committees, messages and masks, ``crypto`` the cryptography,
+``identities`` the signed keys.
 
 It may use core, accounting, protocol, mechanisms.
 """
 
 __all__ = [
     "client",
-    "client_role",
     "identities",
     "messages",
     "server",
-    "server_role",
 ]

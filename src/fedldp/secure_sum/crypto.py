@@ -17,10 +17,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedldp.core.errors import PrivacyError
-from fedldp.core.randomness import Stream
+from fedldp.core.randomness import KEY_BYTES, Stream
 from fedldp.mechanisms.summing import Words
 
-KEY_BYTES = 32
 SECRET_BYTES = 16
 PRIME = 2**128 + 51
 """The smallest prime above all secrets; shares are integers modulo it."""

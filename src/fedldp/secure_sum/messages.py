@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, PrivacyError, RunError
+from fedldp.core.randomness import KEY_BYTES
 from fedldp.mechanisms.summing import Summing, Words
-from fedldp.secure_sum.crypto import KEY_BYTES, SHARE_BYTES, TAG_BYTES, agree, derive, expand
+from fedldp.secure_sum.crypto import SHARE_BYTES, TAG_BYTES, agree, derive, expand
 
 KEYS_BYTES = 2 * KEY_BYTES
 SHARES_BYTES = 2 * SHARE_BYTES
