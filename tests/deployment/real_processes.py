@@ -114,6 +114,7 @@ def _act(arguments: list[str], log: str, sabotage: Sabotage | None) -> None:
     from fedldp.cli import main
 
     sys.argv = ["fedldp", *arguments]
+    sys.orig_argv[1:] = ["-m", *sys.argv]  # with which it starts anew, without haste
     main()
 
 

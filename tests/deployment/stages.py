@@ -54,12 +54,12 @@ def started(*parties: Party) -> Iterator[None]:
 class Stage:
     """An environment's agents and its server, which always listens at the same port."""
 
-    def __init__(self, folder: Path, channel: str) -> None:
+    def __init__(self, folder: Path, channel: str, *settings: str, **policy: Any) -> None:
         self.folder = folder
         (self.port,) = free_ports(1)
         table = {"url": f"https://{HOST}:{self.port}", "ca": "../tls/ca.pem"}
         self.env = make_environment(
-            folder, channel=channel, deadline=300.0, policy={"server": [table]}
+            folder, *settings, channel=channel, deadline=300.0, policy={"server": [table], **policy}
         )
         self.agents = agents_of(self.env)
         self.server = server_of(self.env, folder / "server", self.port, folder / "tls")

@@ -21,6 +21,7 @@ from documents import document
 from environments import make_environment
 
 from fedldp.core.errors import ConfigError
+from fedldp.core.locks import alone
 from fedldp.deployment import joining, running, words
 from fedldp.deployment.acceptance import Acceptances
 from fedldp.deployment.agreement import Agreement
@@ -431,9 +432,14 @@ def test_a_site_changes_its_key_and_its_server_admits_the_change(
     outcome = joined("keys", "north", "--rotate")
     assert outcome.status == 0, outcome.err
     assert "https://localhost:8443" in outcome.out
-    assert "no server has its runs in this folder" in admit(joined, changed).assert_refused()
     reached = OverHttps("127.0.0.1:0", Path("server/server.pem"), Path("server/server.key"))
-    Path("server/receipts").mkdir()
+    for folder in ("receipts", "other", "run"):  # the server of another run has receipts, too
+        Path("server", folder).mkdir()
+    Path("server/other/agreement").write_text("{}")
+    assert "no server has a folder of this run here" in admit(joined, changed).assert_refused()
+    shutil.copy("server/run.agreement", "server/run/agreement")
+    with alone(Path("server/receipts/admitting"), "test"):
+        assert "another admission of keys is running" in admit(joined, changed).assert_refused()
     before: Any = SimpleNamespace(known_keys=KnownKeys.of(Path("server")))
     running._follow_keys(Path("server"), before)
     assert "already exists" in admit(joined, changed, "south/south.join").assert_refused()
@@ -445,6 +451,15 @@ def test_a_site_changes_its_key_and_its_server_admits_the_change(
     monkeypatch.setattr("os.execv", lambda program, arguments: begun.append(arguments))
     running._follow_keys(Path("server"), before)
     assert len(begun) == 1
+    # A server that runs goes on to refuse the earlier key.
+    after: Any = SimpleNamespace(known_keys=KnownKeys.of(Path("server")))
+    known = Path("server/receipts/keys")
+    text = known.read_bytes()
+    for content in (b"{", text, None):
+        known.unlink() if content is None else known.write_bytes(content)
+        running._follow_keys(Path("server"), after)
+    assert len(begun) == 1
+    known.write_bytes(text)
     agreement = Agreement.read(Path("server/run.agreement"))
     listener, ca = reached.listener(Path("server")), Path("north/ca.pem")
     with listener.opened(), listener.serving(pipe_of(agreement, listener.known_keys)):

@@ -18,16 +18,20 @@ from environments import (
     ask,
     assert_each_once,
     bits,
+    bits_of,
     content,
     make_environment,
     request_of,
 )
+from real_processes import Party, eventually
+from stages import playing
 
-from fedldp.core.errors import ConfigError, LedgerUnusable, PrivacyError
+from fedldp.core.errors import ConfigError, LedgerUnusable, PrivacyError, RunError
 from fedldp.deployment import key_changes
 from fedldp.deployment.acceptance import accept
 from fedldp.deployment.agreement import Site
 from fedldp.deployment.data_ledgers import note_ledger, other_ledgers
+from fedldp.deployment.https.site import fetch_digests
 from fedldp.deployment.identity import private_text, public_of, read_keys, read_public
 from fedldp.deployment.joining import Invite
 from fedldp.deployment.joining import admit as admit_joins
@@ -38,6 +42,7 @@ from fedldp.deployment.restored import charge_lost
 from fedldp.deployment.site_ledger import Mark, SiteLedger
 from fedldp.ledgers.sqlite import LOST
 from fedldp.protocol.wire import Reason, Refusal, Report
+from fedldp.simulation.engine import simulate
 
 
 def admit(env: Environment, change: KeyChange) -> None:
@@ -75,6 +80,41 @@ def test_a_run_goes_on_under_its_agreement(tmp_path: Path, channel: Any) -> None
     assert bits(env.serve(pipe, change)) == bits(same.serve())
     assert_each_once(env, pipe)
     assert len(env.policies[0].public_keys) == 2
+
+
+@pytest.mark.slow
+def test_processes_go_on_after_a_change_and_refuse_the_earlier_key(tmp_path: Path) -> None:
+    """Over HTTPS, in the middle of a run of sums; the server's process starts anew by itself."""
+    with playing(tmp_path, "sum", "rounds=4", answer_after_seconds=0.1) as stage:
+        policy, server, done = stage.env.policies[0], stage.server, tmp_path / "server"
+        for party in (*stage.agents, server):
+            party.start()
+        eventually((done / "metrics.jsonl").exists, "the first round")
+        stage.agents[0].end()
+        stolen = read_keys(policy.key)[0]
+        rotate = Party(tmp_path / "keys.log", "deploy", "keys", tmp_path / "site-0", "--rotate")
+        rotate.start()
+        assert rotate.wait() == 0, rotate.text()
+        admit(stage.env, KeyChange.read(policy.key.with_suffix(".changed")))
+        rounds = (done / "metrics.jsonl").read_text().splitlines()
+
+        def is_refused() -> bool:
+            try:
+                fetch_digests(policy.server[0].url, policy.server[0].ca, stolen)
+            except ConfigError as error:  # or the server is starting
+                return "knows that the key was changed" in str(error)
+            return False
+
+        eventually(is_refused, "the end of the earlier key")
+        stage.agents[0].start()
+        assert server.wait() == 0
+        assert len(rounds) < 4
+        assert "a site has another key: the server starts anew" in server.text()
+        once = [(round, phase) for round in range(1, 5) for phase in range(4)]
+        assert [stage.env.releases(index) for index in range(3)] == [once] * 3
+        assert bits_of(done / "model.safetensors") == bits(simulate(stage.env.config))
+        stage.assert_sound()
+        stage.close()
 
 
 @pytest.mark.slow
@@ -204,9 +244,9 @@ def test_a_foreign_replayed_or_second_change_is_refused() -> None:
     first, both = KnownKeys(sites=(FIRST.keys,)), KnownKeys(sites=(BOTH.keys,))
     assert nothing.admitting(FIRST, ROSTER) == (first, "north")
     assert nothing.admitting(BOTH, ROSTER) == first.admitting(BOTH, ROSTER) == (both, "north")
-    # This server has known the site by its second key only.
+    # This server, or one of its runs, has known the site by its second key only.
     later = [Site(name="north", key=public_of(TWO))]
-    assert nothing.admitting(BOTH, later) == (KnownKeys(sites=(BOTH.keys[1:],)), "north")
+    assert nothing.admitting(BOTH, later) == first.admitting(BOTH, later) == (both, "north")
     assert [both.first(each) for each in BOTH.keys] == [BOTH.keys[0]] * 3
     assert [both.is_replaced(each) for each in BOTH.keys] == [True, True, False]
     refused = [
@@ -214,6 +254,8 @@ def test_a_foreign_replayed_or_second_change_is_refused() -> None:
         (first, FIRST, "was admitted before"),
         (both, FIRST, "was admitted before"),
         (first, KeyChange.of([THREE, ONE]), "call the site"),
+        (both, KeyChange.of([Ed25519PrivateKey.generate(), TWO]), "call the site"),
+        (KnownKeys(sites=(KeyChange.of([TWO, FOREIGN]).keys,)), FIRST, "call the site"),
         (both, KeyChange.of([Ed25519PrivateKey.generate(), TWO, ONE]), "call the site"),
         # another site's key, though both agree
         (nothing, KeyChange.of([FOREIGN, ONE]), "call the site"),
@@ -221,6 +263,36 @@ def test_a_foreign_replayed_or_second_change_is_refused() -> None:
     for known, given, why in refused:
         with pytest.raises(ConfigError, match=why):
             known.admitting(given, ROSTER)
+
+
+def test_receipts_of_a_later_key_count_as_the_sites_last(tmp_path: Path) -> None:
+    """A site joined another run with its new key before the server knew the change."""
+    sites = [Site(name="north", key=key) for key in BOTH.keys]
+    for number, site in enumerate(sites, 1):
+        KeptReceipts(tmp_path / "run", "f" * 32, [site]).keep(0, bytes([number]) * 32)
+    KnownKeys(sites=(BOTH.keys,)).keep(tmp_path)
+    kept = KeptReceipts(tmp_path / "run", "f" * 32, sites)
+    assert [kept.last(each) for each in range(3)] == [bytes([3]) * 32] * 3
+
+
+def test_a_damaged_file_of_known_keys_is_refused(tmp_path: Path) -> None:
+    (tmp_path / RECEIPTS).mkdir()
+    (tmp_path / RECEIPTS / "keys").write_text("{")
+    with pytest.raises(RunError, match="keys is damaged: restore it from a copy, or remove it and"):
+        KnownKeys.of(tmp_path)
+
+
+def test_a_site_has_the_place_of_its_newest_key(tmp_path: Path) -> None:
+    """A thief of the earlier key may have joined the same run with it."""
+    env = make_environment(tmp_path, seeded=False)
+    policy, thief = env.policies[0], env.policies[0].public_keys[0]
+    change_key(policy)
+    present = policy.public_keys[0]
+    for keys in ((thief, present), (present, thief)):
+        sites = tuple(Site(name=f"site-{key[:8]}", key=key) for key in keys)
+        agreement = env.agreement.model_copy(update={"sites": sites})
+        index, key = policy.in_roster(agreement)
+        assert (index, public_of(key)) == (keys.index(present), present)
 
 
 def test_an_answer_with_an_old_key_is_not_admitted(tmp_path: Path) -> None:

@@ -764,18 +764,20 @@ def _admit_keys(agreement: Path, files: Sequence[Path], yes: bool) -> None:
     if not all(map(KeyChange.is_in, files)):
         raise ConfigError(f"{agreement} already exists; remove it, or make another invite")
     roster, home = Agreement.read(agreement, own=None).sites, agreement.parent
-    if not (home / RECEIPTS).exists():
+    begun = (each.read_bytes() for each in home.glob("*/agreement"))
+    if agreement.read_bytes() not in begun:
         raise ConfigError(
-            f"{home}: no server has its runs in this folder; give the invite in the folder of the "
-            "server's runs, once it was started"
+            f"{home}: no server has a folder of this run here; give the invite in the folder of "
+            "the server's runs, once it began the run"
         )
-    known, heard = KnownKeys.of(home), list[str]()
-    for found in map(KeyChange.read, files):
-        known, name = known.admitting(found, roster)
-        heard.append(f"{name:<10} {words_of(found.digest)}")
-    typer.echo("\n".join(heard))
-    confirmed(yes, _HEARD)
-    known.keep(home)
+    with alone(home / RECEIPTS / "admitting", "admission of keys"):
+        known, heard = KnownKeys.of(home), list[str]()
+        for found in map(KeyChange.read, files):
+            known, name = known.admitting(found, roster)
+            heard.append(f"{name:<10} {words_of(found.digest)}")
+        typer.echo("\n".join(heard))
+        confirmed(yes, _HEARD)
+        known.keep(home)
     typer.echo("admitted   a server that runs starts anew by itself; it refuses the old keys")
 
 

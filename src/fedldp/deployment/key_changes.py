@@ -18,7 +18,7 @@ from typing import Annotated, Self
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import Field
 
-from fedldp.core.errors import ConfigError
+from fedldp.core.errors import ConfigError, RunError, os_errors
 from fedldp.deployment.agreement import Site
 from fedldp.deployment.documents import Document, Hex, Signature, SignedDocument
 from fedldp.deployment.identity import (
@@ -89,17 +89,36 @@ class KnownKeys(Document):
 
     @classmethod
     def of(cls, folder: Path) -> KnownKeys:
-        """Return what the server knows that has its run folders in ``folder``."""
+        """Return what the server knows that has its run folders in ``folder``.
+
+        Raises:
+            RunError: its file is damaged.
+        """
         path = folder / RECEIPTS / "keys"
-        return cls.read(path) if path.exists() else cls()
+        try:
+            return cls.read(path) if path.exists() else cls()
+        except ConfigError as error:
+            raise RunError(
+                f"{path} is damaged: restore it from a copy, or remove it and admit each change of "
+                "a key again; until then, the keys before the changes would be valid"
+            ) from error
 
     def keep(self, folder: Path) -> None:
         """Let the server know it that has its run folders in ``folder``.
 
+        A receipt that a site gave under a later key, before the server knew the change, is from now
+        on the site's last one.
+
         Raises:
-            RunError: the file cannot be written.
+            RunError: a file cannot be written.
         """
-        replace_file(folder / RECEIPTS / "keys", self.to_bytes())
+        place = folder / RECEIPTS
+        with os_errors(f"cannot write {place}", "check the folder", RunError):
+            for first, *later in self.sites:
+                for given in (place / key for key in later):
+                    if given.exists():
+                        given.replace(place / first)
+        replace_file(place / "keys", self.to_bytes())
 
     def _of(self, key: str) -> tuple[str, ...]:
         return next((each for each in self.sites if key in each), (key,))
@@ -117,32 +136,29 @@ class KnownKeys(Document):
 
         Args:
             change: the change, which must continue what is known of the site.
-            roster: the sites of an agreement, of which the site is one.
+            roster: the sites of an agreement, of which the site is exactly one.
 
         Raises:
             ConfigError: no site of the roster had one of its keys, it was admitted before, or the
                 site had changed its key to another one.
         """
-        for site in roster:
-            known = self._of(site.key)
-            if known[0] not in change.keys:
-                continue
-            keys = change.keys[change.keys.index(known[0]) :]
-            others = {each.key for each in roster} - {site.key}
-            if keys[: len(known)] != known[: len(keys)] or others & {*keys}:
-                raise ConfigError(
-                    f"site {site.name}: it has the key {known[-1][:16]}, and no change to "
-                    f"{change.key[:16]} continues from there; somebody else may have an earlier "
-                    "key: call the site"
-                )
-            if len(keys) <= len(known):
-                raise ConfigError(f"site {site.name}: this change of its key was admitted before")
-            rest = tuple(each for each in self.sites if each != known)
-            return KnownKeys(sites=(*rest, keys)), site.name
-        raise ConfigError(
-            f"key {change.key[:16]}: no site of this agreement had one of the keys before it; give "
-            "the invite of a run that the site takes part in"
-        )
+        keys = change.keys
+        names = [site.name for site in roster if not {*keys}.isdisjoint(self._of(site.key))]
+        known = [each for each in self.sites if not {*keys}.isdisjoint(each)]
+        if not names:
+            raise ConfigError(
+                f"key {change.key[:16]}: no site of this agreement had one of the keys before it; "
+                "give the invite of a run that the site takes part in"
+            )
+        if len(names) > 1 or any(each[: len(keys)] != keys[: len(each)] for each in known):
+            raise ConfigError(
+                f"site {names[0]}: the change to {change.key[:16]} does not continue from the keys "
+                "that are known; somebody else may have an earlier key: call the site"
+            )
+        if any(len(keys) <= len(each) for each in known):
+            raise ConfigError(f"site {names[0]}: this change of its key was admitted before")
+        rest = tuple(each for each in self.sites if each not in known)
+        return KnownKeys(sites=(*rest, keys)), names[0]
 
 
 def change_key(policy: SitePolicy) -> tuple[KeyChange, Path]:

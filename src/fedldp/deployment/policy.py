@@ -227,15 +227,15 @@ class SitePolicy(FrozenConfig):
         return [*map(public_of, read_keys(self.key))]
 
     def in_roster(self, agreement: Agreement) -> tuple[int, Ed25519PrivateKey]:
-        """Return the site's number in the roster, and the one of its keys that the roster has.
+        """Return the site's number in the roster, and the newest of its keys that the roster has.
 
         Raises:
             FedldpError: the roster has none of its keys, or they cannot be read.
         """
-        keys = {public_of(key): key for key in read_keys(self.key)}
-        for index, site in enumerate(agreement.sites):
-            if site.key in keys:
-                return index, keys[site.key]
+        places = {site.key: index for index, site in enumerate(agreement.sites)}
+        for key in read_keys(self.key):  # an earlier one may have answered in the site's name
+            if (public := public_of(key)) in places:
+                return places[public], key
         raise ConfigError(
             "key: it is not in the agreement's roster; put back the key that the site had then, or "
             "send the public half to the person who makes the agreement"

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedldp.core.errors import ConfigError, EndedForGood, FedldpError, LedgerLost
+from fedldp.core.errors import ConfigError, EndedForGood, FedldpError, LedgerLost, RunError
 from fedldp.core.locks import alone
 from fedldp.core.registry import check_extra
 from fedldp.data import Examples, is_own_file, load_dataset, load_examples
@@ -99,9 +99,13 @@ def _start_anew(what: str) -> None:
 
 
 def _follow_keys(folder: Path, listener: Listener) -> None:
-    """Start this process anew if another change of a site's key was admitted."""
-    if KnownKeys.of(folder) != listener.known_keys:
-        _start_anew("a site has another key: the server")
+    """Start this process anew if another change of a site's key was admitted.
+
+    If the file of the keys is gone or damaged, this process goes on to refuse what it refused.
+    """
+    with suppress(RunError):
+        if KnownKeys.of(folder).sites not in ((), listener.known_keys.sites):
+            _start_anew("a site has another key: the server")
 
 
 def serve_links(
