@@ -13,6 +13,7 @@ from fedldp.algorithms.systems import find_system
 from fedldp.core.errors import ConfigError
 from fedldp.mechanisms import mechanisms
 from fedldp.models import layers_of
+from fedldp.simulation.plan import problem_of
 from fedldp.testing.cases import ROUNDS, SEED
 from fedldp.testing.toys import TOY, TOY_BITS
 
@@ -61,6 +62,10 @@ def candidates() -> dict[str, RunConfig]:
         found[f"people, {_named(changes)}"] = made["person-dp-sgd-digits"].changed(**changes)
     code = {"noise": "code", "example_clip": 1.8}
     found["nbafl, as its authors' code"] = made["nbafl-digits"].changed(**code)
+    # Few rounds with more clients leave nothing for the server to add.
+    found["nbafl, with the server's noise"] = made["nbafl-digits"].changed(
+        exposures=1, num_clients=6
+    )
     found["toy"] = find_system(TOY).model_validate({**composed, "rounds": ROUNDS})
     return {name: _short(config) for name, config in found.items()}
 
@@ -94,7 +99,9 @@ def kinds(config: RunConfig) -> Iterator[str]:
     yield f"bound {type(parts.bound_of(0)).__name__}"
     yield f"mechanism {parts.calibration.kind.__name__}"
     yield f"stages {len(parts.stages)} {type(parts.channel).__name__}"
-    for each in ("server_noise", "downlink", "shaped", "finish"):
+    noise = parts.server_noise
+    yield f"server_noise {noise is not None and noise(problem_of(config, None)) is not None}"
+    for each in ("downlink", "shaped", "finish"):
         yield f"{each} {getattr(parts, each) is not None}"
     yield f"per client {any(isinstance(getattr(config, n), list) for n in config.per_client)}"
 

@@ -601,8 +601,8 @@ def _read(record: object, levels: int) -> Event:
         for n, v in record.items()
         if n != "event"
     }
-    expected = {each.name for each in fields(known[name])}
-    if not set(values) <= expected:
+    expected = [each.name for each in fields(known[name])]
+    if not set(values) <= set(expected):
         raise ConfigError(f"event {name}: its record has other fields than {', '.join(expected)}")
     try:
         return known[name](**values)

@@ -14,7 +14,7 @@ Source: Chellapilla, Puri, Simard 2006, for convolutions as matrix products.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -148,14 +148,14 @@ class ColumnStack:
     def __init__(self, layers: Sequence[Layer]) -> None:
         shapes = [(layer.weight[0], prod(layer.weight[1:]) + 1) for layer in layers]
         sizes = list(map(prod, shapes))
-        self._layers = layers
         self._all, self._slope, self._velocity = torch.zeros(3, sum(sizes)).unbind()
         self._weights, self._slopes = (
             [own.view(shape) for own, shape in zip(torch.split(of, sizes), shapes, strict=True)]
             for of in (self._all, self._slope)
         )
         self._classes = torch.eye(layers[-1].weight[0])
-        self._runs = lru_cache(maxsize=KEPT)(self._runs_of)
+        made = partial(_runs_of, layers, self._weights, self._slopes)
+        self._runs = lru_cache(maxsize=KEPT)(made)
 
     @classmethod
     def of(cls, model: nn.Module, shape: tuple[int, ...], batch_size: int) -> ColumnStack | None:
@@ -219,16 +219,19 @@ class ColumnStack:
             change = self._velocity.mul_(momentum).add_(change)
         self._all.add_(change, alpha=-rate)
 
-    def _runs_of(self, examples: int) -> list[_Dense]:
-        """Return the layers for batches of a size, each with the result of the one before it."""
-        runs, values = list[_Dense](), torch.ones(prod(self._layers[0].size) + 1, examples)
-        for layer, weights, slope in zip(self._layers, self._weights, self._slopes, strict=True):
-            if len(layer.weight) > 2:
-                runs.append(_Conv(layer, weights, slope, values))
-            else:
-                runs.append(_Dense(weights, slope, values, layer.weight[0]))
-            values = runs[-1].result
-        return runs
+
+def _runs_of(
+    layers: Sequence[Layer], weights: Sequence[Tensor], slopes: Sequence[Tensor], examples: int
+) -> list[_Dense]:
+    """Return the layers for batches of a size, each with the result of the one before it."""
+    runs, values = list[_Dense](), torch.ones(prod(layers[0].size) + 1, examples)
+    for layer, own, slope in zip(layers, weights, slopes, strict=True):
+        if len(layer.weight) > 2:
+            runs.append(_Conv(layer, own, slope, values))
+        else:
+            runs.append(_Dense(own, slope, values, layer.weight[0]))
+        values = runs[-1].result
+    return runs
 
 
 def as_columns(features: Tensor) -> Tensor:
