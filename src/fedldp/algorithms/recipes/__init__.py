@@ -30,9 +30,10 @@ from pathlib import Path
 from typing import Any
 
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.systems import find_system
+from fedldp.algorithms.systems import find_system, modules_of_systems
 from fedldp.core.errors import ConfigError, first_line
 from fedldp.core.registry import installed_papers, paper_folders
+from fedldp.mechanisms import mechanisms
 
 __all__ = [
     "Expected",
@@ -160,6 +161,12 @@ def find_recipe(name: str) -> Recipe:
         files, left_out = _files()
     if name not in files:
         close = " or ".join(get_close_matches(name.lower(), files))
+        parts = {"system": modules_of_systems(), "mechanism": mechanisms()}
+        for kind in (kind for kind, known in parts.items() if name in known):
+            raise ConfigError(
+                f"recipe {name}: this is a {kind}, which `fedldp list {kind}s` describes; choose a "
+                "recipe, which also has data and a model, from `fedldp list recipes`"
+            )
         raise ConfigError(
             f"recipe {name}: there is no such recipe or file; "
             + (f"did you mean {close}? See" if close else "see")
