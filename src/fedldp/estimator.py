@@ -101,17 +101,15 @@ class _Federated:
         """
         if self._cloned:
             warnings.warn(words.line(FITTED_AGAIN), ReleaseWarning, stacklevel=2)
-        try:
+        with _as_value_errors():
             read = of_arrays(X, (), persons, context="X:")
-        except FedldpError as error:
-            raise EstimatorError(str(error)) from error
         with _without_values():
             rows, labels = validate_data(
                 self, X, y, allow_nd=True, ensure_all_finite=False, y_numeric=is_regressor(self)
             )
             if is_classifier(self):
                 check_classification_targets(labels)
-        try:
+        with _as_value_errors():
             declared = self._declared(labels)
             self._check_not_swapped(groups, persons)
             self._check_clients(groups)
@@ -119,8 +117,6 @@ class _Federated:
             data = of_rows(read, None, clients=groups, test_share=0, name="X and y", **declared)
             settings = self._settings(groups is not None)
             made = run(self._recipe(persons is not None, data, settings), dataset=data, **settings)
-        except FedldpError as error:
-            raise EstimatorError(str(error)) from error
         self.result_, self.privacy_ = made, made.privacy
         self._fitted(labels)
         for doubt in (*self._doubts(made.config.num_clients), *map(words.line, made.doubts)):
@@ -340,10 +336,8 @@ class FederatedClassifier(_Federated, ClassifierMixin, BaseEstimator):  # type: 
         the other rows.
         """
         rows = self._features(X)
-        try:
+        with _as_value_errors():
             return self.result_.predict_proba(rows, double=True)
-        except FedldpError as error:
-            raise EstimatorError(str(error)) from error
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         """Return the most probable class of each row, shape (n,)."""
@@ -399,10 +393,8 @@ class FederatedRegressor(_Federated, RegressorMixin, BaseEstimator):  # type: ig
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
         """Return the predicted number of each row, between the ends of the range, shape (n,)."""
         rows = self._features(X)
-        try:
+        with _as_value_errors():
             return self.result_.predict_numbers(rows, double=True)
-        except FedldpError as error:
-            raise EstimatorError(str(error)) from error
 
     @property
     def _range(self) -> list[float]:
@@ -418,6 +410,15 @@ class FederatedRegressor(_Federated, RegressorMixin, BaseEstimator):  # type: ig
         typical = None if self.label_typical is None else float(self.label_typical)
         found = {**super()._settings(groups), "label_range": self._range}
         return found if typical is None else {**found, "label_typical": typical}
+
+
+@contextmanager
+def _as_value_errors() -> Iterator[None]:
+    """Raise refusals as scikit-learn raises them."""
+    try:
+        yield
+    except FedldpError as error:
+        raise EstimatorError(str(error)) from error
 
 
 @contextmanager

@@ -32,7 +32,7 @@ def test_a_curve_agrees_with_scikit_learn(shift: float, digits: int) -> None:
     assert found.auc.value == pytest.approx(roc_auc_score(truth, scores), abs=1e-12)
     fpr, tpr, _ = roc_curve(truth, scores, drop_intermediate=False)
     for level in LEVELS:
-        assert found.tpr_at(level).value == pytest.approx(tpr[fpr <= level].max(), abs=1e-12)
+        assert dict(found.levels)[level].value == pytest.approx(tpr[fpr <= level].max(), abs=1e-12)
     for x, y in found.points:
         assert np.hypot(fpr - x, tpr - y).min() < 1e-5
     assert found.points[0] == (0.0, 0.0)
@@ -63,6 +63,6 @@ def test_an_interval_contains_the_true_area_as_often_as_it_says() -> None:
 def test_no_hit_at_all_bounds_a_rate_as_exactly_as_trials_can() -> None:
     truth = np.arange(200) % 2 == 0
     scores = np.where(truth, 0.0, 1.0)  # always wrong
-    found = curve(scores, truth, np.arange(200), seed=0).tpr_at(0.01)
+    found = dict(curve(scores, truth, np.arange(200), seed=0).levels)[0.01]
     assert found.value == 0
     assert found.high == pytest.approx(1 - 0.025 ** (1 / 100))

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.guarantees import HOUSE, Adversary, Unit
-from fedldp.core.errors import ConfigError
 
 Kind = Literal["linkage", "poisoning", "influence", "membership", "inversion", "property"]
 Measure = Literal["links", "accuracy", "influence", "AUC", "error"]
@@ -83,7 +82,8 @@ class Roc:
     Attributes:
         points: (false-positive rate, true-positive rate) ascending, from (0, 0) to (1, 1).
         auc: the area under the curve.
-        levels: true-positive rates by false-positive rate, see ``tpr_at``.
+        levels: for each of ``LEVELS``, the largest true-positive rate with at most so many false
+            positives.
         positives: the number of cases in which the right answer is yes.
         negatives: the number of cases in which the right answer is no.
     """
@@ -93,19 +93,6 @@ class Roc:
     levels: tuple[tuple[float, Estimate], ...]
     positives: int
     negatives: int
-
-    def tpr_at(self, fpr: float) -> Estimate:
-        """Return the largest true-positive rate with at most ``fpr`` false positives.
-
-        With fewer than 1/``fpr`` negatives, the result is the rate without any false positive.
-
-        Raises:
-            ConfigError: ``fpr`` is not in ``LEVELS``.
-        """
-        for level, estimate in self.levels:
-            if level == fpr:
-                return estimate
-        raise ConfigError(f"fpr = {fpr:g}: choose {', '.join(f'{each:g}' for each in LEVELS)}")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

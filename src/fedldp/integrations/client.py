@@ -90,11 +90,6 @@ _WORDS = {
 _NOTHING = "nothing was released"
 
 
-def words_of(round: int, refusal: Refusal) -> str:
-    """Return a refusal in words."""
-    return f"round {round}: {_WORDS[refusal.reason.value]}; {_NOTHING}"
-
-
 @dataclass
 class _Training(LocalUpdate):
     """The local update of one node, which calls the current training function."""
@@ -285,7 +280,7 @@ class PrivateClient:
         weights: Arrays,
         train: Train,
         failed: Callable[[str], None],
-    ) -> dict[str, Vector] | Refusal:
+    ) -> dict[str, Vector]:
         """Return what a node sends in a round: arrays with the model's names and shapes.
 
         Args:
@@ -301,8 +296,8 @@ class PrivateClient:
                 leave the node.
 
         Raises:
-            PrivacyError: the weights do not match the model, or the ledger cannot be used; nothing
-                was released.
+            PrivacyError: the node refuses the request, or its ledger cannot be used; nothing was
+                released. The words depend on no example.
         """
         state = State(round=round, weights=self._weights(weights))
         request = self._request(run, state, asked)
@@ -319,7 +314,7 @@ class PrivateClient:
                 training.train = training.failed = None
         _, _, content = read_reply(packed)
         if isinstance(content, Refusal):
-            return content
+            raise PrivacyError(f"round {round}: {_WORDS[content.reason.value]}; {_NOTHING}")
         return self._estimate(state, content)
 
     def _weights(self, weights: Arrays) -> Vector:

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, PrivacyError, first_line
 from fedldp.core.registry import check_extra
-from fedldp.integrations.client import AnswerTime, PrivateClient, words_of
+from fedldp.integrations.client import AnswerTime, PrivateClient
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
-from fedldp.protocol.wire import Layout, Refusal
+from fedldp.protocol.wire import Layout
 from fedldp.reporting.text import Displayed
 
 check_extra("flower", needed_by="fedldp.integrations.flower")
@@ -156,8 +156,6 @@ class PrivateMod:
             train=train,
             failed=failed,
         )
-        if isinstance(found, Refusal):
-            raise PrivacyError(words_of(round, found))
         arrays = {name: Array(np.ascontiguousarray(each)) for name, each in found.items()}
         reply.content = RecordDict(
             {record: ArrayRecord(arrays), "metrics": MetricRecord({_WEIGHT: 1})}

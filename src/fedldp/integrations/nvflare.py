@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from fedldp.accounting.proven import Proven
 from fedldp.core.errors import ConfigError, PrivacyError, first_line
 from fedldp.core.registry import check_extra, load
-from fedldp.integrations.client import AnswerTime, PrivateClient, words_of
+from fedldp.integrations.client import AnswerTime, PrivateClient
 from fedldp.ledgers.budget import Budget
-from fedldp.protocol.wire import Layout, Refusal
+from fedldp.protocol.wire import Layout
 from fedldp.reporting import words
 from fedldp.reporting.text import Displayed
 
@@ -193,8 +193,6 @@ class PrivateFilter(Filter):  # type: ignore[misc]  # nvflare has no types
             train=lambda: _returned(shareable, asked.weights),
             failed=failed,
         )
-        if isinstance(found, Refusal):
-            raise PrivacyError(words_of(asked.round, found))
         if self.sends == DataKind.WEIGHT_DIFF:
             found = {key: each - asked.weights[key] for key, each in found.items()}
         meta: dict[str, Any] = {MetaKey.NUM_STEPS_CURRENT_ROUND: 1}

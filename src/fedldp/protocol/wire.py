@@ -54,7 +54,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import Any, Generic, NoReturn, TypeVar
@@ -670,9 +670,7 @@ def pack_request(request: RoundRequest) -> bytes:
     broadcast = request.broadcast
     arrays = _arrays_of(broadcast)
     body = array_parts(arrays)
-    wrong = _wrong_place(request.run, broadcast.round) or _wrong_arrays(arrays)
-    if wrong:
-        raise cannot_pack(wrong)
+    _check(_wrong_place(request.run, broadcast.round) or _wrong_arrays(arrays), cannot_pack)
     raw = request.run.encode()
     try:
         head = _HEAD.pack(0, len(raw), request.phase, broadcast.round)
@@ -721,9 +719,7 @@ def read_request(message: bytes) -> RoundRequest:
         raise malformed("bytes that must be zero are not")
     run = to_text(reader.padded(length), LONGEST_RUN)
     arrays = arrays_at(reader)
-    wrong = _wrong_place(run, round) or _wrong_arrays(arrays)
-    if wrong:
-        raise malformed(wrong)
+    _check(_wrong_place(run, round) or _wrong_arrays(arrays), malformed)
     ranges = None
     if _RANGES[0] in arrays:
         centers, radii, sizes = (arrays.pop(name) for name in _RANGES)
@@ -738,6 +734,12 @@ def read_request(message: bytes) -> RoundRequest:
         public={name.removeprefix(_PUBLIC): array for name, array in arrays.items()},
     )
     return RoundRequest(run=run, phase=phase, broadcast=broadcast)
+
+
+def _check(wrong: str, error: Callable[[str], WireError]) -> None:
+    """Raise an error if something is wrong."""
+    if wrong:
+        raise error(wrong)
 
 
 def _wrong_place(run: str, round: int) -> str:
@@ -780,9 +782,7 @@ def pack_reply(answer: RoundReply, *, run: str, phase: int) -> bytes:
     Raises:
         WireError: a part of it has the wrong type, is out of range or is not finite.
     """
-    wrong = _wrong_answer(answer, run, phase)
-    if wrong:
-        raise cannot_pack(wrong)
+    _check(_wrong_answer(answer, run, phase), cannot_pack)
     raw = run.encode()
     try:
         if isinstance(answer, Refusal):
@@ -833,9 +833,7 @@ def read_reply(message: bytes) -> tuple[str, int, RoundReply]:
     else:
         answer = Refusal(round, _REASONS[number])
         reader.finish()
-    wrong = _wrong_answer(answer, run, phase)
-    if wrong:
-        raise malformed(wrong)
+    _check(_wrong_answer(answer, run, phase), malformed)
     return run, phase, answer
 
 
@@ -874,9 +872,7 @@ def pack_reports(reports: Reports, *, run: str, phase: int) -> NDArray[np.uint8]
     rows[:] = packed
     head = packed.size - len(first.payload)
     rows[:, head:] = reports.payloads
-    wrong = _wrong_columns(reports)
-    if wrong:
-        raise cannot_pack(wrong)
+    _check(_wrong_columns(reports), cannot_pack)
     for name, dtype, place in _places(head, first.weight, first.epsilon, first.client):
         column = np.ascontiguousarray(getattr(reports, name), dtype)
         rows[:, place] = column[:, None].view(np.uint8)
@@ -910,9 +906,7 @@ def read_reports_to(request: RoundRequest, rows: NDArray[np.uint8]) -> Reports:
         epsilon=first.epsilon,
         client=found.get("client"),
     )
-    wrong = _wrong_columns(reports)
-    if wrong:
-        raise malformed(wrong)
+    _check(_wrong_columns(reports), malformed)
     return reports
 
 
