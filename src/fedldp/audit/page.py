@@ -51,7 +51,7 @@ def page(audit: Audit[GameResult], more: Sequence[AttackResult] = ()) -> str:
         parts=[(title, list(rows)) for title, rows in groupby(audit.rows, key=attrgetter("title"))],
         attacks=attacks,
         curves=_curves(attacks),
-        galleries=_galleries(attacks) if is_installed("report") else [],
+        galleries=_galleries(attacks) if is_installed("matplotlib") else [],
         **_lies(lies),
     )
 

@@ -67,7 +67,7 @@ def carry_out(
     stderr = on_stderr()
     with results_folder(how.resume or how.out, name or kind) as place:
         again = f"fedldp {kind} --resume {place}"
-        if not is_installed("report"):
+        if not is_installed("matplotlib"):
             install = "Matplotlib is not installed: run pip install 'fedldp[report]' now"
             stderr.say("no chart", f"{install}, or before you run {again}, which draws the chart")
         try:
@@ -181,7 +181,7 @@ def draw_charts(
         rounds: draws scores by round, if there is such a chart.
     """
     stderr, place = on_stderr(), result.out
-    if place is None or not is_installed("report"):
+    if place is None or not is_installed("matplotlib"):
         return
     try:
         for kind in kinds:

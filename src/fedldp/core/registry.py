@@ -24,15 +24,6 @@ from fedldp.core.errors import ConfigError, FedldpError, first_line
 
 T = TypeVar("T")
 
-EXTRAS = {
-    "deploy": "uvicorn",
-    "flower": "flwr",
-    "nvflare": "nvflare",
-    "ray": "ray",
-    "report": "matplotlib",
-}
-"""For each extra, the package whose absence means that the extra is not installed."""
-
 
 def module_names(package: str) -> list[str]:
     """Return the sorted names of the modules of ``package``, except those that begin with "_"."""
@@ -267,13 +258,8 @@ def _look_here() -> None:
     importlib.invalidate_caches()
 
 
-def import_extra(name: str, *, extra: str | None = None) -> ModuleType:
-    """Import and return the module ``name``.
-
-    Args:
-        name: the module's name.
-        extra: the extra of fedldp that installs the module; None for a package that no extra
-            installs.
+def import_extra(name: str, *, extra: str) -> ModuleType:
+    """Import and return the module ``name``, which an extra of fedldp installs.
 
     Raises:
         ConfigError: the module is not installed.
@@ -281,23 +267,9 @@ def import_extra(name: str, *, extra: str | None = None) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        package = name if extra is None else f"'fedldp[{extra}]'"
-        raise ConfigError(f"{error}: install it with pip install {package}") from error
+        raise ConfigError(f"{error}: install it with pip install 'fedldp[{extra}]'") from error
 
 
-def is_installed(extra: str) -> bool:
-    """Return whether an extra of fedldp is installed, without importing anything."""
-    return importlib.util.find_spec(EXTRAS[extra]) is not None
-
-
-def check_extra(extra: str, needed_by: str) -> None:
-    """Refuse a task that needs a missing extra, before any work is done.
-
-    Raises:
-        ConfigError: the extra is not installed.
-    """
-    if not is_installed(extra):
-        raise ConfigError(
-            f"{needed_by} needs {EXTRAS[extra]}, which is not installed: install it with "
-            f"pip install 'fedldp[{extra}]'"
-        )
+def is_installed(name: str) -> bool:
+    """Return whether a package is installed, without importing anything."""
+    return importlib.util.find_spec(name) is not None

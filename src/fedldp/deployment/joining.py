@@ -30,7 +30,7 @@ from pydantic import Field, PlainSerializer, PlainValidator
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, Noted, os_errors
-from fedldp.core.registry import check_extra
+from fedldp.core.registry import import_extra
 from fedldp.deployment.agreeing import agree
 from fedldp.deployment.agreement import Agreement, Channel, RunDocument, check_frozen
 from fedldp.deployment.certificates import authorities_of, fingerprint, fingerprints
@@ -431,7 +431,7 @@ def fetched_agreement(policy: SitePolicy, check: Callable[[bytes], None]) -> tup
     Raises:
         FedldpError: no server that is reached and knows the site has such an agreement.
     """
-    check_extra("deploy", "to fetch an agreement from a server")
+    import_extra("starlette", extra="deploy")
     from fedldp.deployment.https.site import fetch_agreement, fetch_digests
 
     key, amiss = read_private(policy.key), Noted()

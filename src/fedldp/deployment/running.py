@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fedldp.core.errors import ConfigError, EndedForGood, FedldpError, LedgerLost, RunError
 from fedldp.core.locks import alone
-from fedldp.core.registry import check_extra
+from fedldp.core.registry import import_extra
 from fedldp.data import Examples, is_own_file, load_dataset, load_examples
 from fedldp.deployment.agreement import Agreement
 from fedldp.deployment.certificates import ServerTls
@@ -69,7 +69,7 @@ def run_site(file: Path, *, test_keys: bool, metrics: str | None = None) -> None
             been released.
         FedldpError: the agent cannot start.
     """
-    _begin("a site's agent")
+    _begin()
     from fedldp.deployment.metrics import of_agent, page_of_site, serving
 
     policy = read_policy(file)
@@ -189,7 +189,7 @@ def run_server(
     metrics: str | None = None,
 ) -> Server:
     """Run a server's rounds; return the server once its run is over; see ``Server.serve``."""
-    _begin("a server of real sites")
+    _begin()
     from fedldp.deployment.metrics import of_server, page_of_servers, serving
 
     found = Agreement.read(agreement, own=None)
@@ -242,7 +242,7 @@ def run_servers(
     Raises:
         FedldpError: the server cannot start.
     """
-    _begin("a server of real sites")
+    _begin()
     from fedldp.deployment.metrics import of_server, page_of_servers, serving
 
     servers: dict[str, Server] = {}
@@ -394,9 +394,9 @@ def _test(name: str, agreement: Agreement, data_dir: Path | None) -> Examples:
     return load_dataset(name, data_dir=data_dir).test
 
 
-def _begin(what: str) -> None:
+def _begin() -> None:
     """Prepare this process: its log goes to stderr, and only its user can read what it creates."""
-    check_extra("deploy", what)
+    import_extra("starlette", extra="deploy")
     os.umask(0o077)
     # By force: some libraries configure logging in their own format when they are imported.
     form = "%(asctime)s %(name)s %(message)s"

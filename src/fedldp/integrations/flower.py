@@ -21,14 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, PrivacyError, first_line
-from fedldp.core.registry import check_extra
+from fedldp.core.registry import import_extra
 from fedldp.integrations.client import AnswerTime, PrivateClient
 from fedldp.ledgers.budget import Budget
 from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.wire import Layout
 from fedldp.reporting.text import Displayed
 
-check_extra("flower", needed_by="fedldp.integrations.flower")
+import_extra("flwr", extra="flower")
 
 from flwr.app import (  # noqa: E402 (our own message says what is missing)
     Array,

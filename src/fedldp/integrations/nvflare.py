@@ -24,14 +24,14 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.proven import Proven
 from fedldp.core.errors import ConfigError, PrivacyError, first_line
-from fedldp.core.registry import check_extra, load
+from fedldp.core.registry import import_extra, load
 from fedldp.integrations.client import AnswerTime, PrivateClient
 from fedldp.ledgers.budget import Budget
 from fedldp.protocol.wire import Layout
 from fedldp.reporting import words
 from fedldp.reporting.text import Displayed
 
-check_extra("nvflare", needed_by="fedldp.integrations.nvflare")
+import_extra("nvflare", extra="nvflare")
 
 from nvflare.apis.dxo import DXO, DataKind, MetaKey, from_shareable  # noqa: E402
 from nvflare.apis.event_type import EventType  # noqa: E402

@@ -35,11 +35,6 @@ def alone(encoder: Encoder, update: Sensitive[Any], broadcast: Broadcast, sender
     return report
 
 
-def row_of(update: Sensitive[Update], place: int) -> Sensitive[Update]:
-    """Return what one of the clients computed, still sealed."""
-    return Sensitive(update.open().alone(place))
-
-
 def check_shape(update: Sensitive[Update], count: int, size: int) -> Sensitive[Update]:
     """Return the update; refuse one whose encoding would fail, since this could reveal examples.
 
@@ -84,7 +79,7 @@ def each_alone(
             store=senders.store(place),
             phase=senders.phase,
         )
-        return encode(row_of(update, place), broadcast, sender)
+        return encode(Sensitive(update.open().alone(place)), broadcast, sender)
 
     return Reports.of([report(place) for place in range(len(senders))])
 

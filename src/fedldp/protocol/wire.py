@@ -168,11 +168,6 @@ class Report:
         return -(-self.size // self.chunk)
 
     @property
-    def label_bits(self) -> int:
-        """Bits of the position labels of all messages in which the report travels."""
-        return label_bits(self.size, self.chunk)
-
-    @property
     def uplink_bits(self) -> int:
         """Bits sent: the payload, the position label of every message, and a weight in 64 bits.
 
@@ -182,12 +177,13 @@ class Report:
         UTF-8,
 
             8 * len(pack_reply(report, run=run, phase=phase))
-                = uplink_bits - label_bits + 8 * (48 + len(run) + more),
+                = uplink_bits - label_bits(size, chunk) + 8 * (48 + len(run) + more),
 
         where ``more`` is 8 bytes for an ``epsilon`` plus 8 for a ``client``, if the report has
         them.
         """
-        return 8 * len(self.payload) + self.label_bits + (0 if self.weight is None else 64)
+        bits = 8 * len(self.payload) + label_bits(self.size, self.chunk)
+        return bits + (0 if self.weight is None else 64)
 
 
 def label_bits(size: int, chunk: int) -> int:
