@@ -15,6 +15,7 @@ from fedldp.core.errors import DataMissing, RunError
 from fedldp.experiments import own
 from fedldp.experiments.comparing.compared import CompareExperiment
 from fedldp.experiments.engine import Means, verify
+from fedldp.experiments.store import RunStore
 from fedldp.experiments.sweeping.sweeps import SweepExperiment
 from fedldp.simulation.settings import resolve
 
@@ -194,6 +195,24 @@ def test_tables_in_two_folders_are_the_same_seen_from_either(
     for found in (SweepExperiment.found(folder, Means()), CompareExperiment.found(other, Means())):
         (changed,) = verify(found, folder if found.kind == "sweep" else other)
         assert "its data have changed since" in changed
+
+
+def test_no_run_is_kept_whose_table_changed_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, of_table: dict[str, Any]
+) -> None:
+    text, real = Path("t.csv").read_text(), RunStore.add
+
+    def add(store: RunStore, row: Any) -> Any:
+        Path("t.csv").write_text(text.replace("1\n", "0\n", 5))
+        return real(store, row)
+
+    monkeypatch.setattr(RunStore, "add", add)
+    given = {**of_table, "seeds": [0, 1, 2], "out": "two"}
+    with pytest.raises(RunError, match="a table changed while the runs were made"):
+        fedldp.sweep("fedavg-quickstart", **given)
+    assert len(Path("two/results.jsonl").read_text().splitlines()) == 1
+    with pytest.raises(RunError, match="its data have changed since"):
+        fedldp.sweep("fedavg-quickstart", **given)
 
 
 def test_code_has_one_digest_before_it_is_loaded_and_after(

@@ -25,7 +25,7 @@ from fedldp.core.locks import OwnedFolder, owned, scratch
 from fedldp.core.registry import import_extra
 from fedldp.data import Dataset
 from fedldp.experiments.making import Maker, whole
-from fedldp.experiments.own import Own, code_digest
+from fedldp.experiments.own import Own, code_digest, sum_of_tables
 from fedldp.experiments.proving import ComparisonError
 from fedldp.experiments.runs import Ended, PlannedRun, Row, RunExecutor, Shared
 from fedldp.experiments.store import (
@@ -120,6 +120,7 @@ def carry_out(
     executor: RunExecutor,
     means: Means,
     show: Callable[[], None] = lambda: None,
+    check: Callable[[], None] = lambda: None,
 ) -> None:
     """Make the runs that are due and not in the store, the most urgent first.
 
@@ -133,6 +134,7 @@ def carry_out(
         means: for how long, and who is told how many of all runs are done, and each outcome.
         show: called when the first rows are in, when they have grown by a fifth, and at the end, to
             show what they say.
+        check: called before a row is kept; raises an error if its run may have used other data.
 
     Raises:
         ComparisonError: a run's statement proves less than its target.
@@ -167,6 +169,7 @@ def carry_out(
                 store.failed[run.digest] = result
                 told = f"failed: {one_line(result)}"
             else:
+                check()
                 told = experiment.outcome(store.add(result))
             done += 1
             means.say(f"{done}/{total}  {run.words}: {told}")
@@ -398,16 +401,24 @@ def carried_out(experiment: Experiment[View], means: Means) -> View:
     """Make the missing runs of an experiment, and return what all of its rows say.
 
     Raises:
-        FedldpError: the folder holds something else, the cluster cannot be reached, or a run's
-            statement proves less than its target.
+        FedldpError: the folder holds something else, the cluster cannot be reached, a table changes
+            meanwhile, or a run's statement proves less than its target.
     """
-    own = Own.of(experiment.configs, experiment.given, means.same_data)
+    configs = experiment.configs
+    own = Own.of(configs, experiment.given, means.same_data)
     with _opened(experiment, own, means.out) as store:
         folder = None if means.out is None else store.folder
         found: list[View] = []
 
         def show() -> None:
             found[:] = [experiment.view(store, folder)]
+
+        def check() -> None:
+            if experiment.given is None and sum_of_tables(configs) != own.data:
+                raise RunError(
+                    "a table changed while the runs were made, and the last run is not kept: put "
+                    "the earlier table back and continue, or choose another out"
+                )
 
         known = {run.digest for run in experiment.due(store.rows)} & store.rows.keys()
         left = experiment.total(store.rows) - len(known)
@@ -416,7 +427,7 @@ def carried_out(experiment: Experiment[View], means: Means) -> View:
             for line in experiment.before(left, executor.slots, folder):
                 means.say(line)
             own.write(store.folder / f"{experiment.kind}.json", experiment.document())
-            carry_out(experiment, store, executor, means, show)
+            carry_out(experiment, store, executor, means, show, check)
     return found[0]
 
 
