@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
-from fedldp.accounting.guarantees import HOUSE, Adversary, Guarantee, Unit
+from pydantic import ValidationError
+
+from fedldp.accounting.guarantees import HOUSE, Adversary, Guarantee
 from fedldp.accounting.statement import Statement
+from fedldp.algorithms.settings import PrivacyTarget
 
 Pair = tuple[str, str]
 """A unit, and an adversary."""
@@ -80,17 +82,11 @@ def asked_for(config: Mapping[str, Any]) -> Pair | None:
     Args:
         config: the run's configuration; if read from a folder, somebody else may have written it.
     """
-    target = config.get("target")
-    if not isinstance(target, dict):
+    try:
+        target = PrivacyTarget.model_validate(config.get("target"), strict=True)
+    except ValidationError:
         return None
-    sizes = [target.get("epsilon"), target.get("delta", 0.0)]
-    if any(isinstance(each, bool) or not isinstance(each, int | float) for each in sizes):
-        return None
-    if not (0 < sizes[0] < math.inf and 0 <= sizes[1] < 1):
-        return None
-    unit, adversary = str(target.get("unit")), str(target.get("adversary"))
-    is_known = unit in get_args(Unit) and adversary in get_args(Adversary)
-    return (unit, adversary) if is_known else None
+    return target.unit, target.adversary
 
 
 def asked_first(
