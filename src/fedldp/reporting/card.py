@@ -237,9 +237,7 @@ def _values(run: FinishedRun, *, scores: bool) -> dict[str, Any]:
     rests_on: Collection[Fact] = () if line is None else line.assumptions
     return {
         "run": run,
-        "summary": run.summary,
         "config": config,
-        "environment": run.environment,
         "digest": hashlib.sha256((run.path / "config.json").read_bytes()).hexdigest(),
         "version": VERSION,
         "shown": words.document(privacy),
@@ -247,7 +245,6 @@ def _values(run: FinishedRun, *, scores: bool) -> dict[str, Any]:
         and {key: target.get(key, 0.0) for key in ("unit", "adversary", "epsilon", "delta")},
         "doubts": None if hidden else words.facts(run.doubts),
         "scores": None if hidden else _scores(run),
-        "answers": run.answers,
         "asks": bool(config.get("ask")),
         "line": line,
         "proven": proven,
@@ -274,7 +271,6 @@ def _values(run: FinishedRun, *, scores: bool) -> dict[str, Any]:
         "bounds": _named(config, "clip", "bound", "range_radius", "ranges", "rows_per_person"),
         "public": _named(config, "features", "initial", "trainable"),
         "claimed": privacy.claim is not None,
-        "warnings": privacy.warnings,
         "own": own_words(privacy),
         "rounds": len(run.summary["rounds"]),
         "private": scores_are_private(privacy.warnings),
@@ -282,7 +278,6 @@ def _values(run: FinishedRun, *, scores: bool) -> dict[str, Any]:
         "confidential": CONFIDENTIAL,
         "doubtful": DOUBTFUL,
         "figures": [f"{name} {value}" for name, value in words.scores(run.summary["final"])],
-        "why_doubtful": run.doubts,
         "simulation": SIMULATED,
         "of_scores": _of_scores(privacy),
         "ideal": IDEALISED,
