@@ -19,8 +19,18 @@ import fedldp
 from benchmarks.blocks import from_template, table
 from fedldp.algorithms.config import RunConfig
 from fedldp.audit.efforts import QUICK
+from fedldp.audit.observations import AuditKeys
 from fedldp.audit.results import AttackResult
-from fedldp.papers.ldp_fl.attacks import CLOCKS, content, linkage, timing, what
+from fedldp.papers.ldp_fl.attacks import (
+    CLOCKS,
+    by_content,
+    how_bits_are_made,
+    judged,
+    linkage,
+    timing,
+    train_values,
+    what,
+)
 from fedldp.simulation.inputs import Inputs
 
 RESULTS = Path(__file__).parent / "results" / "2026-11-25-linkage.jsonl"
@@ -33,6 +43,8 @@ CONTENTS = ((1.0, 100, 500), (4.0, 100, 500), (8.0, 100, 500), (8.0, 10_000, 40)
 EFFORT = replace(
     QUICK, timing_trials=5_000, content_trials=1_000, content_clients=100
 )  # fmt: skip
+
+KEYS = AuditKeys(0)
 
 Row = dict[str, Any]
 """The JSON of a result."""
@@ -59,8 +71,9 @@ def parts() -> Iterator[Found]:
                             "delay": delay, "target": target}  # fmt: skip
                     yield (
                         name,
-                        lambda t=target, d=delay, c=clocks, n=clients, m=trials: timing(
-                            replace(delays, delay_seconds=d), n, c, target=t, trials=m
+                        lambda t=target, d=delay, c=clocks, n=clients, m=trials: judged(
+                            "a shuffler",
+                            timing(replace(delays, delay_seconds=d), n, c, "within", t, m, KEYS),
                         ),
                     )
     for epsilon, clients, trials in CONTENTS:
@@ -68,7 +81,10 @@ def parts() -> Iterator[Found]:
 
         def play(e: float = epsilon, n: int = clients, m: int = trials) -> tuple[AttackResult, ...]:
             of = configuration(e, n)
-            return content(of, Inputs.of(of, None, None), CHUNKS, trials=m)
+            inputs = Inputs.of(of, None, None)
+            _, mechanism = how_bits_are_made(of, inputs.problem)
+            trained = train_values(of, inputs)
+            return judged(of.name(), by_content(delays, mechanism, trained, CHUNKS, m, KEYS))
 
         yield name, play
 

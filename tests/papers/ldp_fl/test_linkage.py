@@ -16,10 +16,12 @@ from fedldp.papers.ldp_fl.attacks import (
     CLOCKS,
     Clocks,
     Habits,
+    Span,
     TrainedValues,
     by_rank,
     content_hits,
     draw_windows,
+    judged,
     timing,
 )
 from fedldp.simulation.shuffler import agree_delay, draw_schedule
@@ -39,8 +41,8 @@ def measured(row: AttackResult) -> Estimate:
 
 
 @pytest.mark.parametrize("span", ["within", "across"])
-def test_wrong_clocks_link_messages_that_a_short_delay_does_not_mix(span: str) -> None:
-    rows = timing(SHORT, 40, OFF, span=span, trials=300)  # type: ignore[arg-type]
+def test_wrong_clocks_link_messages_that_a_short_delay_does_not_mix(span: Span) -> None:
+    rows = judged("it", timing(SHORT, 40, OFF, span, "any", 300, AuditKeys(0)))
     assert {row.attack for row in rows} == {"ranks", "law", "windows"}
     for row in rows:
         assert row.verdict == "linked"
@@ -50,7 +52,8 @@ def test_wrong_clocks_link_messages_that_a_short_delay_does_not_mix(span: str) -
 
 def test_ticks_of_timers_link_messages_at_any_delay() -> None:
     ticks = next(clocks for clocks in CLOCKS if clocks.tick_seconds)
-    rows = timing(replace(DELAYS, delay_seconds=1e5), 10, ticks, trials=300)
+    long = replace(DELAYS, delay_seconds=1e5)
+    rows = judged("it", timing(long, 10, ticks, "within", "any", 300, AuditKeys(0)))
     verdicts = {row.attack: row.verdict for row in rows}
     assert verdicts == {
         "ranks": "at chance", "law": "at chance", "windows": "at chance", "ticks": "linked"
@@ -86,7 +89,8 @@ def test_the_attack_works_on_the_schedules_of_a_run() -> None:
             scores = by_rank(place, np.sort(first), np.sort(second))
             hits += senders[0][place] == senders[1][int(scores.argmax())]
             trials += 1
-    row = timing(delays, CLIENTS, Clocks(name="as configured"), trials=1000)[0]
+    clocks = Clocks(name="as configured")
+    row, *_ = judged("it", timing(delays, CLIENTS, clocks, "within", "any", 1000, AuditKeys(0)))
     assert row.attack == "ranks"
     assert measured(row).low <= hits / trials <= measured(row).high
     assert row.verdict == "linked"

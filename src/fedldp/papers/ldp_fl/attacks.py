@@ -46,7 +46,7 @@ and the scores are the products of this vector with the y_2 of all n messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -405,7 +405,7 @@ _MANY = 500
 _IN_WORDS: Mapping[Span, str] = {"within": "within a round", "across": "from round to round"}
 
 
-class _Count(NamedTuple):
+class Count(NamedTuple):
     """How often one attack was right, with the figures of its game.
 
     "span": whether both messages are from one round; "evidence": what the attack linked them by;
@@ -458,45 +458,18 @@ def linkage(
     size = trained.clients.shape[2]
     # One weight, the configured length, a tenth of a report, and whole reports.
     chunks = sorted({1, delays.chunk, max(1, size // 10), size})
-    return _judged(
+    return judged(
         config.name(),
         [
             *_by_time(config, delays, effort, keys),
-            *_by_content(delays, mechanism, trained, chunks, effort.content_trials, keys),
+            *by_content(delays, mechanism, trained, chunks, effort.content_trials, keys),
         ],
     )
 
 
-def timing(
-    delays: Delays,
-    clients: int,
-    clocks: Clocks,
-    *,
-    span: Span = "within",
-    target: TargetClient = "any",
-    trials: int = QUICK.timing_trials,
-) -> tuple[AttackResult, ...]:
-    """Play one game on arrivals, with any time model and number of clients, two or more."""
-    found = _timing(delays, clients, clocks, span, target, trials, AuditKeys(0))
-    return _judged("a shuffler", list(found))
-
-
-def content(
-    config: RunConfig, inputs: Inputs, chunks: Sequence[int], *, trials: int
-) -> tuple[AttackResult, ...]:
-    """Play the games on bits, with all clients of a round and messages of any length.
-
-    Raises:
-        ConfigError: the system does not shuffle bits.
-    """
-    delays, (_, mechanism) = _delays(config), how_bits_are_made(config, inputs.problem)
-    trained = train_values(config, inputs)
-    found = _by_content(delays, mechanism, trained, chunks, trials, AuditKeys(0))
-    return _judged(config.name(), list(found))
-
-
-def _judged(subject: str, counts: Sequence[_Count]) -> tuple[AttackResult, ...]:
+def judged(subject: str, found: Iterable[Count]) -> tuple[AttackResult, ...]:
     """Return the shares of correct links, whose intervals hold together with ``CONFIDENCE``."""
+    counts = list(found)
     confidence = 1 - (1 - CONFIDENCE) / len(counts)
     alpha = (1 - confidence) / 2
     rows = []
@@ -522,10 +495,10 @@ def _judged(subject: str, counts: Sequence[_Count]) -> tuple[AttackResult, ...]:
     return tuple(rows)
 
 
-def _timing(
+def timing(
     delays: Delays, clients: int, clocks: Clocks, span: Span, target: TargetClient, trials: int,
     keys: AuditKeys,
-) -> Iterator[_Count]:  # fmt: skip
+) -> Iterator[Count]:  # fmt: skip
     """Play the game on arrivals, and yield how often each attack was right.
 
     Every trial has its own clients, clocks and rounds, so trials are independent.
@@ -570,12 +543,10 @@ def _timing(
         delays, span, clients, delays.chunk, evidence="time", clocks=clocks.name, target=target
     )
     for attack, right in hits.items():
-        yield _Count(attack, right, trials, figures)
+        yield Count(attack, right, trials, figures)
 
 
-def _by_time(
-    config: RunConfig, delays: Delays, effort: Effort, keys: AuditKeys
-) -> Iterator[_Count]:
+def _by_time(config: RunConfig, delays: Delays, effort: Effort, keys: AuditKeys) -> Iterator[Count]:
     clients = config.round_size
     trials = max(
         effort.timing_trials // 10,
@@ -589,21 +560,22 @@ def _by_time(
         games += [(Clocks(name=name), span, "any") for span in _IN_WORDS]
     games += [(clocks, "within", "slowest") for clocks in CLOCKS]
     for clocks, span, target in games:
-        yield from _timing(delays, clients, clocks, span, target, trials, keys)
+        yield from timing(delays, clients, clocks, span, target, trials, keys)
 
 
-def _by_content(
+def by_content(
     delays: Delays,
     mechanism: BitMechanism,
     trained: TrainedValues,
     chunks: Sequence[int],
     trials: int,
     keys: AuditKeys,
-) -> Iterator[_Count]:
+) -> Iterator[Count]:
+    """Play the games on bits, and yield how often the attack was right; see ``content_hits``."""
     hits = content_hits(trained, mechanism, chunks, trials=trials, keys=keys)
     for (span, chunk), right in hits.items():
         figures = _figures(delays, span, trained.clients.shape[1], chunk)
-        yield _Count("shadow clients", right, trials, figures)
+        yield Count("shadow clients", right, trials, figures)
 
 
 def _figures(
