@@ -233,7 +233,7 @@ def test_the_fused_adam_agrees_with_adam(tmp_path: Path, monkeypatch: pytest.Mon
     alone = trained_apart(step, told, clients).rows
 
     def plain(self: TrainOnBits, parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
-        return torch.optim.Adam(parameters, lr=self.learning_rate, foreach=False)
+        return torch.optim.Adam(parameters, lr=self.sgd.learning_rate, foreach=False)
 
     monkeypatch.setattr(TrainOnBits, "_optimizer", plain)
     expected = trained_apart(step, told, clients).rows

@@ -140,25 +140,14 @@ class OnBits(Local):
         """Return the training on bits."""
         from fedldp.papers.ldpfl.training import TrainOnBits
 
-        settings, sgd = self.settings, algorithm.sgd(device)
-        return TrainOnBits(
-            codes=self.codes(algorithm.problem, device),
-            model=sgd.model,
-            local_epochs=settings.local_epochs,
-            batch_size=settings.batch_size,
-            optimizer=settings.optimizer,
-            learning_rate=settings.learning_rate,
-            device=device,
-            class_weights=sgd.class_weights,
-        )
+        codes, sgd = self.codes(algorithm.problem, device), algorithm.sgd(device)
+        return TrainOnBits(codes=codes, sgd=sgd, optimizer=self.settings.optimizer)
 
     def tester(self, algorithm: Algorithm, device: torch.device) -> ScoreOnBits:
         """Return the test on bits."""
         from fedldp.papers.ldpfl.training import ScoreOnBits
 
-        return ScoreOnBits(
-            self.codes(algorithm.problem, device), algorithm.sgd(device).model, device
-        )
+        return ScoreOnBits(self.codes(algorithm.problem, device), algorithm.sgd(device))
 
     def event(self, algorithm: Algorithm, size: int) -> PerRecord:
         """Return the event for a client's bits and labels; its reports are post-processing of them.
@@ -253,16 +242,11 @@ class RandomisedGradients(Local):
         """Return the training, which uses each example once."""
         from fedldp.papers.ldpfl.training import RandomisedSgd
 
-        settings, sgd = self.settings, algorithm.sgd(device)
         return RandomisedSgd(
             mechanism=self.mechanism(algorithm.layout.size),
-            clip=settings.clip,
-            rounds=settings.rounds,
-            batch_size=settings.batch_size,
-            learning_rate=settings.learning_rate,
-            model=sgd.model,
-            device=device,
-            class_weights=sgd.class_weights,
+            clip=self.settings.clip,
+            rounds=self.settings.rounds,
+            sgd=algorithm.sgd(device),
         )
 
     def event(self, algorithm: Algorithm, size: int) -> PerRecord:

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedldp.core.randomness import torch_seeded
 from fedldp.data.examples import Examples
@@ -30,7 +30,7 @@ from fedldp.protocol.wire import Broadcast, Sensitive, Vector
 from fedldp.training import batched_sgd
 from fedldp.training.batched_sgd import OneByOne, Weights, single_gradients
 from fedldp.training.draws import drawing
-from fedldp.training.local_sgd import batches, evaluate, gradients
+from fedldp.training.local_sgd import LocalSgd, batches, evaluate, gradients
 from fedldp.training.portions import indices_of_round, kept_order
 from fedldp.training.tensors import load_weights, read_weights
 
@@ -41,32 +41,22 @@ class TrainOnBits(OneByOne):
 
     Attributes:
         codes: gives the bits that the client keeps on its disk.
-        model: the global network.
-        local_epochs: passes over the bits in one round.
-        batch_size: examples in one step.
+        sgd: the global network, and how it is trained.
         optimizer: the optimizer that takes the steps.
-        learning_rate: step size.
-        device: where to train.
-        class_weights: a weight for each class in the loss; see ``LocalSgd``.
     """
 
     codes: Codes
-    model: nn.Module
-    local_epochs: int
-    batch_size: int
+    sgd: LocalSgd
     optimizer: Literal["adam", "sgd"]
-    learning_rate: float
-    device: torch.device
-    class_weights: Tensor | None = None
 
     def group(self, most_examples: int) -> int:
         """Return how many clients train at once; see ``batched_sgd``."""
-        return batched_sgd.group_of(self.model, self.device, min(self.batch_size, most_examples))
+        return self.sgd.group(most_examples)
 
     def train(self, broadcast: Broadcast, client: Client) -> Vector:
         """Return one client's weights after training, float32, shape (d,)."""
         kept = self.codes.for_training(broadcast, client)
-        model = self.model
+        sgd, model = self.sgd, self.sgd.model
         load_weights(model, layout_of_module(model), broadcast.weights)
         model.train()
         parameters: list[Tensor] = list(model.parameters())
@@ -74,10 +64,10 @@ class TrainOnBits(OneByOne):
         labels = torch.from_numpy(kept["labels"])
         order = client.fresh("batches")
         with drawing(model, client.fresh("model")):
-            for indices in batches(len(labels), self.local_epochs, self.batch_size, order):
-                inputs = torch.from_numpy(self.codes.inputs(kept["bits"][indices])).to(self.device)
-                answers = labels[torch.from_numpy(indices)].to(self.device)
-                found = gradients(model, inputs, answers, parameters, self.class_weights)
+            for indices in batches(len(labels), sgd.local_epochs, sgd.batch_size, order):
+                inputs = torch.from_numpy(self.codes.inputs(kept["bits"][indices])).to(sgd.device)
+                answers = labels[torch.from_numpy(indices)].to(sgd.device)
+                found = gradients(model, inputs, answers, parameters, sgd.class_weights)
                 for parameter, gradient in zip(parameters, found, strict=True):
                     if gradient.stride() != parameter.stride():  # a fused optimizer needs that
                         gradient = torch.empty_like(parameter).copy_(gradient)
@@ -87,23 +77,24 @@ class TrainOnBits(OneByOne):
 
     def together(self, broadcast: Broadcast, batch: Batch) -> Sensitive[Update]:
         """Return the weights of clients that train at once."""
+        sgd = self.sgd
         kept = [self.codes.for_training(broadcast, client) for client in batch]
         bits = np.concatenate([own["bits"] for own in kept])
         labels = torch.from_numpy(np.concatenate([own["labels"] for own in kept]))
         stops = np.cumsum([len(own["labels"]) for own in kept])
         rows, steps = batched_sgd.epochs_of(
             np.split(np.arange(stops[-1]), stops[:-1]),
-            self.local_epochs,
-            self.batch_size,
+            sgd.local_epochs,
+            sgd.batch_size,
             lambda: batch.fresh("batches"),
         )
 
         def source(rows: Tensor) -> tuple[Tensor, Tensor]:
             places = rows.cpu()
             inputs = torch.from_numpy(self.codes.inputs(bits[places.reshape(-1).numpy()]))
-            return inputs.view(*rows.shape, -1).to(self.device), labels[places].to(self.device)
+            return inputs.view(*rows.shape, -1).to(sgd.device), labels[places].to(sgd.device)
 
-        weights = batched_sgd.joined(self.model, broadcast, len(batch), self.device)
+        weights = batched_sgd.joined(sgd.model, broadcast, len(batch), sgd.device)
         optimizer = self._optimizer([weights.rows])
 
         def advance(number: int, own: Weights, found: Weights) -> None:
@@ -114,17 +105,17 @@ class TrainOnBits(OneByOne):
             weights,
             rows,
             source,
-            batched_sgd.mean_gradients(self.model, self.class_weights),
+            batched_sgd.mean_gradients(sgd.model, sgd.class_weights),
             advance,
             steps=steps,
         )
 
     def _optimizer(self, parameters: list[Tensor]) -> torch.optim.Optimizer:
         if self.optimizer == "sgd":
-            return torch.optim.SGD(parameters, lr=self.learning_rate)
+            return torch.optim.SGD(parameters, lr=self.sgd.learning_rate)
         # If it were not fused, the optimizer's passes over the weights would take as long as the
         # gradients.
-        return torch.optim.Adam(parameters, lr=self.learning_rate, fused=True)
+        return torch.optim.Adam(parameters, lr=self.sgd.learning_rate, fused=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,18 +123,17 @@ class ScoreOnBits:
     """The tester: it evaluates the global network on the bits of a client's test examples."""
 
     codes: Codes
-    model: nn.Module
-    device: torch.device
+    sgd: LocalSgd
 
     def __call__(self, broadcast: Broadcast, client: Client, test: Examples) -> Score:
         """Return the score of the broadcast's weights."""
         kept = self.codes.for_test(broadcast, client, test)
         bits, labels = kept["bits"], kept["labels"]
-        load_weights(self.model, layout_of_module(self.model), broadcast.weights)
+        model, device = self.sgd.model, self.sgd.device
+        load_weights(model, layout_of_module(model), broadcast.weights)
         pieces = [slice(start, start + PIECE) for start in range(0, len(labels), PIECE)]
         scores = [
-            evaluate(self.model, Examples(self.codes.inputs(bits[p]), labels[p]), self.device)
-            for p in pieces
+            evaluate(model, Examples(self.codes.inputs(bits[p]), labels[p]), device) for p in pieces
         ]
         return Score(
             right=sum(score.right for score in scores),
@@ -165,21 +155,14 @@ class RandomisedSgd(OneByOne):
         mechanism: the randomiser of a gradient divided by ``clip``.
         clip: bound on the gradient of one example, in the mechanism's norm.
         rounds: the number of rounds of the run; an example is used in one of them.
-        batch_size: examples in one step.
-        learning_rate: step size.
-        model: the model on the features.
-        device: where gradients are computed.
-        class_weights: a factor for each class on an example's gradient, before it is clipped.
+        sgd: the model on the features, and how it is trained; the weights of classes are factors
+            on an example's gradient, before it is clipped.
     """
 
     mechanism: Mechanism
     clip: float
     rounds: int
-    batch_size: int
-    learning_rate: float
-    model: nn.Module
-    device: torch.device
-    class_weights: Tensor | None = None
+    sgd: LocalSgd
 
     def train(self, broadcast: Broadcast, client: Client) -> Vector:
         """Return one client's weights after this round's examples, shape (d,)."""
@@ -197,12 +180,12 @@ class RandomisedSgd(OneByOne):
         features, labels = client.examples.features[indices], client.examples.labels[indices]
         stream = client.fresh("mechanism")
         with torch_seeded(client.fresh("model")):
-            for start in range(0, len(indices), self.batch_size):
-                batch = slice(start, start + self.batch_size)
+            for start in range(0, len(indices), self.sgd.batch_size):
+                batch = slice(start, start + self.sgd.batch_size)
                 aggregate = mechanism.aggregate(weights.size)
                 for gradient in self._gradients(weights, features[batch], labels[batch]):
                     aggregate.add(mechanism.encode(gradient / self.clip, stream))
-                step = self.learning_rate * self.clip * aggregate.mean()
+                step = self.sgd.learning_rate * self.clip * aggregate.mean()
                 weights = (weights - step).astype(np.float32)
         return weights
 
@@ -214,18 +197,17 @@ class RandomisedSgd(OneByOne):
         Zeros replace gradients with NaN or infinity, because a server may choose weights that cause
         such gradients.
         """
-        load_weights(self.model, layout_of_module(self.model), weights)
-        self.model.train()
+        model, device = self.sgd.model, self.sgd.device
+        load_weights(model, layout_of_module(model), weights)
+        model.train()
         for start in range(0, len(labels), GRADIENTS_PIECE):
             piece = slice(start, start + GRADIENTS_PIECE)
             found = single_gradients(
-                self.model,
-                torch.from_numpy(features[piece]).to(self.device),
-                torch.from_numpy(labels[piece]).to(self.device),
-                self.class_weights,
+                model,
+                torch.from_numpy(features[piece]).to(device),
+                torch.from_numpy(labels[piece]).to(device),
+                self.sgd.class_weights,
             )
-            rows = torch.cat(
-                [found[name].flatten(1) for name, _ in self.model.named_parameters()], 1
-            )
+            rows = torch.cat([found[name].flatten(1) for name, _ in model.named_parameters()], 1)
             rows[~rows.isfinite().all(1)] = 0  # a refusal would reveal something about one example
             yield from rows.cpu().numpy().astype(np.float64)

@@ -366,14 +366,8 @@ def moments_sigma(epsilon: float, delta: float, sampling_probability: float, rou
     return math.sqrt(4 * q**2 * rounds / (1 - q) * tail)
 
 
-@lru_cache(maxsize=4096)
-def _gaussian(norm: float, sigma: float) -> Gaussian:
-    return Gaussian(norm, sigma)
-
-
-@lru_cache(maxsize=4096)
-def _sign(clip: float, sigma: float) -> Sign:
-    return Sign(clip, sigma)
+_gaussian = lru_cache(maxsize=4096)(Gaussian)
+_sign = lru_cache(maxsize=4096)(Sign)
 
 
 @dataclass(frozen=True, eq=False)
