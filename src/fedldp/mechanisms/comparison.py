@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -55,17 +55,16 @@ class ThresholdComparison:
 
     half: int
 
-    def _factor(self, dtype: type[np.floating]) -> np.floating:
+    @cache  # noqa: B019  # there are few mechanisms
+    def quick(self, single: bool) -> Quick:
+        """Return how values of type float32 (or else float64) become high words."""
+        dtype = np.float32 if single else np.float64
         # ``half`` is in units of 2^32, because a product's integer part is compared with a random
         # word.
-        half = dtype(math.ldexp(self.half, -32))
-        if math.ldexp(float(half), 32) < self.half:
+        factor, one = dtype(math.ldexp(self.half, -32)), dtype(1)
+        if math.ldexp(float(factor), 32) < self.half:
             # Rounded up, so that -1 and 1 reach the last thresholds, where all values are clamped.
-            half = np.nextafter(half, dtype(math.inf))
-        return half
-
-    def _quick(self, dtype: type[np.floating]) -> Quick:
-        factor, one = self._factor(dtype), dtype(1)
+            factor = np.nextafter(factor, dtype(math.inf))
         below_one = np.nextafter(one, dtype(0))
         # The factor times -1 may be below the lowest threshold, but the factor times the float next
         # to -1 is not.
@@ -74,18 +73,6 @@ class ThresholdComparison:
         # This case occurs only for float32. A value of 1 would give the word 2^31, which int32
         # cannot hold; the next lower value gives 128 less.
         return Quick(factor, -below_one, below_one, np.int32(128), _ABOVE + 128)
-
-    @cached_property
-    def _quick_single(self) -> Quick:
-        return self._quick(np.float32)
-
-    @cached_property
-    def _quick_double(self) -> Quick:
-        return self._quick(np.float64)
-
-    def quick(self, single: bool) -> Quick:
-        """Return how values of type float32 (or else float64) become high words."""
-        return self._quick_single if single else self._quick_double
 
     def offset(self, value: np.floating) -> int:
         """Return T - 2^63, from -h to h, for a finite number of type float32 or float64."""
