@@ -32,10 +32,10 @@ def test_codes_are_rounded_to_nearest_and_clipped(
 ) -> None:
     coding = ClippedCodes(clip=clip, bits=bits)
     values: NDArray[np.float64] = np.array(ratios) * clip
-    codes = coding.codes(values)
+    codes = coding.integers(values)
     assert (np.abs(codes) <= coding.largest).all()
     half_step = clip / coding.largest / 2
-    error = np.abs(coding.decode(codes) - np.clip(values, -clip, clip))
+    error = np.abs(coding.mean_of(codes, 1) - np.clip(values, -clip, clip))
     assert (error <= half_step * (1 + 1e-9) + clip * 1e-15).all()
-    assert coding.codes(np.full(len(ratios), clip)).tolist() == [coding.largest] * len(ratios)
-    assert coding.codes(-values).tolist() == (-codes).tolist()
+    assert coding.integers(np.full(len(ratios), clip)).tolist() == [coding.largest] * len(ratios)
+    assert coding.integers(-values).tolist() == (-codes).tolist()

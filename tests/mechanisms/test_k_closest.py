@@ -243,7 +243,7 @@ def test_directions_agree_with_the_definition(frames: Frames) -> None:
             )
         for size in {1, frames.dimension - 1, frames.dimension}:
             for category in {0, 1, frames.directions // 2 + 1, frames.directions - 1}:
-                found = frames.sums([seed], np.array([category]), size)
+                (found,) = frames.rows([seed], np.array([category]), size)
                 expected = matrix[category, :size] * frames.dimension
                 np.testing.assert_allclose(found, expected, atol=1e-9)
                 assert (found == np.rint(found)).all()

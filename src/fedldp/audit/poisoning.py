@@ -166,7 +166,7 @@ class Forger:
         if isinstance(mechanism, SharedGaussian):
             turned = Rotation(direction.size, round).forward(direction[None].astype(np.float64))[0]
             most = int(self.share * ((1 << (mechanism.bits - 1)) - 1))
-            return mechanism.pack(most * _signs(turned)).tobytes()
+            return mechanism.words.pack(most * _signs(turned)).tobytes()
         if isinstance(mechanism, ClippedCodes):
             most = int(self.share * ((1 << (self.bits - 1)) - 1))
             return (most * _signs(direction)).astype("<i8").tobytes()

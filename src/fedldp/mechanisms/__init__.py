@@ -6,7 +6,7 @@ bounds them itself, turns them into bytes, and guarantees how those bytes are di
 Mechanisms that a setting may name: ``none``, ``two_point``, ``k_rr``, ``piecewise``, ``laplace``,
 ``gaussian``, ``privunit`` and others. Reports that only a sum needs (``summing``):
 ``gaussian_share``, ``gaussian_summand``, ``integer_gaussian`` with noise, and ``codes`` without.
-What several share: ``grids``, ``categories``, ``comparison``, ``packing``, ``rotation``.
+What several share: ``grids``, ``categories``, ``comparison``, ``packing``, ``rotation``, ``words``.
 
 It may use core, accounting, protocol.
 """
@@ -63,6 +63,7 @@ __all__ = [
     "stated_event",
     "summing",
     "two_point",
+    "words",
 ]
 
 EpsilonUnit = Literal["weight", "client-round"]

@@ -11,26 +11,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import GaussianReport, InClear
-from fedldp.core.bounding import GridBall, check_releasable
+from fedldp.core.bounding import GridBall
 from fedldp.core.errors import ConfigError
 from fedldp.core.kinds import EXACT_SUM
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import Mechanism, MechanismSettings, SumAggregate
+from fedldp.mechanisms import MechanismSettings
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.grids import LARGEST_CLIP, SMALLEST_CLIP
-from fedldp.mechanisms.summing import INTEGER, Summing, sums_of_integers
+from fedldp.mechanisms.summing import Summing
+from fedldp.mechanisms.words import INTEGERS, UnprotectedIntegers, in_steps
 
 LARGEST_BITS = 52
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClippedCodes(Mechanism):
+class ClippedCodes(UnprotectedIntegers):
     """Codes of values in [-clip, clip], 64 bits each. By themselves they protect nothing.
 
     A value v, clipped to that range, has the code round(v / clip * L), L = 2^(bits - 1) - 1,
@@ -49,8 +50,6 @@ class ClippedCodes(Mechanism):
     """
 
     name: ClassVar[str] = "codes"
-    epsilon_unit: ClassVar[Literal["weight", "client-round"]] = "client-round"
-    is_setting: ClassVar[bool] = False
 
     clip: float
     bits: int = 24
@@ -91,43 +90,18 @@ class ClippedCodes(Mechanism):
         """Return what the codes release: their sum is exact and unprotected."""
         return InClear(what=(EXACT_SUM(of="weights"),))
 
-    def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
-        """Return 64 bits for each value; see ``Mechanism.encode``. Nothing is drawn."""
-        return self.codes(values).astype(INTEGER).tobytes()
-
-    def payload_bits(self, size: int) -> int:
-        """Return 64 for each value."""
-        return 8 * INTEGER.itemsize * size
-
-    def aggregate(self, size: int) -> CodesSum:
-        """Return an empty sum of reports of ``size`` values."""
-        return CodesSum(self, size)
-
     def summing(self, size: int, most: int) -> Summing:
         """Return how codes are added up, exactly."""
-        return sums_of_integers(size, self.sum_bits(most))
+        return INTEGERS.summing(size, self.sum_bits(most))
 
-    def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return ``values``, clipped and rounded."""
-        return self.decode(self.codes(values))
-
-    def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return zeros."""
-        return np.zeros(values.shape)
-
-    def codes(self, values: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Return the codes of ``values``, of the same shape.
-
-        Raises:
-            PrivacyError: the values are not finite floats.
-        """
-        check_releasable(values)
+    def integers(self, values: NDArray[np.floating]) -> NDArray[np.int64]:
+        """Return the codes of finite ``values``, of the same shape."""
         clipped = np.clip(values.astype(np.float64), -self.clip, self.clip)
         return np.rint(clipped / self.clip * self.largest).astype(np.int64)
 
-    def decode(self, codes: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the values that ``codes`` stand for; sums of codes stand for sums of values."""
-        return codes.astype(np.float64) * (self.clip / self.largest)
+    def mean_of(self, total: NDArray[np.int64], reports: int) -> NDArray[np.float64]:
+        """Return the mean of the values, given the sum of their codes."""
+        return total.astype(np.float64) * (self.clip / self.largest) / reports
 
     @classmethod
     def examples(cls) -> Sequence[ClippedCodes]:
@@ -135,49 +109,8 @@ class ClippedCodes(Mechanism):
         return [cls(clip=8.0, bits=24), cls(clip=1e-9, bits=2), cls(clip=1e9, bits=52)]
 
 
-class IntegerSum(SumAggregate):
-    """The sum of reports with one integer for each coordinate, exact in any order.
-
-    Args:
-        size: coordinates of a report.
-    """
-
-    def __init__(self, size: int) -> None:
-        super().__init__(np.zeros(size, np.int64), size * INTEGER.itemsize)
-
-    def read(self, payload: bytes) -> None:
-        """Add the integers of a report."""
-        self._sum += np.frombuffer(payload, INTEGER)
-
-    def total(self) -> NDArray[np.int64]:
-        """Return the sum, shape (d,).
-
-        Raises:
-            RunError: no report is in the sum.
-        """
-        self.counted()
-        return np.asarray(self._sum)
-
-
-class CodesSum(IntegerSum):
-    """The sum of codes.
-
-    Args:
-        codes: the mechanism of the reports.
-        size: coordinates of a report.
-    """
-
-    def __init__(self, codes: ClippedCodes, size: int) -> None:
-        super().__init__(size)
-        self._codes = codes
-
-    def scaled(self, reports: int) -> NDArray[np.float64]:
-        """Return the mean of the values, shape (d,), given the number of reports."""
-        return self._codes.decode(self._sum) / reports
-
-
 @dataclass(frozen=True)
-class BoundedSteps(Mechanism):
+class BoundedSteps(UnprotectedIntegers):
     """Unprotected grid vectors with norm at most the clip of ``noise``: 64 bits per coordinate.
 
     Guarantee of a report: none. ``noised`` states the guarantee of a sum with the noise. Replacing
@@ -194,8 +127,6 @@ class BoundedSteps(Mechanism):
     """
 
     name: ClassVar[str] = "bounded_steps"
-    is_setting: ClassVar[bool] = False
-    epsilon_unit: ClassVar[Literal["weight", "client-round"]] = "client-round"
 
     noise: Gaussian
 
@@ -222,22 +153,17 @@ class BoundedSteps(Mechanism):
         """Return what a sum of such vectors with the noise releases about one of them."""
         return self.noise.event(size)
 
-    def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
-        """Return 64 bits for each coordinate; see ``Mechanism.encode``. Nothing is drawn."""
-        check_releasable(values)
-        return self.ball.clip(values.reshape(-1)).astype(INTEGER).tobytes()
+    def integers(self, values: NDArray[np.floating]) -> NDArray[np.int64]:
+        """Return finite ``values`` in steps, rounded to the grid and clipped by norm."""
+        return self.ball.clip(values)
 
-    def payload_bits(self, size: int) -> int:
-        """Return 64 for each coordinate."""
-        return 8 * INTEGER.itemsize * size
-
-    def aggregate(self, size: int) -> StepSum:
-        """Return an empty sum of reports of ``size`` coordinates."""
-        return StepSum(size, self.ball.step)
+    def mean_of(self, total: NDArray[np.int64], reports: int) -> NDArray[np.float64]:
+        """Return the mean of the reports' vectors, given their sum in steps."""
+        return in_steps(self.ball.step)(total, reports)
 
     def summing(self, size: int, most: int) -> Summing:
         """Return how reports add up: modulo 2^64, however few there are; see the class."""
-        return sums_of_integers(size, 8 * INTEGER.itemsize)
+        return INTEGERS.summing(size)
 
     def noisy(self, total: NDArray[np.int64], stream: Stream) -> NDArray[np.int64]:
         """Return a sum of reports with noise, both modulo 2^64, in steps, shape (d,).
@@ -248,32 +174,7 @@ class BoundedSteps(Mechanism):
         """
         return total + self.noise.noise(total.size, stream)
 
-    def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return ``values`` rounded to the grid and clipped by norm."""
-        return self.noise.bound(values)
-
-    def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return zeros."""
-        return np.zeros(values.shape)
-
     @classmethod
     def examples(cls) -> Sequence[BoundedSteps]:
         """Return instances for tests."""
         return [cls(each) for each in Gaussian.examples()]
-
-
-class StepSum(IntegerSum):
-    """The sum of whole grid steps, exact in any order.
-
-    Args:
-        size: coordinates of a report.
-        step: the grid step, in the unit of the values.
-    """
-
-    def __init__(self, size: int, step: float) -> None:
-        super().__init__(size)
-        self._step = step
-
-    def scaled(self, reports: int) -> NDArray[np.float64]:
-        """Return the mean of the reports' vectors, shape (d,), given their number."""
-        return np.asarray(self._sum * np.float64(self._step / reports))

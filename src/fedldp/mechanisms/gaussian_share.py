@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import product
 from typing import ClassVar, Literal
 
@@ -23,12 +23,12 @@ from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import strict_count
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import Mechanism, MechanismSettings, SumAggregate, check_block
+from fedldp.mechanisms import Mechanism, MechanismSettings, check_block
 from fedldp.mechanisms.discrete import discrete_gaussian
-from fedldp.mechanisms.summing import Summing, Words
-from fedldp.protocol.wire import Report
+from fedldp.mechanisms.summing import Summing
+from fedldp.mechanisms.words import WordFormat, WordSum
 
-SMALLEST_WORD, LARGEST_WORD = 8, 32
+LARGEST_WORD = 32
 WORDS = (24, LARGEST_WORD)
 """The numbers of bits of a modulus, of which the first is used that is large enough."""
 
@@ -75,7 +75,7 @@ class SharedGaussian(Mechanism):
         radius: the radius of the ball of inputs, in grid steps, from 1 to 2^24.
         squared_norm: the largest squared norm of an integer vector.
         scale_bits: the share's deviation is 2^scale_bits steps; from 3 to 16.
-        bits: the number of bits of the modulus, 8 to 32; a word is sent in whole bytes.
+        bits: the number of bits of the modulus: 8 to 32, in whole bytes.
 
     Raises:
         ConfigError: an argument is out of range, or ``squared_norm`` leaves no room for rounding.
@@ -98,12 +98,10 @@ class SharedGaussian(Mechanism):
             raise ConfigError(
                 f"squared_norm = {self.squared_norm}: give more than the radius squared"
             )
-        for name, least, value, most in (
-            ("scale_bits", FEWEST_BITS, self.scale_bits, MOST_BITS),
-            ("bits", SMALLEST_WORD, self.bits, LARGEST_WORD),
-        ):
-            if not least <= value <= most:
-                raise ConfigError(f"{name} = {value}: give {least} to {most}")
+        if not FEWEST_BITS <= self.scale_bits <= MOST_BITS:
+            raise ConfigError(f"scale_bits = {self.scale_bits}: give {FEWEST_BITS} to {MOST_BITS}")
+        if self.bits not in range(8, LARGEST_WORD + 1, 8):
+            raise ConfigError(f"bits = {self.bits}: give a multiple of 8, up to {LARGEST_WORD}")
 
     @classmethod
     def from_settings(cls, settings: MechanismSettings) -> SharedGaussian:
@@ -141,51 +139,24 @@ class SharedGaussian(Mechanism):
         chosen = np.where(self._hold(rounded)[:, None], rounded, shorter).astype(np.int64)
         for own, stream in zip(chosen, streams, strict=True):
             own += self._noise(size, stream)
-        return self.pack(chosen)
-
-    def pack(self, values: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Return integers modulo 2^bits, little-endian, in words of whole bytes.
-
-        Args:
-            values: shape (..., D).
-
-        Returns:
-            Shape (..., bytes of a report).
-        """
-        low = values.astype("<i8", copy=False).view(np.uint8).reshape(*values.shape, 8)
-        words = np.empty((*values.shape, self.word_bytes), np.uint8)
-        for place in range(self.word_bytes):  # numpy copies short pieces slowly
-            words[..., place] = low[..., place]
-        if self.bits % 8:
-            words[..., -1] &= (1 << self.bits % 8) - 1
-        return words.reshape(*values.shape[:-1], -1)
-
-    def unpack(self, payload: bytes) -> NDArray[np.uint32]:
-        """Return the words of a report, shape (D,)."""
-        given = np.frombuffer(payload, np.uint8).reshape(-1, self.word_bytes)
-        whole = np.zeros((len(given), 4), np.uint8)
-        for place in range(self.word_bytes):
-            whole[:, place] = given[:, place]
-        return whole.reshape(-1).view("<u4")
+        return self.words.pack(chosen)
 
     @property
-    def word_bytes(self) -> int:
-        """Bytes of one coordinate of a report."""
-        return -(-self.bits // 8)
+    def words(self) -> WordFormat:
+        """The format of a report."""
+        return WordFormat(self.bits)
 
     def payload_bits(self, size: int) -> int:
-        """Return whole bytes for each coordinate."""
-        return 8 * self.word_bytes * size
+        """Return ``bits`` for each coordinate."""
+        return self.bits * size
 
-    def aggregate(self, size: int) -> ModularSum:
+    def aggregate(self, size: int) -> WordSum:
         """Return an empty sum of reports of ``size`` coordinates."""
-        return ModularSum(self, size)
+        return WordSum(self.words, size, lambda total, reports: total / (reports * self.radius))
 
     def summing(self, size: int, most: int) -> Summing:
         """Return how reports of ``size`` words add up: modulo 2^``bits``."""
-        return Summing(
-            size=size, bits=self.bits, words=self._words_of, total=partial(self._total_of, size)
-        )
+        return self.words.summing(size)
 
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return ``values``, scaled down if their norm is above 1."""
@@ -199,13 +170,6 @@ class SharedGaussian(Mechanism):
     def examples(cls) -> Sequence[SharedGaussian]:
         """Return instances for tests."""
         return [cls(1000.0, 1_100_000, 10, 24), cls(20.0, 2_000, 3, 16), cls(1e6, 10**13, 16, 32)]
-
-    def _words_of(self, report: Report) -> NDArray[np.uint32]:
-        return self.unpack(report.payload)
-
-    def _total_of(self, size: int, round: int, words: Words, reports: int) -> Report:
-        payload = self.pack(words.astype(np.int64)).tobytes()
-        return Report(round=round, size=size, payload=payload, chunk=size, weight=float(reports))
 
     def _clipped(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return each row in steps, scaled down if its norm is above 1."""
@@ -227,28 +191,6 @@ class SharedGaussian(Mechanism):
             drawn *= 1 << self.scale_bits
             return np.rint(drawn, out=drawn).astype(np.int64)
         return discrete_gaussian(size, self.scale_bits, stream)
-
-
-class ModularSum(SumAggregate):
-    """The sum of words modulo 2^bits, which is all a secure sum reveals; exact in any order."""
-
-    def __init__(self, mechanism: SharedGaussian, size: int) -> None:
-        super().__init__(np.zeros(size, np.uint32), size * mechanism.word_bytes)
-        self._mechanism = mechanism
-
-    def read(self, payload: bytes) -> None:
-        """Add the words of a report; they wrap at 2^32, a multiple of 2^bits."""
-        self._sum += self._mechanism.unpack(payload)
-
-    def total(self) -> NDArray[np.int64]:
-        """Return the sum as signed integers nearest to zero, shape (D,)."""
-        shift = 32 - self._mechanism.bits
-        signed = (self._sum << np.uint32(shift)).view(np.int32) >> shift
-        return np.asarray(signed, np.int64)
-
-    def scaled(self, reports: int) -> NDArray[np.float64]:
-        """Return the estimate of the mean vector, shape (D,), given the number of reports."""
-        return self.total() / (reports * self._mechanism.radius)
 
 
 def largest_radius(squared_norm: int, size: int) -> float:

@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms.codes import StepSum
 from fedldp.mechanisms.discrete import LARGEST_SCALE_BITS
 from fedldp.mechanisms.gaussian import Gaussian
-from fedldp.mechanisms.summing import INTEGER, Summing, sums_of_integers
+from fedldp.mechanisms.summing import Summing
+from fedldp.mechanisms.words import INTEGERS, WordSum, in_steps
 
 FINER_BITS = 10
 """The common unit is at least 2^this times finer than any client's own grid."""
 
-_WORD_BITS = 64
 _REACH_BITS = 30
 """A report is below 2^this steps of the client's own grid: up to 2^26 steps from the vector, and 64
 deviations of 2^22 steps each from the noise."""
@@ -69,14 +68,12 @@ class GaussianSummand(Gaussian):
         own = Fraction(self.sigma) / (1 << self.scale_bits)
         return int(own / Fraction(self.unit))
 
-    def packed(
-        self, steps: NDArray[np.int64], streams: Sequence[Stream]
-    ) -> NDArray[np.signedinteger]:
+    def packed(self, steps: NDArray[np.int64], streams: Sequence[Stream]) -> NDArray[np.uint8]:
         """Return noisy grid vectors and fractions of a step, in units; see ``GridNoise.packed``."""
         steps *= self.units
         for row, stream in zip(steps, streams, strict=True):
             row += self._parts(row.size, stream)
-        return steps.astype(INTEGER, copy=False)
+        return INTEGERS.pack(steps)
 
     def _parts(self, size: int, stream: Stream) -> NDArray[np.int64]:
         """Return fractions of a step in units, uniform up to 2^-30, of mean 0 or -1/2."""
@@ -85,22 +82,22 @@ class GaussianSummand(Gaussian):
 
     def payload_bits(self, size: int) -> int:
         """Return 64 for each coordinate."""
-        return _WORD_BITS * size
+        return INTEGERS.bits * size
 
-    def aggregate(self, size: int) -> StepSum:
+    def aggregate(self, size: int) -> WordSum:
         """Return an empty sum of reports of ``size`` coordinates."""
-        return StepSum(size, self.unit)
+        return WordSum(INTEGERS, size, in_steps(self.unit))
 
     def summing(self, size: int, most: int) -> Summing:
         """Return how reports add up: modulo 2^64, which holds their sum if ``fits`` returns True.
 
         The number of bits is the same for all clients, so it reveals nothing about anyone's noise.
         """
-        return sums_of_integers(size, _WORD_BITS)
+        return INTEGERS.summing(size)
 
     def fits(self, most: int) -> bool:
         """Return whether a word holds a sum of ``most`` reports with this noise."""
-        return most * self.units << _REACH_BITS <= 1 << (_WORD_BITS - 1)
+        return most * self.units << _REACH_BITS <= 1 << (INTEGERS.bits - 1)
 
     @classmethod
     def examples(cls) -> Sequence[GaussianSummand]:

@@ -81,14 +81,13 @@ class GridNoise(Mechanism):
         steps = self.ball.clip_rows(values)
         for row, stream in zip(steps, streams, strict=True):
             row += self.noise(row.size, stream)
-        return self.packed(steps, streams).view(np.uint8)
+        return self.packed(steps, streams)
 
-    def packed(
-        self, steps: NDArray[np.int64], streams: Sequence[Stream]
-    ) -> NDArray[np.signedinteger]:
-        """Return the words of the reports of noisy grid vectors, shape (n, d), little-endian."""
+    def packed(self, steps: NDArray[np.int64], streams: Sequence[Stream]) -> NDArray[np.uint8]:
+        """Return the reports of noisy grid vectors, shape (n, bytes of a report)."""
         limits = np.iinfo(_INDEX)
-        return steps.clip(limits.min, limits.max, out=steps).astype(_INDEX)
+        steps.clip(limits.min, limits.max, out=steps)
+        return steps.astype(_INDEX).view(np.uint8)
 
     def furthest(self, direction: NDArray[np.floating]) -> bytes:
         """Return indices as large as a server accepts; see ``Mechanism.furthest``."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -20,10 +19,10 @@ from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import ConfigError
 from fedldp.core.numbers import strict_count
 from fedldp.core.randomness import Stream
-from fedldp.mechanisms import Mechanism, MechanismSettings, SumAggregate
+from fedldp.mechanisms import Mechanism, MechanismSettings
 from fedldp.mechanisms.discrete import LARGEST_SCALE_BITS, gaussian_steps
-from fedldp.mechanisms.summing import Summing, Words, signed
-from fedldp.protocol.wire import Report
+from fedldp.mechanisms.summing import Summing
+from fedldp.mechanisms.words import UnprotectedIntegers, WordFormat, WordSum, in_steps
 
 FEWEST_BITS = 3
 """The noise's deviation is a power of two in steps, from 8 steps."""
@@ -98,19 +97,12 @@ class IntegerGaussian(Mechanism):
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
         """Return one word for each coordinate; see ``Mechanism.encode``."""
         check_releasable(values)
-        return self.pack(self.noisy(whole(values.reshape(-1)), stream))
+        return self.words.pack(self.noisy(whole(values.reshape(-1)), stream)).tobytes()
 
-    def pack(self, values: NDArray[np.int64]) -> bytes:
-        """Return integers modulo 2^bits, little-endian, in words of whole bytes."""
-        words = np.ascontiguousarray(values, "<i8").view(np.uint8).reshape(-1, 8)
-        return words[:, : self.bits // 8].tobytes()
-
-    def unpack(self, payload: bytes) -> NDArray[np.uint64]:
-        """Return the words of a report, shape (d,)."""
-        given = np.frombuffer(payload, np.uint8).reshape(-1, self.bits // 8)
-        whole = np.zeros((len(given), 8), np.uint8)
-        whole[:, : self.bits // 8] = given
-        return whole.reshape(-1).view("<u8")
+    @property
+    def words(self) -> WordFormat:
+        """The format of a report."""
+        return WordFormat(self.bits)
 
     def payload_bits(self, size: int) -> int:
         """Return ``bits`` for each coordinate."""
@@ -118,16 +110,11 @@ class IntegerGaussian(Mechanism):
 
     def aggregate(self, size: int) -> WordSum:
         """Return an empty sum of reports of ``size`` coordinates."""
-        return WordSum(self, size)
+        return WordSum(self.words, size, in_steps(self.step))
 
     def summing(self, size: int, most: int) -> Summing:
         """Return how reports add up: modulo 2^``bits``."""
-        return Summing(
-            size=size,
-            bits=self.bits,
-            words=lambda report: self.unpack(report.payload),
-            total=partial(self._total_of, size),
-        )
+        return self.words.summing(size)
 
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return ``values``, rounded to the coarser grid."""
@@ -142,10 +129,6 @@ class IntegerGaussian(Mechanism):
         """Return instances for tests."""
         return [cls(2_000, 1, 8, 24), cls(1 << 31, 1 << 12, 22, 40), cls(64, 3, 3, 64)]
 
-    def _total_of(self, size: int, round: int, words: Words, reports: int) -> Report:
-        payload = self.pack(words.astype(np.uint64).view(np.int64))
-        return Report(round=round, size=size, payload=payload, chunk=size, weight=float(reports))
-
     def noisy(self, values: NDArray[np.int64], stream: Stream) -> NDArray[np.int64]:
         """Return whole numbers on the coarser grid, with noise, in coarse steps."""
         steps = (values + self.step // 2) // self.step
@@ -153,8 +136,8 @@ class IntegerGaussian(Mechanism):
 
 
 @dataclass(frozen=True)
-class Integers(Mechanism):
-    """Unprotected whole numbers, 64 bits each, for a server that clients trust.
+class Integers(UnprotectedIntegers):
+    """Unprotected whole numbers, for a server that clients trust.
 
     Guarantee: none. What the server computes from their sum, with its own noise, is its release.
 
@@ -163,8 +146,6 @@ class Integers(Mechanism):
     """
 
     name: ClassVar[str] = "integers"
-    is_setting: ClassVar[bool] = False
-    epsilon_unit: ClassVar[Literal["weight", "client-round"]] = "client-round"
 
     what: str = "whole-numbers"
 
@@ -177,55 +158,18 @@ class Integers(Mechanism):
         """Return the event of numbers sent in the clear."""
         return InClear(what=self.what)
 
-    def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
-        """Return 64 bits for each coordinate; see ``Mechanism.encode``. Nothing is drawn."""
-        check_releasable(values)
-        return whole(values.reshape(-1)).astype("<i8").tobytes()
+    def integers(self, values: NDArray[np.floating]) -> NDArray[np.int64]:
+        """Return finite ``values``, rounded to integers."""
+        return whole(values)
 
-    def payload_bits(self, size: int) -> int:
-        """Return 64 for each coordinate."""
-        return 64 * size
-
-    def aggregate(self, size: int) -> WordSum:
-        """Return an empty sum of reports of ``size`` coordinates."""
-        return WordSum(_IN_CLEAR, size)
-
-    def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return ``values``, rounded to integers."""
-        return whole(values).astype(np.float64)
-
-    def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Return zeros."""
-        return np.zeros(values.shape)
+    def mean_of(self, total: NDArray[np.int64], reports: int) -> NDArray[np.float64]:
+        """Return the mean of the reports' vectors, given their sum."""
+        return in_steps(1)(total, reports)
 
     @classmethod
     def examples(cls) -> Sequence[Integers]:
         """Return an instance for tests."""
         return [cls()]
-
-
-class WordSum(SumAggregate):
-    """The sum of words modulo 2^bits, which is all a secure sum reveals; exact in any order."""
-
-    def __init__(self, mechanism: IntegerGaussian, size: int) -> None:
-        super().__init__(np.zeros(size, np.uint64), size * mechanism.bits // 8)
-        self._mechanism = mechanism
-
-    def read(self, payload: bytes) -> None:
-        """Add the words of a report."""
-        self._sum += self._mechanism.unpack(payload)
-
-    def scaled(self, reports: int) -> NDArray[np.float64]:
-        """Return the mean of the reports' vectors, in fine steps, given their number."""
-        return self.total().astype(np.float64) * (self._mechanism.step / reports)
-
-    def total(self) -> NDArray[np.int64]:
-        """Return the sum in coarse steps, as the integers nearest to zero, shape (d,)."""
-        return signed(self._sum, self._mechanism.bits)
-
-
-_IN_CLEAR = IntegerGaussian(distance=1, step=1, scale_bits=FEWEST_BITS, bits=64)
-"""The layout of words of unprotected numbers."""
 
 
 def whole(values: NDArray[np.floating]) -> NDArray[np.int64]:

@@ -23,7 +23,7 @@ from fedldp.accounting.events import PureReport, SubsetResponse
 from fedldp.core.bounding import check_releasable, longest_blocks, scaled_down
 from fedldp.core.deferred import special
 from fedldp.core.errors import ConfigError, RunError
-from fedldp.core.numbers import exp_below, log_up
+from fedldp.core.numbers import exp_below
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, MechanismSettings, SummedReports, check_block
 from fedldp.mechanisms.grids import check_between
@@ -149,16 +149,6 @@ class Frames:
         found, _ = transform(turned, self._rows(here, len(turned)))
         return found.reshape(count, self.pairs)
 
-    def sums(
-        self, seeds: Sequence[bytes], categories: NDArray[np.int64], size: int
-    ) -> NDArray[np.float64]:
-        """Return the first ``size`` coordinates of the sum of directions, times P; see ``rows``.
-
-        Returns:
-            Exact whole numbers, shape (size,).
-        """
-        return self.rows(seeds, categories, size).sum(0, dtype=np.float64)  # type: ignore[no-any-return]
-
     def rows(
         self, seeds: Sequence[bytes], categories: NDArray[np.int64], size: int
     ) -> NDArray[np.floating]:
@@ -263,7 +253,7 @@ class FrameChoice:
     @property
     def realised_epsilon(self) -> float:
         """The pure epsilon of a report, ln(H/L), rounded up."""
-        return min(self.epsilon, log_up(Fraction(self.window.high, self.window.low)))
+        return self.window.realised(self.epsilon)
 
     @property
     def advantage(self) -> float:
@@ -495,10 +485,7 @@ class KClosest(Mechanism):
 
     def category(self, size: int) -> SubsetResponse:
         """Return the weights of the one category, given its seed."""
-        window = self.choice(size).window
-        return SubsetResponse(
-            high=window.high, low=window.low, closest=window.width, categories=window.cells
-        )
+        return self.choice(size).window.category()
 
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
         """Return the 16-byte seed of the directions, and a direction's number in 2 or 4 bytes."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.errors import RunError
-from fedldp.core.numbers import exp_below, log_up, round_up
+from fedldp.core.numbers import exp_below, round_up
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms.categories import CategoryMechanism, check_categories
 from fedldp.mechanisms.piecewise import Window
@@ -61,7 +61,7 @@ class KRR(CategoryMechanism):
     @property
     def realised_epsilon(self) -> float:
         """The pure epsilon of one category, ln(p/q), rounded up."""
-        return min(self.epsilon, log_up(Fraction(self.window.high, self.window.low)))
+        return self.window.realised(self.epsilon)
 
     @property
     def revealing_probability(self) -> float:

@@ -121,10 +121,7 @@ class NearestDirection(Mechanism):
 
     def category(self, size: int) -> SubsetResponse:
         """Return the weights of the one category, given its seed."""
-        window = self.choice.blur.window
-        return SubsetResponse(
-            high=window.high, low=window.low, closest=window.width, categories=window.cells
-        )
+        return self.choice.blur.window.category()
 
     def encode(self, values: NDArray[np.floating], stream: Stream) -> bytes:
         """Return the 16-byte seed of the directions, and a category in one byte."""

@@ -16,10 +16,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedldp.accounting.events import PureReport
+from fedldp.accounting.events import PureReport, SubsetResponse
 from fedldp.core.bounding import check_releasable
 from fedldp.core.errors import RunError
-from fedldp.core.numbers import check_at_least, exp_below
+from fedldp.core.numbers import check_at_least, exp_below, log_up
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, MechanismSettings, SummedReports
 from fedldp.mechanisms.categories import round_at_random, rounded_square
@@ -61,6 +61,16 @@ class Window:
     def total(self) -> int:
         """The sum of all cells' weights, less than 2^64."""
         return self.width * self.high + (self.cells - self.width) * self.low
+
+    def realised(self, epsilon: float) -> float:
+        """Return ln(high/low), rounded up; at most ``epsilon``, whose ratio the weights keep."""
+        return min(epsilon, log_up(Fraction(self.high, self.low)))
+
+    def category(self) -> SubsetResponse:
+        """Return the distribution as that of a report that is one cell."""
+        return SubsetResponse(
+            high=self.high, low=self.low, closest=self.width, categories=self.cells
+        )
 
     @property
     def scale(self) -> float:

@@ -15,9 +15,6 @@ from fedldp.protocol.wire import Counted, Report
 Words = NDArray[np.unsignedinteger]
 """Unsigned integers that are added modulo a power of two."""
 
-INTEGER = np.dtype("<i8")
-"""The type of a whole number in a report, or in a total of such reports."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Summing:
@@ -65,26 +62,10 @@ def counts_of_bits(size: int, most_reports: int) -> Summing:
     )
 
 
-def sums_of_integers(size: int, bits: int) -> Summing:
-    """Return how reports of 64-bit integers add up, modulo 2^bits."""
-    return Summing(
-        size=size, bits=bits, words=_integers_of, total=partial(_total_of_integers, size, bits)
-    )
-
-
 def signed(words: Words, bits: int) -> NDArray[np.int64]:
     """Return the integers in [-2^(bits - 1), 2^(bits - 1)) that words modulo 2^bits stand for."""
     away = 64 - bits
     return (words.astype(np.uint64) << np.uint64(away)).view(np.int64) >> np.int64(away)
-
-
-def _integers_of(report: Report) -> NDArray[np.int64]:
-    return np.frombuffer(report.payload, INTEGER).astype(np.int64)
-
-
-def _total_of_integers(size: int, bits: int, round: int, words: Words, reports: int) -> Report:
-    payload = signed(words, bits).astype(INTEGER).tobytes()
-    return Report(round=round, size=size, payload=payload, chunk=size, weight=float(reports))
 
 
 def _bits_of(size: int, report: Report) -> NDArray[np.uint8]:

@@ -81,7 +81,7 @@ from fedldp.mechanisms.codes import BoundedSteps
 from fedldp.mechanisms.gaussian import Gaussian
 from fedldp.mechanisms.grids import LARGEST_CLIP, SMALLEST_CLIP
 from fedldp.mechanisms.none import Plain
-from fedldp.mechanisms.summing import INTEGER
+from fedldp.mechanisms.words import INTEGERS
 from fedldp.protocol.roles import Draw, State
 from fedldp.protocol.updates import whole
 from fedldp.protocol.wire import Incoming
@@ -246,7 +246,7 @@ class NoisyTotal(ByServer):
             alone = self.steps.aggregate(size)
             alone.add(report.payload)
             clipped = ball.clip(alone.mean())
-            found.add(clipped.astype(INTEGER).tobytes())
+            found.add(INTEGERS.pack(clipped).tobytes())
         total = found.total()
         # As in ``stream_of_noise``; a simulation's stream, too, depends on the sum.
         stream = draw(f"noise on {hashlib.sha256(total.tobytes()).hexdigest()}")
