@@ -55,7 +55,7 @@ def attacks(scenario: AttackScenario, effort: Effort) -> list[AttackResult]:
         name="codes",
         against="the bits that one client keeps",
         setting=f"a decoder fitted on {fitted} public images; {len(found)} to recover",
-        note=OWN if step.codes.training is not None else "",
+        note=OWN if step.codes.settings.encoder == "own" else "",
     )
     return [attack]
 

@@ -195,12 +195,8 @@ class Codes:
         code: how a feature becomes bits.
         mechanism: the randomiser of one example's bits.
         labels: the randomiser of labels, if there is one.
-        training: the preset's settings, which say how a client trains its own encoder; None: it
-            uses the encoder in the broadcast.
-        test_share: the share of its examples on which a client does not train its encoder.
-        takes_all: whether the bits for training come from these examples too.
-        num_clients: the number of clients that divide the test set among them; None makes a client
-            test on the examples that it held out.
+        settings: the preset's settings: whether a client trains its own encoder, and how, which
+            of its examples it holds out, and on which examples it tests.
         device: where encoders are trained.
     """
 
@@ -208,10 +204,7 @@ class Codes:
     code: FixedPoint
     mechanism: RandomisedBits
     labels: KRR | None
-    training: Settings | None
-    test_share: float
-    takes_all: bool
-    num_clients: int | None
+    settings: Settings
     device: torch.device
 
     @property
@@ -224,7 +217,7 @@ class Codes:
 
         def make() -> Arrays:
             own = client.examples
-            if not self.takes_all:
+            if not self.settings.trains_on_held_out:
                 own = own.taken(self._indices(client)[0])
             labels = own.labels
             if self.labels is not None:
@@ -239,10 +232,10 @@ class Codes:
         """Return the same arrays for the client's test examples; labels are not randomised."""
 
         def make() -> Arrays:
-            if self.num_clients is None:
+            if self.settings.evaluation == "clients":
                 chosen = client.examples.taken(self._indices(client)[1])
             else:
-                chosen = test.taken(slice(client.index, None, self.num_clients))
+                chosen = test.taken(slice(client.index, None, self.settings.num_clients))
             net = self._encoder(broadcast, client)
             bits = self._bits(net, chosen, client.kept("test bits"))
             return {"bits": bits, "labels": chosen.labels}
@@ -256,15 +249,15 @@ class Codes:
     def _indices(self, client: Client) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return which of the client's examples are for training, and which are for its test."""
         order = client.kept("split").generator().permutation(len(client.examples))
-        training = num_trained(len(order), self.test_share)
+        training = num_trained(len(order), self.settings.test_share)
         return np.sort(order[:training]), np.sort(order[training:])
 
     def _encoder(self, broadcast: Broadcast, client: Client) -> FeatureNet:
         from fedldp.papers.ldpfl.networks import restore
 
-        if self.training is None:
+        if self.settings.encoder == "public":
             return from_public(broadcast, self.architecture)
-        kept = dict(self._trained(client, self.training))
+        kept = dict(self._trained(client))
         kept.pop(_OWN_RIGHT, None)
         return restore(self.architecture, kept)
 
@@ -276,22 +269,22 @@ class Codes:
         has disclosed that scores depend on the head of the client's network, which was trained on
         the client's examples.
         """
-        if self.training is None or self.num_clients is not None:
+        if self.settings.encoder == "public" or self.settings.evaluation == "common":
             return None
-        kept = self._trained(client, self.training).get(_OWN_RIGHT)
+        kept = self._trained(client).get(_OWN_RIGHT)
         return None if kept is None else int(kept[0])
 
-    def _trained(self, client: Client, how: Settings) -> Arrays:
+    def _trained(self, client: Client) -> Arrays:
         """Return the body of the client's own network, and the score of its head."""
         from fedldp.papers.ldpfl.networks import build, num_right, state_of, train
 
         def make() -> Arrays:
             net = build(self.architecture, client.kept("encoder weights"))
             training, held_out = (client.examples.taken(part) for part in self._indices(client))
-            if not train(net, training, how, draw=client.kept, device=self.device):
+            if not train(net, training, self.settings, draw=client.kept, device=self.device):
                 net.blank()  # a refusal would reveal that training diverged
             kept = state_of(net)
-            if self.num_clients is None:
+            if self.settings.evaluation == "clients":
                 kept[_OWN_RIGHT] = np.array([num_right(net, held_out, self.device)])
             return kept
 

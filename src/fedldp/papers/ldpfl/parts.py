@@ -123,16 +123,12 @@ class OnBits(Local):
 
     def codes(self, problem: Problem, device: torch.device) -> Codes:
         """Return how a client turns its examples into bits."""
-        settings = self.settings
         return Codes(
             architecture=self.bits.architecture(problem),
             code=self.bits.code,
             mechanism=self.mechanism,
             labels=self.labels(problem),
-            training=settings if settings.encoder == "own" else None,
-            test_share=settings.test_share,
-            takes_all=settings.trains_on_held_out,
-            num_clients=settings.num_clients if settings.evaluation == "common" else None,
+            settings=self.settings,
             device=device,
         )
 
