@@ -299,14 +299,19 @@ class FloatSums(SummedReports):
         super().__init__(np.zeros(size), 4 * size, factor)
 
     def read(self, payload: bytes) -> None:
-        """Add the coordinates of a report.
+        """Add the coordinates of a report."""
+        self._sum += read_direction(payload)
 
-        Raises:
-            RunError: they are not part of a unit vector.
-        """
-        report = np.frombuffer(payload, "<f4")
-        if not (np.abs(report) <= 1).all():
-            raise RunError(
-                "a report is not part of a unit vector: client and server run different mechanisms"
-            )
-        self._sum += report
+
+def read_direction(payload: bytes) -> NDArray[np.float32]:
+    """Return the coordinates that a report of a direction holds.
+
+    Raises:
+        RunError: they are not part of a unit vector.
+    """
+    direction = np.frombuffer(payload, "<f4")
+    if not (np.abs(direction) <= 1).all():
+        raise RunError(
+            "a report is not part of a unit vector: client and server run different mechanisms"
+        )
+    return direction

@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 
 from fedldp.accounting.events import PureReport
 from fedldp.core.bounding import check_releasable, scaled_down
-from fedldp.core.errors import RunError
 from fedldp.core.numbers import check_at_least, round_up
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, MechanismSettings, SummedReports
 from fedldp.mechanisms.categories import LARGEST_EPSILON
 from fedldp.mechanisms.grids import LARGEST_CLIP, SMALLEST_CLIP, check_between
 from fedldp.mechanisms.k_rr import KRR
-from fedldp.mechanisms.privunit import Cap, best_cap, check_simulated
+from fedldp.mechanisms.privunit import Cap, best_cap, check_simulated, read_direction
 
 Floats = NDArray[np.float64]
 
@@ -157,11 +156,7 @@ class ScaledDirections(SummedReports):
             RunError: it holds values that no report can hold.
         """
         split = 4 * self._sum.size
-        direction = np.frombuffer(payload, "<f4", self._sum.size)
-        if not (np.abs(direction) <= 1).all():
-            raise RunError(
-                "a report is not part of a unit vector: client and server run different mechanisms"
-            )
+        direction = read_direction(payload[:split])
         level = self._length.aggregate(1)
         level.add(payload[split:])
         self._sum += (1 + level.mean()) * direction
