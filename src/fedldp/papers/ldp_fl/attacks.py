@@ -405,7 +405,7 @@ _MANY = 500
 _IN_WORDS: Mapping[Span, str] = {"within": "within a round", "across": "from round to round"}
 
 
-class Count(NamedTuple):
+class LinkageCount(NamedTuple):
     """How often one attack was right, with the figures of its game.
 
     "span": whether both messages are from one round; "evidence": what the attack linked them by;
@@ -467,7 +467,7 @@ def linkage(
     )
 
 
-def judged(subject: str, found: Iterable[Count]) -> tuple[AttackResult, ...]:
+def judged(subject: str, found: Iterable[LinkageCount]) -> tuple[AttackResult, ...]:
     """Return the shares of correct links, whose intervals hold together with ``CONFIDENCE``."""
     counts = list(found)
     confidence = 1 - (1 - CONFIDENCE) / len(counts)
@@ -498,7 +498,7 @@ def judged(subject: str, found: Iterable[Count]) -> tuple[AttackResult, ...]:
 def timing(
     delays: Delays, clients: int, clocks: Clocks, span: Span, target: TargetClient, trials: int,
     keys: AuditKeys,
-) -> Iterator[Count]:  # fmt: skip
+) -> Iterator[LinkageCount]:  # fmt: skip
     """Play the game on arrivals, and yield how often each attack was right.
 
     Every trial has its own clients, clocks and rounds, so trials are independent.
@@ -543,10 +543,12 @@ def timing(
         delays, span, clients, delays.chunk, evidence="time", clocks=clocks.name, target=target
     )
     for attack, right in hits.items():
-        yield Count(attack, right, trials, figures)
+        yield LinkageCount(attack, right, trials, figures)
 
 
-def _by_time(config: RunConfig, delays: Delays, effort: Effort, keys: AuditKeys) -> Iterator[Count]:
+def _by_time(
+    config: RunConfig, delays: Delays, effort: Effort, keys: AuditKeys
+) -> Iterator[LinkageCount]:
     clients = config.round_size
     trials = max(
         effort.timing_trials // 10,
@@ -570,12 +572,12 @@ def by_content(
     chunks: Sequence[int],
     trials: int,
     keys: AuditKeys,
-) -> Iterator[Count]:
+) -> Iterator[LinkageCount]:
     """Play the games on bits, and yield how often the attack was right; see ``content_hits``."""
     hits = content_hits(trained, mechanism, chunks, trials=trials, keys=keys)
     for (span, chunk), right in hits.items():
         figures = _figures(delays, span, trained.clients.shape[1], chunk)
-        yield Count("shadow clients", right, trials, figures)
+        yield LinkageCount("shadow clients", right, trials, figures)
 
 
 def _figures(
