@@ -144,7 +144,7 @@ def closest_mean(
     for seed, row in zip(seeds, along, strict=True):
         pairs = np.argsort(-np.abs(row), kind="stable")[: choice.closest]
         categories = 2 * pairs + (row[pairs] < 0)
-        total = choice.frames.sums([seed] * choice.closest, categories, unit.size)
+        total = choice.frames.rows([seed] * choice.closest, categories, unit.size).sum(0)
         found.append(total / choice.closest / choice.frames.dimension)
     return np.array(found)
 

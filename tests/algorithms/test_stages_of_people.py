@@ -176,7 +176,7 @@ def test_what_a_client_sends_hides_a_person_as_well_as_the_event_of_the_round_sa
     value = people * NORM / math.sqrt(size)
     for round in (1, 2, 17, 18, 20):
         words = [
-            signed(encoder.release.mechanism.unpack(sent(encoder, round, each).payload), bits)
+            signed(encoder.release.mechanism.words.unpack(sent(encoder, round, each).payload), bits)
             for each in (value, -value)
         ]
         apart = size * ((words[0].mean() - words[1].mean()) / people) ** 2

@@ -261,7 +261,7 @@ def test_a_site_that_lost_its_ledger_is_not_restarted_automatically(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fedldp_command: Any
 ) -> None:
     """Its exit status tells the unit not to restart it."""
-    monkeypatch.setattr(running, "_begin", lambda what: None)
+    monkeypatch.setattr(running, "_begin", lambda: None)
     env = make_environment(tmp_path, sites=1)
     ask(env.agent(0), env, request_of(env))
     env.policies[0].ledger.unlink()

@@ -123,7 +123,7 @@ def test_lines_are_ours_although_a_library_configured_logging() -> None:
     program = """import logging
 logging.basicConfig(format="a library's: %(message)s")
 from fedldp.deployment.running import _begin
-_begin("a server")
+_begin()
 logging.getLogger("fedldp.site").info("takes part")"""
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     (line,) = done.stderr.splitlines()

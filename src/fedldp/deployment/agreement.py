@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, ValidationInfo
+from pydantic import AfterValidator, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationInfo
 
 from fedldp.accounting.accountants import drawn_once, sent_in_clear
 from fedldp.accounting.events import Event
@@ -101,6 +101,12 @@ def _problem(given: Any, info: ValidationInfo) -> Problem:
     return Problem(**facts, data_dir=(info.context or {}).get("data_dir"))
 
 
+def _deadline(given: float) -> float:
+    if not 1 <= given <= _LONGEST:  # before a digest is made, since NaN has none
+        raise ConfigError(f"deadline_seconds = {given}: give a number from 1 to {_LONGEST:g}")
+    return given
+
+
 class RunDocument(Document):
     """What an invite and an agreement both say about a run.
 
@@ -125,7 +131,7 @@ class RunDocument(Document):
     ]
     problem: Annotated[Problem, PlainValidator(_problem), PlainSerializer(Facts.document)]
     channel: Channel
-    deadline_seconds: float
+    deadline_seconds: Annotated[float, AfterValidator(_deadline)]
     initial: Hex | None = None
     frozen: Hex | None = None
 
@@ -187,10 +193,6 @@ class Agreement(RunDocument):
         """
         check_version(self.version)
         _check_roster(self.sites)
-        if not 1 <= self.deadline_seconds <= _LONGEST:
-            raise ConfigError(
-                f"deadline_seconds = {self.deadline_seconds}: give a number from 1 to {_LONGEST:g}"
-            )
         check_told(self.config)
         config, clients = self.config, len(self.sites)
         if config.num_clients != clients:
