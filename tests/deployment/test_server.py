@@ -415,9 +415,9 @@ def test_a_site_refuses_other_first_weights_and_pays_nothing(
     ("change", "part"),
     [
         (lambda w: {**w, "more": np.zeros(2, np.float32)}, "but None in the run's model"),
-        (lambda w: dict(list(w.items())[1:]), "has the shape None"),
+        (lambda w: dict(list(w.items())[1:]), "is None, but float32"),
         (lambda w: {n: a.reshape(-1, 1) for n, a in w.items()}, "in the run's model"),
-        (lambda w: {n: a.astype(np.float64) for n, a in w.items()}, "not float32"),
+        (lambda w: {n: a.astype(np.float64) for n, a in w.items()}, "is float64 of shape"),
         (lambda w: {n: np.full_like(a, np.nan) for n, a in w.items()}, "is not a number"),
     ],
 )

@@ -14,9 +14,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationInfo
+from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, ValidationInfo
 
-from fedldp.accounting.accountants import drawn_once, sent_in_clear
+from fedldp.accounting.accountants import sent_in_clear
 from fedldp.accounting.events import Event
 from fedldp.accounting.guarantees import Unit
 from fedldp.accounting.releases import ReleaseHistory
@@ -101,8 +101,9 @@ def _problem(given: Any, info: ValidationInfo) -> Problem:
     return Problem(**facts, data_dir=(info.context or {}).get("data_dir"))
 
 
-def _deadline(given: float) -> float:
-    if not 1 <= given <= _LONGEST:  # before a digest is made, since NaN has none
+def _deadline(given: Any) -> float:
+    # Here, not in ``check``: a document with NaN has no digest.
+    if not isinstance(given, int | float) or not 1 <= given <= _LONGEST:
         raise ConfigError(f"deadline_seconds = {given}: give a number from 1 to {_LONGEST:g}")
     return given
 
@@ -131,7 +132,7 @@ class RunDocument(Document):
     ]
     problem: Annotated[Problem, PlainValidator(_problem), PlainSerializer(Facts.document)]
     channel: Channel
-    deadline_seconds: Annotated[float, AfterValidator(_deadline)]
+    deadline_seconds: Annotated[float, PlainValidator(_deadline)]
     initial: Hex | None = None
     frozen: Hex | None = None
 
@@ -391,11 +392,6 @@ class Agreement(RunDocument):
     def in_clear(self) -> list[Unprotected]:
         """What a site sends unprotected in one round; it is the same for all sites."""
         return [what for event in self.events_of(0) for what in sent_in_clear(event)]
-
-    @property
-    def draws_once(self) -> bool:
-        """Whether anything that depends on the examples is randomised and charged only once."""
-        return any(map(drawn_once, self.events_of(0)))
 
     def rounds_of(self, site: int) -> int:
         """Return the largest number of rounds that a site can take part in."""

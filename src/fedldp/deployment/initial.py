@@ -49,18 +49,16 @@ def read_initial(path: Path, layout: Layout) -> Vector:
         raise ConfigError(
             f"initial {path}: this is not the model.safetensors of a run folder; give one"
         ) from error
-    expected = dict(zip(layout.names, layout.shapes, strict=True))
-    shapes = {name: each.shape for name, each in found.items()}
-    if shapes != expected:
-        names = sorted(shapes.keys() | expected.keys())
-        name = next(each for each in names if shapes.get(each) != expected.get(each))
+    shapes = zip(layout.names, layout.shapes, strict=True)
+    expected = {name: f"float32 of shape {shape}" for name, shape in shapes}
+    given = {name: f"{each.dtype} of shape {each.shape}" for name, each in found.items()}
+    if given != expected:
+        names = sorted(given.keys() | expected.keys())
+        name = next(each for each in names if given.get(each) != expected.get(each))
         raise ConfigError(
-            f"initial {path}: {name!a:.80} has the shape {shapes.get(name)}, but "
-            f"{expected.get(name)} in the run's model; give the weights of a run with the same "
-            "model"
+            f"initial {path}: {name!a:.80} is {given.get(name)}, but {expected.get(name)} in the "
+            "run's model; give the weights of a run with the same model"
         )
-    if any(each.dtype != np.float32 for each in found.values()):
-        raise ConfigError(f"initial {path}: its numbers are not float32; convert them")
     weights = np.concatenate([found[name].ravel() for name in layout.names])
     if not within_largest_weight(weights):
         raise ConfigError(

@@ -127,9 +127,8 @@ def read_message(body: bytes) -> Ask | End | Answered | Stranger:
         WireError: it is malformed.
     """
     kind, content = body[:_START], body[_START:]
-    if kind == _MAGIC + b"\x01" and len(content) > DIGEST_BYTES + RECEIPT_BYTES:
-        end = DIGEST_BYTES + RECEIPT_BYTES
-        return Ask(content[:DIGEST_BYTES], content[DIGEST_BYTES:end], content[end:])
+    if kind == _MAGIC + b"\x01" and len(body) > ENVELOPE:
+        return Ask(content[:DIGEST_BYTES], body[_START + DIGEST_BYTES : ENVELOPE], body[ENVELOPE:])
     if kind == _MAGIC + b"\x02" and len(content) > RECEIPT_BYTES:
         return Answered(content[:RECEIPT_BYTES], content[RECEIPT_BYTES:])
     if kind == _MAGIC + b"\x03" and not content:

@@ -36,6 +36,7 @@ from fedldp.deployment.https.server import QUIET, Connections, PacedSocket, list
 from fedldp.deployment.policy import rounds_answered
 from fedldp.deployment.status import cannot_pay, next_costs, of_authority, of_watched
 from fedldp.deployment.watch import TAKES_PART
+from fedldp.ledgers.database import now
 from fedldp.reporting import words
 from fedldp.reporting.html import render
 from fedldp.reporting.text import round_rows
@@ -254,7 +255,7 @@ _MOST_RELEASES = 200
 
 def page_of_servers(servers: Iterable[Server]) -> str:
     """Return the page of a server's runs: rounds, figures, sites, waits and what was released."""
-    return render("servers.html", now=_now(), runs=[_run(each) for each in servers])
+    return render("servers.html", now=now(), runs=[_run(each) for each in servers])
 
 
 def _run(server: Server) -> dict[str, Any]:
@@ -268,7 +269,6 @@ def _run(server: Server) -> dict[str, Any]:
         "classes": agreement.config.columns.classes or (),
         "rounds": round_rows(reversed(rounds), figures=True) if rounds else None,
         "privacy": server.released,
-        "chart": None,
     }
 
 
@@ -295,7 +295,7 @@ def page_of_site(agent: Agent) -> str:
 
     return render(
         "site.html",
-        now=_now(),
+        now=now(),
         known=known,
         server=", ".join(each.url for each in policy.server),
         warnings=[words.line(each) for each in warnings],
@@ -306,7 +306,3 @@ def page_of_site(agent: Agent) -> str:
         record=to_record,
         **shown,
     )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

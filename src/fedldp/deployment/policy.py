@@ -72,7 +72,6 @@ from fedldp.models import models
 from fedldp.reporting import words
 from fedldp.simulation.settings import settings_in
 
-Cost = Annotated[float, Field(ge=0)]
 URL = r"^https://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?$"
 """The pattern of a server's HTTPS address."""
 
@@ -81,7 +80,7 @@ class BudgetTable(FrozenConfig):
     """The limit of a site's ledger."""
 
     kind: BudgetKind = "pure"
-    limit: Cost
+    limit: Annotated[float, Field(ge=0)]
     """The most that all of the site's releases together may cost, in units of kind; with inf, the
     ledger counts the cost but sets no limit."""
 

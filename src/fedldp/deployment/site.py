@@ -19,7 +19,7 @@ from functools import partial
 from threading import Lock
 from urllib.parse import urlsplit
 
-from fedldp.accounting.accountants import sent_of_nothing
+from fedldp.accounting.accountants import drawn_once, sent_of_nothing
 from fedldp.core.errors import (
     ConfigError,
     FedldpError,
@@ -506,7 +506,8 @@ def open_run(
     noting = _Noting(keys, lambda: drawn.append("rows"))
     examples = examples_for(agreement, source, policy.data, role.most_examples, noting.kept)
     store = LedgerStore(ledger, agreement.run)
-    begun, once = any(e.run == agreement.run for e in ledger.releases()), agreement.draws_once
+    begun = any(e.run == agreement.run for e in ledger.releases())
+    once = any(map(drawn_once, agreement.events_of(0)))
     noted = check_unchanged(examples, store, policy.data, begun=begun, charged_once=once)
     stale = not begun and (noted is False or (once and noted is None))
     return OpenedRun(index, role, examples, store, once or bool(drawn), stale)

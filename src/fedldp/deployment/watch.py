@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from fedldp.core.facts import Status
 from fedldp.deployment.logs import RateLimitedLog
+from fedldp.ledgers.database import now
 
 log = logging.getLogger("fedldp.server")
 
@@ -69,7 +70,7 @@ class Watch:
     def document(self) -> dict[str, Any]:
         """Return what is known, and when, as JSON-ready values."""
         with self._lock:
-            return {"ended": False, **self._known, "written": _iso(datetime.now(UTC))}
+            return {"ended": False, **self._known, "written": now()}
 
     def write(self) -> None:
         """Update the file."""
@@ -153,7 +154,7 @@ class ServerWatch(Watch):
 
     def heard(self, site: int, seconds_ago: float = 0.0) -> None:
         """Note when a site was last heard from."""
-        at = _iso(datetime.now(UTC) - timedelta(seconds=seconds_ago))
+        at = (datetime.now(UTC) - timedelta(seconds=seconds_ago)).isoformat(timespec="seconds")
         with self._lock:
             self._sites[site]["last_seen"] = max(at, self._sites[site]["last_seen"] or at)
 
@@ -250,7 +251,7 @@ class SiteWatch(Watch):
             self._amiss.pop("", None)
             self._amiss.pop(server, None)
             if amiss is None:
-                self._known["last_seen"] = _iso(datetime.now(UTC))
+                self._known["last_seen"] = now()
             else:
                 self._amiss[server] = amiss
         if before != self._amiss:
@@ -323,7 +324,3 @@ def read_status(folder: Path) -> dict[str, Any] | None:
         return None
     whole = isinstance(found, dict) and isinstance(found.get("sites", []), list)
     return found if whole else None
-
-
-def _iso(at: datetime) -> str:
-    return at.isoformat(timespec="seconds")

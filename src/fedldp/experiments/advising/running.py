@@ -229,7 +229,7 @@ def page_of(advice: Advice) -> str:
         kept=KEPT,
         score=advice.judged,
         no_noise=NO_NOISE,
-        privacy=one and {"privacy": asked_first(one.statement, about), "chart": None},
+        privacy=one and {"privacy": asked_first(one.statement, about)},
         curves=_curves(advice, series) if series else None,
         curves_text="; ".join(
             f"{advice.judged.name}, {name}: "
