@@ -28,7 +28,7 @@ class Bits(TwoPoint):
 SYSTEM = """
 from typing import Literal
 from fedldp.papers.ldp_fl.preset import ldp_fl
-from fedldp.algorithms.problem import EpsilonMeaning
+from fedldp.accounting.guarantees import EpsilonMeaning
 
 class Mine(ldp_fl):
     system: Literal["own_word_system:Mine"] = "own_word_system:Mine"

@@ -21,14 +21,13 @@ import fedldp
 from fedldp.accounting.events import SampledClientsGaussian
 from fedldp.accounting.guarantees import Guarantee
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon, gaussian_sigma
+from fedldp.accounting.numerics.moments import LARGEST_ORDER, moments_epsilon
 from fedldp.accounting.numerics.subsampled import fixed_size_sample, sampled_epsilon
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.presets.central_dp import (
-    LARGEST_ORDER,
     FollowedClip,
     central_dp,
     gaussian,
-    moments_epsilon,
     of_broadcast,
 )
 from fedldp.algorithms.problem import Problem

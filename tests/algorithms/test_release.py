@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedldp.accounting.events import BinaryRandomizedResponse, Event, InClear, PerRecord
 from fedldp.algorithms.bounds import Bound, InBox, InNorm, InRange, Rotated, Unbounded
-from fedldp.algorithms.release import Encoder, Release, open_finite
+from fedldp.algorithms.release import Encoder, Release
 from fedldp.core import kinds
 from fedldp.core.bounding import Ranges
 from fedldp.mechanisms import Mechanism
@@ -23,7 +23,7 @@ from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.none import Plain
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.protocol.roles import State, Update
-from fedldp.protocol.updates import alone, each_alone
+from fedldp.protocol.updates import alone, each_alone, open_finite
 from fedldp.protocol.wire import Broadcast, Sensitive, pack_reply, pack_reports
 from fedldp.testing.clients import senders_of
 

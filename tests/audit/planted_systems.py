@@ -16,7 +16,7 @@ from fedldp.algorithms.channel import Channel
 from fedldp.algorithms.composition import Algorithm, Composition
 from fedldp.algorithms.preset import Settings, preset
 from fedldp.algorithms.presets.composed import StatisticsOf
-from fedldp.algorithms.release import Encoder, Release, open_finite
+from fedldp.algorithms.release import Encoder, Release
 from fedldp.algorithms.settings import Count, LearningRate, Offers, Positive
 from fedldp.core.errors import PrivacyError
 from fedldp.core.randomness import Source, declare
@@ -24,7 +24,7 @@ from fedldp.mechanisms import Mechanism
 from fedldp.mechanisms.laplace import Laplace
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.protocol.roles import ClientRole, Sender, Senders, ServerRole, State
-from fedldp.protocol.updates import each_alone
+from fedldp.protocol.updates import each_alone, open_finite
 from fedldp.protocol.wire import Broadcast, Report, Reports
 
 declare(Source.KEPT, "same noise")

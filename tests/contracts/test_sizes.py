@@ -15,9 +15,9 @@ from subjects import subjects
 
 from fedldp.accounting.accountants import within
 from fedldp.accounting.events import GaussianShare
+from fedldp.accounting.guarantees import EpsilonMeaning
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon
 from fedldp.algorithms.config import RunConfig
-from fedldp.algorithms.problem import EpsilonMeaning
 from fedldp.core.errors import ConfigError
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.simulation.participation import participants

@@ -18,7 +18,7 @@ from fedldp.algorithms.presets.fedavg import FedAvg, fedavg
 from fedldp.algorithms.recipes import find_recipe
 from fedldp.algorithms.settings import AugmentationSettings, MomentumSettings
 from fedldp.algorithms.systems import systems, with_defaults
-from fedldp.simulation.identity import OWN, family_digest, run_digest
+from fedldp.experiments.identity import OWN, family_digest, run_digest
 from fedldp.simulation.result import run_name
 from fedldp.simulation.settings import from_mapping
 from fedldp.testing.toys import ToyBits, ToyLocal

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedldp
-from fedldp.algorithms.noise import noise_of
+from fedldp.simulation.noise import noise_of
 from fedldp.simulation.plan import problem_of
 from fedldp.simulation.settings import from_mapping, to_toml
 

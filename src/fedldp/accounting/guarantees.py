@@ -46,6 +46,32 @@ Adversary = Literal["server", "shuffled-server", "summing-server", "downlink"]
 Neighbours = Literal["replace-client", "replace-person", "replace-record"]
 Kind = Literal["pure", "approximate", "none"]
 
+
+@dataclass(frozen=True)
+class EpsilonMeaning:
+    """What a system's setting ``epsilon`` covers: whose budget it is, and against which adversary.
+
+    ``standing`` says whether the guarantee is proven here, or only claimed by the source.
+
+    Raises:
+        ConfigError: there is no such unit or adversary.
+    """
+
+    unit: Unit
+    standing: Literal["proven", "claimed"]
+    adversary: Adversary = "server"
+
+    def __post_init__(self) -> None:
+        for name, type in (("unit", Unit), ("adversary", Adversary)):
+            if (given := getattr(self, name)) not in (known := get_args(type)):
+                raise ConfigError(
+                    f"meaning of epsilon: {name} = {given!r}: choose {', '.join(known)}"
+                )
+
+    def __str__(self) -> str:
+        return f"per {self.unit} against a {self.adversary} ({self.standing})"
+
+
 SIDE_OF: dict[Unit, Side] = {
     "weight": "client",
     "record": "record",

@@ -11,7 +11,6 @@ Parts, by slot
     ``asking``           what people are asked without a training
     ``evaluation``       what people are asked about a finished model, and what it tells
     ``fleet``            which composition did best among many clients in the study
-    ``noise``            how long the noise in a round's mean is expected to be
     ``release``          a bound and a mechanism: what turns an update into a report
     ``bounds``           how an update is bounded before the mechanism
     ``calibration``      which mechanism a client gets for a budget
@@ -43,7 +42,6 @@ __all__ = [
     "evaluation",
     "features",
     "fleet",
-    "noise",
     "own_code",
     "participation",
     "people",

@@ -11,11 +11,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from fedldp.accounting.guarantees import LEAST_FOR_MU
+from fedldp.accounting.guarantees import LEAST_FOR_MU, EpsilonMeaning
 from fedldp.accounting.numerics.gaussian import gaussian_sigma
 from fedldp.algorithms.bounds import Bound, InLabels, Rotated
 from fedldp.algorithms.participation import All, Participation, most_rounds
-from fedldp.algorithms.problem import EpsilonMeaning, Problem
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Release
 from fedldp.algorithms.settings import ClientValue, Offers, is_own, of_client
 from fedldp.core.bounding import replace_one_sensitivity

@@ -41,15 +41,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedldp.core.deferred import special
 from fedldp.data.label_range import LabelRange
-from fedldp.training import questions
-from fedldp.training.answers import SEEN, TWO_SIDED, Answer, Floats, is_seen, mean_of
+from fedldp.training import answers, questions
+from fedldp.training.answers import SEEN, Answer, Floats, combined, is_seen, mean_of
 from fedldp.training.questions import EDGES, Table, compared
 
 LOOK_SHARE = Fraction(1, 5)
@@ -61,15 +60,6 @@ GRID = (*(-each for each in reversed(_TAIL[1:])), *np.arange(-9, 6.01, 0.25).tol
 
 FEWEST_BANDS, MOST_BANDS = 8, 40
 """The numbers of bands between quantiles; the edge at the log odds 0 adds one band."""
-
-MOST_TIED = 0.2
-"""With more pairs of a positive and a negative in one band, the AUC is not shown."""
-
-LEAST_SHARE_FOR_SHIFT = 0.1
-"""Below this share of the rarer class, the interval of the shift would be too short."""
-
-_MOST_SHIFT = 9.0
-"""A shift of the log odds is at most this large."""
 
 _NEAR = 0.02
 """Quantiles as near to the edge 0 are left out: no band would be left between them."""
@@ -249,15 +239,14 @@ class OfClasses:
             return of_labels[0]
         right = parts[0].reshape(self.classes, 2)
         every = [
-            against_the_rest(label, answers)
-            for label, answers in zip(self.labels, of_labels, strict=True)
+            against_the_rest(label, own) for label, own in zip(self.labels, of_labels, strict=True)
         ]
         return [
-            _combined("AUC", [each["AUC"] for each in every], 1 / self.classes, untrained=0.5),
-            *_of_right(right, noise[1]),
-            _combined("Brier score", [each["Brier score"] for each in every], 1.0, within=(0, 2)),
+            combined("AUC", [each["AUC"] for each in every], 1 / self.classes, untrained=0.5),
+            *answers.accuracies(right, noise[1]),
+            combined("Brier score", [each["Brier score"] for each in every], 1.0, within=(0, 2)),
             *self._shares(right.sum(axis=1), noise[1] * math.sqrt(2), ""),
-            *(answer for each in every for answer in each.values()),
+            *(figure for each in every for figure in each.values()),
         ]
 
     def figures_of_group(
@@ -275,8 +264,8 @@ class OfClasses:
         found = self._shares(labels, noise, f", {name}")
         for own in by_band:
             negatives, positives = _by_band(own)[:, : edges.shape[1] + 1]
-            seen = _both_seen(negatives, positives, noise)
-            found.append(_auc(negatives, positives, noise, seen, f"AUC, {name}"))
+            seen = answers.both_seen(negatives, positives, noise)
+            found.append(answers.auc(negatives, positives, noise, seen, f"AUC, {name}"))
         return found
 
     def _looks(self, counts: Floats, noise: float) -> list[Look]:
@@ -299,13 +288,13 @@ def split(counts: Floats, tables: Sequence[Table]) -> list[Floats]:
     return np.split(counts, np.cumsum([table.cells for table in tables])[:-1])
 
 
-def against_the_rest(label: int, answers: Sequence[Answer]) -> dict[str, Answer]:
+def against_the_rest(label: int, figures: Sequence[Answer]) -> dict[str, Answer]:
     """Return the figures of one of several classes, by their names without the class.
 
     There are no thresholds, because the most probable class is predicted, and no shift.
     """
     found = {}
-    for each in answers:
+    for each in figures:
         kind, _, band = each.name.partition(", ")
         if kind in ("AUC", "Brier score", "mean prediction", "observed share"):
             name = f"{kind} of class {label}" + (f", {band}" if band else "")
@@ -325,37 +314,6 @@ def _by_band(counts: Floats) -> Floats:
     return counts.reshape(2, -1)[:, :-1]
 
 
-def _combined(name: str, answers: Sequence[Answer], factor: float, **bounds: Any) -> Answer:
-    """Return the sum of figures times a factor, with the ``bounds`` of ``Answer.of``.
-
-    Its interval holds however they depend on each other.
-    """
-    values = [math.nan if each.value is None else each.value for each in answers]
-    halves = [each.half_width for each in answers]
-    return Answer.of(name, factor * sum(values), factor * sum(halves) / TWO_SIDED, **bounds)
-
-
-def _of_right(counts: Floats, noise: float) -> list[Answer]:
-    """Return the accuracy and the balanced accuracy, from people by label and whether right."""
-    rates = [mean_of(np.array([0.0, 1.0]), own, noise) for own in counts]
-    value, deviation = np.mean([rate for rate, _ in rates]), math.hypot(*(d for _, d in rates))
-    accuracy = mean_of(np.tile([0.0, 1.0], len(counts)), counts.ravel(), noise)
-    return [
-        Answer.of("accuracy", *accuracy, seen=is_seen(counts.ravel(), noise)),
-        Answer.of(
-            "balanced accuracy",
-            float(value),
-            deviation / len(counts),
-            seen=all(is_seen(own, noise) for own in counts),
-            untrained=1 / len(counts),
-        ),
-    ]
-
-
-def _both_seen(negatives: Floats, positives: Floats, noise: float) -> bool:
-    return is_seen(negatives, noise) and is_seen(positives, noise)
-
-
 def evaluated(counts: Floats, noise: float, edges: Floats, look: Look) -> list[Answer]:
     """Return the figures of a score of one class, which is called class 1, against the rest.
 
@@ -368,69 +326,20 @@ def evaluated(counts: Floats, noise: float, edges: Floats, look: Look) -> list[A
     """
     counts = counts[:, : edges.size + 1]
     negatives, positives = counts
-    seen = _both_seen(negatives, positives, noise)
+    seen = answers.both_seen(negatives, positives, noise)
     scores, people = look.fine()
     band = np.searchsorted(edges, scores, side="right")
     risk = _means(special.expit(scores), people, band, edges.size + 1)
     share = mean_of(np.repeat([0.0, 1.0], negatives.size), counts.ravel(), noise)
     return [
-        _auc(negatives, positives, noise, seen),
-        *_at_thresholds(negatives, positives, noise, edges, seen),
+        answers.auc(negatives, positives, noise, seen),
+        *answers.at_thresholds(negatives, positives, noise, edges, seen),
         Answer.of("observed share of class 1", *share, seen=is_seen(positives, noise)),
         look.mean_prediction(),
         _brier(counts, noise, band, look),
-        *_shift(counts, noise, risk, share[0], seen),
-        *_observed(negatives, positives, noise, edges),
+        *answers.shift_of(counts, noise, risk, share[0], seen),
+        *answers.observed_by_band(negatives, positives, noise, edges),
     ]
-
-
-def _auc(
-    negatives: Floats, positives: Floats, noise: float, seen: bool, name: str = "AUC"
-) -> Answer:
-    n, p = negatives.sum(), positives.sum()
-    below = np.cumsum(negatives) - negatives / 2
-    above = p - np.cumsum(positives) + positives / 2
-    with np.errstate(all="ignore"):
-        area = positives @ below / (n * p)
-        slopes = np.concatenate([above / (n * p) - area / n, below / (n * p) - area / p])
-        variance = slopes**2 @ (np.maximum(np.append(negatives, positives), 0) + noise**2)
-        seen = seen and bool(negatives @ positives / (n * p) <= MOST_TIED)
-    return Answer.of(name, area, math.sqrt(variance), seen=seen, untrained=0.5)
-
-
-def _at_thresholds(
-    negatives: Floats, positives: Floats, noise: float, edges: Floats, seen: bool
-) -> list[Answer]:
-    """Return the balanced accuracy at 0.5, and at the edge where it is largest, with that edge.
-
-    At the edge that was chosen by the same counts it is a little too large, and it is not seen
-    where the edge is not. The interval of the edge holds every edge that may be better: its
-    balanced accuracy is not seen to be smaller. Two edges' accuracies go up together; leaving this
-    out makes the interval wider. What is best between two edges is not known, so the next edge on
-    either side is in it, too.
-    """
-    found = [_balanced(negatives, positives, noise, at) for at in range(1, edges.size + 1)]
-    accuracy, deviation = np.array(found).T
-    best, half = int(np.argmax(accuracy)), int(np.searchsorted(edges, 0.0))
-    apart = TWO_SIDED * np.hypot(deviation, deviation[best])
-    (may,) = np.nonzero(~(accuracy < accuracy[best] - apart))  # also what is not a number
-    ends = edges[[max(may[0] - 1, 0), best, min(may[-1] + 1, edges.size - 1)]]
-    low, value, high = map(float, special.expit(ends))
-    most = float(np.ptp(special.expit(edges)))
-    threshold = Answer.between("threshold", value, low, high, seen=seen, most=most)
-    told = threshold.value is not None
-    return [
-        Answer.of("balanced accuracy at 0.5", *found[half], seen=seen, untrained=0.5),
-        Answer.of("balanced accuracy at the threshold", *found[best], seen=told, untrained=0.5),
-        threshold,
-    ]
-
-
-def _balanced(negatives: Floats, positives: Floats, noise: float, at: int) -> tuple[float, float]:
-    """Return the balanced accuracy if class 1 is predicted from the band ``at`` on."""
-    predicted = (np.arange(negatives.size) >= at).astype(float)
-    found, spared = mean_of(predicted, positives, noise), mean_of(1 - predicted, negatives, noise)
-    return (found[0] + spared[0]) / 2, math.hypot(found[1], spared[1]) / 2
 
 
 def _brier(counts: Floats, noise: float, band: NDArray[np.int64], look: Look) -> Answer:
@@ -448,35 +357,6 @@ def _brier(counts: Floats, noise: float, band: NDArray[np.int64], look: Look) ->
     value, deviation = mean_of(np.concatenate(missed), counts.ravel(), noise)
     deviation = math.hypot(deviation, look.noise * float(np.linalg.norm(of_cells)))
     return Answer.of("Brier score", value, deviation, seen=is_seen(counts.ravel(), noise))
-
-
-def _shift(counts: Floats, noise: float, risk: Floats, share: float, seen: bool) -> list[Answer]:
-    """Return what to add to the log odds so that the mean prediction is the observed share."""
-    rarer = min(share, 1 - share)
-    if not rarer >= LEAST_SHARE_FOR_SHIFT:
-        return []
-    total = np.maximum(counts.sum(axis=0), 0)
-    score = special.logit(risk)  # infinite where all predictions of a band are 0 or 1
-    shift = 0.0
-    for _ in range(60):
-        q = special.expit(score + shift)
-        slope = float((q * (1 - q) * total).sum()) + 1e-6
-        shift += float(np.clip(((1 - q) * counts[1] - q * counts[0]).sum() / slope, -1, 1))
-        shift = min(max(shift, -_MOST_SHIFT), _MOST_SHIFT)
-    variance = (q * (1 - q) * total + noise**2 * ((1 - q) ** 2 + q**2)).sum()
-    deviation, within = math.sqrt(variance) / slope, (-_MOST_SHIFT, _MOST_SHIFT)
-    return [Answer.of("shift of the log odds", shift, deviation, seen=seen, within=within)]
-
-
-def _observed(negatives: Floats, positives: Floats, noise: float, edges: Floats) -> list[Answer]:
-    """Return the observed share of class 1 in each band of the predicted probability."""
-    ends = [0.0, *special.expit(edges), 1.0]
-    found = []
-    for at, counts in enumerate(np.stack([negatives, positives], 1)):
-        share, deviation = mean_of(np.array([0.0, 1.0]), counts, noise)
-        name = f"observed share, predicted {ends[at]:.3g} to {ends[at + 1]:.3g}"
-        found.append(Answer.of(name, share, deviation, seen=is_seen(counts, noise)))
-    return found
 
 
 def _means(values: Floats, people: Floats, band: NDArray[np.int64], bands: int) -> Floats:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -158,15 +157,3 @@ def better(
         delta=_DELTA,
         adversary=best.adversary,
     )
-
-
-def fleet_of(text: str) -> tuple[int, int]:
-    """Return the number of clients and of each client's examples in "n=100000,per=6".
-
-    Raises:
-        ConfigError: the text has another form.
-    """
-    found = re.fullmatch(r"n=(\d+),per=(\d+)", text.replace(" ", ""))
-    if found is None:
-        raise ConfigError(f"fleet {text}: write n=100000,per=6, with your own integers")
-    return int(found[1]), int(found[2])

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedldp.accounting.releases import ClientIndices
 from fedldp.algorithms.settings import Offers
 from fedldp.core.errors import ConfigError
-from fedldp.core.randomness import KEY_BYTES, Stream
+from fedldp.core.randomness import KEY_BYTES, permutation
 from fedldp.protocol.roles import Draws
 
 
@@ -117,28 +115,10 @@ class Once(Participation):
         )  # the first ``larger`` rounds have one more client
         start = (round - 1) * fewest + min(round - 1, larger)
         stop = round * fewest + min(round, larger)
-        return np.sort(_permutation(key, self.num_clients)[start:stop])
+        return np.sort(permutation(key, self.num_clients)[start:stop])
 
     def max_rounds(self, client: int) -> int:
         return 1
-
-
-@lru_cache(maxsize=2)  # every round of a run needs the same permutation
-def _permutation(key: bytes, size: int) -> NDArray[np.int32]:
-    """Return a uniform permutation of 0 to ``size`` - 1, unpredictable without the key.
-
-    The order of distinct random integers is uniform; if two are equal, all are drawn again. numpy's
-    own permutation draws from a generator that is not cryptographic.
-    """
-    stream = Stream(key, simulated=True)
-    while True:
-        numbers = stream.integers(size, np.uint64)
-        order = np.argsort(numbers, kind="stable")
-        ascending = numbers[order]
-        if np.all(ascending[1:] > ascending[:-1]):
-            found = order.astype(np.int32)
-            found.flags.writeable = False
-            return found
 
 
 def cohort_sizes(num_clients: int, rounds: int) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedldp.accounting.events import Event, InClear, PerPerson, PerRecord, SampledShare
-from fedldp.accounting.guarantees import LEAST_FOR_MU, Adversary
+from fedldp.accounting.guarantees import LEAST_FOR_MU, Adversary, EpsilonMeaning
 from fedldp.accounting.numerics.subsampled import poisson_noise
 from fedldp.algorithms.asking import EVALUATION, SHARES_OF_CLASSES, asked_tables, groups_of
 from fedldp.algorithms.bounds import Bound, Send
@@ -33,7 +33,7 @@ from fedldp.algorithms.composition import SUBSET, Algorithm, Composition, Local
 from fedldp.algorithms.evaluation import LOOK_SHARE, OfClasses, OfNumbers, split
 from fedldp.algorithms.participation import Participation, most_rounds, participation_of
 from fedldp.algorithms.preset import Settings
-from fedldp.algorithms.problem import EpsilonMeaning, Problem
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Needs, Release
 from fedldp.algorithms.server_update import (
     Estimate,

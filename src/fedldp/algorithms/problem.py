@@ -1,13 +1,10 @@
-"""What an algorithm must know about the data, and what its setting ``epsilon`` covers."""
+"""What an algorithm must know about the data."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
 
-from fedldp.accounting.guarantees import Adversary, Unit
-from fedldp.core.errors import ConfigError
 from fedldp.data.label_range import STEPS
 
 
@@ -43,28 +40,3 @@ class Problem:
     def end_of_labels(self) -> int:
         """One more than the largest label."""
         return STEPS + 1 if self.num_classes == 1 else self.num_classes
-
-
-@dataclass(frozen=True)
-class EpsilonMeaning:
-    """What a system's setting ``epsilon`` covers: whose budget it is, and against which adversary.
-
-    ``standing`` says whether the guarantee is proven here, or only claimed by the source.
-
-    Raises:
-        ConfigError: there is no such unit or adversary.
-    """
-
-    unit: Unit
-    standing: Literal["proven", "claimed"]
-    adversary: Adversary = "server"
-
-    def __post_init__(self) -> None:
-        for name, type in (("unit", Unit), ("adversary", Adversary)):
-            if (given := getattr(self, name)) not in (known := get_args(type)):
-                raise ConfigError(
-                    f"meaning of epsilon: {name} = {given!r}: choose {', '.join(known)}"
-                )
-
-    def __str__(self) -> str:
-        return f"per {self.unit} against a {self.adversary} ({self.standing})"

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from fedldp.accounting.events import BinaryRandomizedResponse, Event, InClear
 from fedldp.algorithms.bounds import Bound
 from fedldp.core.errors import RunError, UnfitEvent
-from fedldp.core.facts import Unprotected
 from fedldp.core.kinds import NUMBER_OF_EXAMPLES
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Mechanism, stated_category
 from fedldp.mechanisms.summing import Summing
 from fedldp.protocol.roles import Senders, Update
+from fedldp.protocol.updates import open_finite
 from fedldp.protocol.wire import Broadcast, Reports, Sensitive
 
 Needs = Literal["sum", "reports", "sender", "weight"]
@@ -155,7 +155,8 @@ class Encoder:
                 raise UnfitEvent("a shuffler of whole reports passes on one category and no more")
             return release.category()
         if self.needs == "weight":
-            return InClear(what=(*_in_clear(event), NUMBER_OF_EXAMPLES))
+            sent = event.sent if isinstance(event, InClear) else ()
+            return InClear(what=(*sent, NUMBER_OF_EXAMPLES))
         if self.label is not None and isinstance(event, BinaryRandomizedResponse):
             return replace(event, group=self.label)
         return event
@@ -186,26 +187,3 @@ class Encoder:
         if self.needs != "sum" or self.label is not None:
             return None
         return self.release.mechanism.summing(self.release.coordinates, most)
-
-
-def _in_clear(event: Event) -> tuple[Unprotected, ...]:
-    return event.sent if isinstance(event, InClear) else ()
-
-
-def open_finite(sealed: Sensitive[Update], broadcast: Broadcast) -> Update:
-    """Open clients' updates; the broadcast's weights replace every row that is not finite.
-
-    The other arrays of a row that is not finite become zeros. A refusal to answer would reveal
-    something about the examples to the server, which could choose weights with which training fails
-    on some examples only.
-    """
-    update = sealed.open()
-    failed = np.flatnonzero(~np.isfinite(update.rows).all(1))
-    if not failed.size:
-        return update
-    rows = update.rows.copy()
-    rows[failed] = broadcast.weights
-    aux = {name: array.copy() for name, array in update.aux.items()}
-    for array in aux.values():
-        array[failed] = 0
-    return Update(rows=rows, aux=aux)

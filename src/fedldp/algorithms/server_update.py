@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
 
@@ -34,12 +34,11 @@ from fedldp.core.bounding import within_largest_weight
 from fedldp.core.errors import Diverged, RunError
 from fedldp.core.randomness import Stream
 from fedldp.mechanisms import Counts, Mechanism, SumAggregate
-from fedldp.mechanisms.none import Plain
+from fedldp.mechanisms.none import Plain, read_plain
 from fedldp.protocol.roles import Arrays, Draw, Initial, Metrics, ServerRole, State, publish_weights
 from fedldp.protocol.updates import whole
 from fedldp.protocol.wire import Broadcast, Counted, Incoming, Report, Reports, Vector
 
-Mean: TypeAlias = NDArray[np.float64]
 Values: TypeAlias = NDArray[np.floating]
 
 Optimizer = Literal["none", "momentum", "adam"]
@@ -239,20 +238,6 @@ class WeightedMean(Estimate):
         return Estimated(values=release.bound.restore(total / weight, state), weight=weight)
 
 
-def arrived(reports: Incoming) -> Iterator[Report]:
-    """Yield the reports of a round, each of a whole update.
-
-    Raises:
-        RunError: there is none.
-    """
-    nothing = True
-    for report in whole(reports):
-        nothing = False
-        yield report
-    if nothing:
-        raise RunError("no report arrived, so there is no mean to compute")
-
-
 def stream_of_noise(total: NDArray[np.int64], draw: Draw) -> Stream:
     """Return the stream of a server's noise on a sum, which depends on the sum.
 
@@ -261,11 +246,6 @@ def stream_of_noise(total: NDArray[np.int64], draw: Draw) -> Stream:
     difference of the sums.
     """
     return draw("mechanism").bound_to(lambda: hashlib.sha256(total.tobytes()).digest())
-
-
-def read_plain(payload: bytes, size: int) -> Values:
-    """Return the float32 values of a payload that was not randomised, shape (size,)."""
-    return np.frombuffer(payload, "<f4").astype(np.float64)
 
 
 def read_report(mechanism: Mechanism, payload: bytes, size: int) -> Values:

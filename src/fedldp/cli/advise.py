@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedldp.algorithms.fleet import fleet_of, nearest
+from fedldp.algorithms.fleet import nearest
 from fedldp.algorithms.settings_docs import value_text
 from fedldp.cli import options
 from fedldp.cli._common import carry_out, say_missing
+from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Fact
 from fedldp.core.kinds import OF_STUDY, OTHER_FLEET
 from fedldp.experiments.advising import Advice
@@ -83,6 +85,18 @@ def _draft(table: str, place: Path, **roles: Any) -> options.Answer:
 
     document = {"file": str(place), "columns": [each.name for each in found.columns]}
     return options.Answer(document, show)
+
+
+def fleet_of(text: str) -> tuple[int, int]:
+    """Return the number of clients and of each client's examples in "n=100000,per=6".
+
+    Raises:
+        ConfigError: the text has another form.
+    """
+    found = re.fullmatch(r"n=(\d+),per=(\d+)", text.replace(" ", ""))
+    if found is None:
+        raise ConfigError(f"fleet {text}: write n=100000,per=6, with your own integers")
+    return int(found[1]), int(found[2])
 
 
 def _of_fleet(text: str) -> options.Answer:

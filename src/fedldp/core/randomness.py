@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
+from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -251,3 +252,21 @@ def _torch_seeded(stream: Stream) -> Iterator[None]:
         yield
     finally:
         generator.set_state(state)
+
+
+@lru_cache(maxsize=2)  # every round of a run needs the same permutation
+def permutation(key: bytes, size: int) -> NDArray[np.int32]:
+    """Return a uniform permutation of 0 to ``size`` - 1, unpredictable without the key.
+
+    The order of distinct random integers is uniform; if two are equal, all are drawn again. numpy's
+    own permutation draws from a generator that is not cryptographic.
+    """
+    stream = Stream(key, simulated=True)
+    while True:
+        numbers = stream.integers(size, np.uint64)
+        order = np.argsort(numbers, kind="stable")
+        ascending = numbers[order]
+        if np.all(ascending[1:] > ascending[:-1]):
+            found = order.astype(np.int32)
+            found.flags.writeable = False
+            return found

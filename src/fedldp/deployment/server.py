@@ -40,7 +40,6 @@ from numpy.typing import NDArray
 from fedldp.accounting.guarantees import Unit
 from fedldp.accounting.releases import ReleaseHistory
 from fedldp.accounting.statement import Statement, spent_by_unit
-from fedldp.algorithms.noise import noise_of
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, Diverged, EndedForGood, FedldpError, RunError, os_errors
 from fedldp.core.facts import Caveat, Doubt
@@ -76,6 +75,7 @@ from fedldp.reporting.scores import (
 )
 from fedldp.secure_sum.client import Phase
 from fedldp.secure_sum.server import SumOfRound
+from fedldp.simulation.noise import noise_of
 from fedldp.simulation.participation import participants
 from fedldp.simulation.result import (
     TESTED_BY_SERVER,

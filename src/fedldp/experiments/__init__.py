@@ -2,8 +2,8 @@
 
 An experiment says which runs are due, given the rows so far (``runs``), and is nothing but a view
 of its rows. One loop makes them (``engine``), on this machine or on a cluster, and each run's
-row is kept as soon as it has ended (``store``). So every experiment is continued by the same
-command.
+row is kept as soon as it has ended (``store``), under the digest of "the same run" (``identity``).
+So every experiment is continued by the same command.
 
 - ``sweeping``: a grid over settings, seeds and recipes, with one table of results;
 - ``comparing``: systems at an equal guarantee and with equal effort;
@@ -18,6 +18,7 @@ __all__ = [
     "advising",
     "comparing",
     "engine",
+    "identity",
     "reproduction",
     "runs",
     "store",

@@ -95,7 +95,7 @@ class PlannedRun:
 
     Attributes:
         digest: the digest of everything that determines the run's numbers; runs of one digest are
-            one run. See ``simulation.identity``.
+            one run. See ``identity``.
         words: the run in words, for progress.
         labels: what the run's row says besides its numbers; it determines nothing.
         config: the run's configuration, with its seed; None if its settings are incompatible.

@@ -56,6 +56,25 @@ def check_shape(update: Sensitive[Update], count: int, size: int) -> Sensitive[U
     return update
 
 
+def open_finite(sealed: Sensitive[Update], broadcast: Broadcast) -> Update:
+    """Open clients' updates; the broadcast's weights replace every row that is not finite.
+
+    The other arrays of a row that is not finite become zeros. A refusal to answer would reveal
+    something about the examples to the server, which could choose weights with which training fails
+    on some examples only.
+    """
+    update = sealed.open()
+    failed = np.flatnonzero(~np.isfinite(update.rows).all(1))
+    if not failed.size:
+        return update
+    rows = update.rows.copy()
+    rows[failed] = broadcast.weights
+    aux = {name: array.copy() for name, array in update.aux.items()}
+    for array in aux.values():
+        array[failed] = 0
+    return Update(rows=rows, aux=aux)
+
+
 def rows_of(update: Sensitive[Update], places: NDArray[np.int64]) -> Sensitive[Update]:
     """Return what some of the clients computed, still sealed."""
     return Sensitive(update.open().at(places))
@@ -97,3 +116,17 @@ def whole(reports: Incoming) -> Iterator[Report]:
             yield report
         else:
             raise RunError("this server reads whole reports, not counts of shuffled messages")
+
+
+def arrived(reports: Incoming) -> Iterator[Report]:
+    """Yield the reports of a round, each of a whole update.
+
+    Raises:
+        RunError: there is none.
+    """
+    nothing = True
+    for report in whole(reports):
+        nothing = False
+        yield report
+    if nothing:
+        raise RunError("no report arrived, so there is no mean to compute")

@@ -4,8 +4,8 @@
 what a run will do and cost, with the ``participation`` of its clients. ``engine`` carries the run
 out: on ``inputs``, with a ``population`` of clients that ``executors`` ask in this process, in
 ``workers`` or on the nodes of a Ray ``cluster``, through a ``shuffler`` if there is one. ``result``
-is what a run returns, also from its folder, and ``trained`` its model; ``identity`` says which runs
-are the same. ``signal`` measures what reports would say without noise. ``evaluating`` tests a model
+is what a run returns, also from its folder, and ``trained`` its model. ``noise`` says how long the
+noise in a mean will be, ``signal`` what reports would say without it. ``evaluating`` tests a model
 on other rows, and ``asking`` asks the people of a table without training one.
 
 It may use core, accounting, data, ledgers, protocol, mechanisms, models, training, algorithms,
@@ -19,8 +19,8 @@ __all__ = [
     "evaluating",
     "executors",
     "given",
-    "identity",
     "inputs",
+    "noise",
     "participation",
     "plan",
     "population",

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.fleet import better
-from fedldp.algorithms.noise import noise_of
 from fedldp.algorithms.systems import noted_features
 from fedldp.core.errors import ConfigError, FedldpError, RunError
 from fedldp.core.locks import OwnedFolder, owned, scratch
@@ -32,6 +31,7 @@ from fedldp.reporting.text import Displayed
 from fedldp.simulation.cluster import Cluster
 from fedldp.simulation.executors import Executor, InProcess, Pool, doing
 from fedldp.simulation.inputs import Inputs, choose_device
+from fedldp.simulation.noise import noise_of
 from fedldp.simulation.participation import participants
 from fedldp.simulation.plan import Plan, Spending, check_workers, plan, stated_so_far
 from fedldp.simulation.population import Population

@@ -18,6 +18,7 @@ from fedldp.algorithms.recipes import find_recipe
 from fedldp.core.errors import ConfigError
 from fedldp.core.registry import PAPERS as ROOM
 from fedldp.core.registry import paper_folders
+from fedldp.experiments.identity import data_digests, family_digest
 from fedldp.experiments.reproduction.claims import (
     NO_CAUSE,
     RULES,
@@ -32,7 +33,6 @@ from fedldp.experiments.reproduction.pages import committed as committed_rows
 from fedldp.experiments.reproduction.pages import markdown, proven_table, remaining, totals
 from fedldp.experiments.reproduction.results import Measurement, Measurements, published_of
 from fedldp.experiments.reproduction.targets import targets
-from fedldp.simulation.identity import data_digests, family_digest
 
 PAPERS = sorted(Path(file).parent.name for file in paper_folders("claims.toml"))
 CLAIMS = [claim for paper in PAPERS for claim in claims_of(paper)]

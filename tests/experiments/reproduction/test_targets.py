@@ -12,13 +12,13 @@ import fedldp.algorithms.recipes
 import fedldp.experiments.reproduction
 from fedldp.algorithms.recipes import _tables, recipes
 from fedldp.algorithms.systems import systems
+from fedldp.experiments.identity import data_digests, family_digest
 from fedldp.experiments.reproduction.comparison import WORTH_A_REASON, compare, known
 from fedldp.experiments.reproduction.results import (
     Measurements,
     published,
 )
 from fedldp.experiments.reproduction.targets import papers_with_targets, source_of, targets
-from fedldp.simulation.identity import data_digests, family_digest
 
 TARGETS, PAPERS = targets(), papers_with_targets()
 

@@ -5,6 +5,7 @@ __all__ = [
     "compose",
     "gaussian",
     "known",
+    "moments",
     "selftest",
     "shuffle_one",
     "solve",

@@ -20,6 +20,7 @@ from fedldp.algorithms.problem import Problem
 from fedldp.core.errors import ConfigError, FedldpError, one_line
 from fedldp.data import Dataset
 from fedldp.experiments.engine import Experiment, View
+from fedldp.experiments.identity import digest_of_data, run_digest
 from fedldp.experiments.making import Maker
 from fedldp.experiments.own import code_of
 from fedldp.experiments.proving import (
@@ -33,7 +34,6 @@ from fedldp.experiments.runs import PlannedRun, Row, Settings, Task, check_seeds
 from fedldp.experiments.store import RunStore
 from fedldp.experiments.table import Group
 from fedldp.reporting.scores import CHOSEN_BY, CHOSEN_BY_FOR_NUMBERS, LESS_IS_BETTER
-from fedldp.simulation.identity import digest_of_data, run_digest
 from fedldp.simulation.plan import plan, problem_with, released
 
 Try = Mapping[str, Any]

@@ -1,7 +1,7 @@
 """What is measured: the committed results, and the user's own runs; and the runs that are missing.
 
 A run is found by the digest of everything that determines it except the seed: see
-``simulation.identity``. Missing runs are made in order of what they tell per minute of computing.
+``identity``. Missing runs are made in order of what they tell per minute of computing.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from pydantic import BaseModel, ConfigDict
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.recipes import Recipe, find_recipe
 from fedldp.experiments.engine import Experiment, Means, carried_out
+from fedldp.experiments.identity import data_digests, family_digest, run_digest
 from fedldp.experiments.making import Maker
 from fedldp.experiments.reproduction.targets import papers_with_targets, source_of
 from fedldp.experiments.runs import PlannedRun, Row
 from fedldp.experiments.store import RESULTS, Document, RunStore
 from fedldp.experiments.table import deviation_of
 from fedldp.models import multiplications_of
-from fedldp.simulation.identity import data_digests, family_digest, run_digest
 from fedldp.simulation.plan import problem_of
 
 Device = Literal["cpu", "cuda"]

@@ -26,6 +26,7 @@ from fedldp.data import Dataset, is_own_file, resolve_data_dir
 from fedldp.data.folder import locate
 from fedldp.data.sources import find_source
 from fedldp.experiments.engine import Experiment, Means, carried_out
+from fedldp.experiments.identity import data_digests, digest_of_data, run_digest
 from fedldp.experiments.making import Maker
 from fedldp.experiments.own import code_of
 from fedldp.experiments.runs import PlannedRun, Row, Shared, Task, check_seeds
@@ -36,7 +37,6 @@ from fedldp.reporting.lines import behind_sums, headline
 from fedldp.reporting.scores import TestSet
 from fedldp.reporting.text import in_short
 from fedldp.simulation.given import Data, given_data
-from fedldp.simulation.identity import data_digests, digest_of_data, run_digest
 from fedldp.simulation.plan import plan, problem_of, problem_with, released
 from fedldp.simulation.settings import check_setting, from_mapping, named, nested, value_of
 from fedldp.simulation.workers import WorkerLost

@@ -41,11 +41,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from fedldp.accounting.guarantees import EpsilonMeaning
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.problem import EpsilonMeaning, Problem
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.server_update import FirstArrays, WeightedMean
 from fedldp.algorithms.settings import Count, Offers, Positive
 from fedldp.data.image_features import Augmentation

@@ -39,11 +39,11 @@ from typing import Annotated
 
 from pydantic import Field
 
+from fedldp.accounting.guarantees import EpsilonMeaning
 from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.features import ChosenFeatures
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.problem import EpsilonMeaning
 from fedldp.algorithms.server_update import WeightedMean
 from fedldp.algorithms.settings import LARGEST_BATCH, Count, NormBound, Offers, Positive
 from fedldp.mechanisms.none import Plain

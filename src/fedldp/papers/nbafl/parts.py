@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from fedldp.accounting.guarantees import EpsilonMeaning
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.composition import SUBSET, Algorithm, Local
 from fedldp.algorithms.preset import Settings
-from fedldp.algorithms.problem import EpsilonMeaning, Problem
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.server_update import Values
 from fedldp.algorithms.settings import Count, NormBound, WeightingSettings
 from fedldp.core.errors import ConfigError

@@ -24,11 +24,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from fedldp.accounting.guarantees import EpsilonMeaning
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import InNorm
 from fedldp.algorithms.composition import Composition, Sgd
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.problem import EpsilonMeaning
 from fedldp.algorithms.server_update import WeightedMean
 from fedldp.algorithms.settings import NormBound, Offers, Positive
 from fedldp.papers.nbafl.parts import ClippedSteps, NbaflCalibration, NbaflSettings

@@ -25,15 +25,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from fedldp.accounting.guarantees import EpsilonMeaning
 from fedldp.accounting.releases import ClientIndices
 from fedldp.algorithms.calibration import Calibration
 from fedldp.algorithms.composition import Algorithm, Local, Sgd
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.participation import Participation
 from fedldp.algorithms.preset import Settings
-from fedldp.algorithms.problem import EpsilonMeaning, Problem
+from fedldp.algorithms.problem import Problem
 from fedldp.algorithms.release import Needs, Release
-from fedldp.algorithms.server_update import Estimate, Estimated, Values, arrived, read_report
+from fedldp.algorithms.server_update import Estimate, Estimated, Values, read_report
 from fedldp.algorithms.settings import (
     ClientValue,
     Delta,
@@ -54,6 +55,7 @@ from fedldp.mechanisms.grids import LARGEST_CLIP
 from fedldp.mechanisms.none import Plain
 from fedldp.papers.personalized.mechanism_sign import Sign, paper_sigma
 from fedldp.protocol.roles import Batch, Client, Draw, Draws, State, Update
+from fedldp.protocol.updates import arrived
 from fedldp.protocol.wire import Broadcast, Incoming, Report, Sensitive, Vector
 from fedldp.training.portions import check_portions, drawn_order, indices_of_round
 

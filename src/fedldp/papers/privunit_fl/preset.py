@@ -27,12 +27,12 @@ from typing import Annotated
 
 from pydantic import Field
 
+from fedldp.accounting.guarantees import EpsilonMeaning
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.bounds import Unbounded
 from fedldp.algorithms.calibration import Fixed
 from fedldp.algorithms.composition import Composition
 from fedldp.algorithms.preset import Settings, preset
-from fedldp.algorithms.problem import EpsilonMeaning
 from fedldp.algorithms.settings import NormBound, Offers
 from fedldp.papers.privunit_fl.mechanism import PrivUnitScalar
 
