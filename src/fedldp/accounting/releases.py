@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -263,7 +263,7 @@ def blocks_of(clients: NDArray[np.integer], words: RoundWords) -> list[Cohort]:
 
 
 def groups_of_equal(
-    columns: Sequence[NDArray[np.integer]], size: int
+    columns: Sequence[NDArray[Any]], size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Group rows that are equal in each of some columns.
 

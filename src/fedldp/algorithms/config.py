@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+import numpy as np
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -22,7 +23,7 @@ from pydantic import (
 )
 
 from fedldp.accounting.guarantees import Guarantee
-from fedldp.accounting.releases import ClientIndices
+from fedldp.accounting.releases import ClientIndices, groups_of_equal
 from fedldp.accounting.statement import Claim
 from fedldp.algorithms.asking import SHARES_OF_CLASSES, asked_columns, reads_labels
 from fedldp.algorithms.composition import OF_SOME, Algorithm, Composition
@@ -45,7 +46,6 @@ from fedldp.algorithms.settings import (
     WeightsFile,
     is_own,
     of_client,
-    of_equal_values,
 )
 from fedldp.algorithms.validation import describe, shown
 from fedldp.core.errors import ConfigError
@@ -63,7 +63,6 @@ from fedldp.secure_sum.messages import Committees
 
 ClassWeight = Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
 Range = Annotated[list[float], Field(min_length=2, max_length=2)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 _OF_TABLES = (
     "client_column",
@@ -236,7 +235,7 @@ class RunConfig(FrozenConfig):
     label_range: Range | None = None
     """public range [low, high] of labels that are numbers to predict, such as days; numbers beyond
     an end count as that end; if not set, labels are classes"""
-    label_typical: Finite | None = None
+    label_typical: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """public typical value of labels that are numbers, at which the intercept starts; if not set,
     it starts at what measure_share measures, or else in the middle of label_range"""
     weight_decay: WeightDecay = 0.0
@@ -597,7 +596,12 @@ class RunConfig(FrozenConfig):
             clients = range(self.num_clients)
             most = [-1 if n is None else n for n in map(participation.max_rounds, clients)]
             own += [most] if len(set(most)) > 1 else []
-        return of_equal_values(own, self.num_clients)
+        columns = [np.asarray(each) for each in own if isinstance(each, list)]
+        first, group = groups_of_equal(columns, self.num_clients)
+        if first.size == 1:
+            return [range(self.num_clients)]
+        order = np.argsort(group, kind="stable")
+        return [*np.split(order, np.cumsum(np.bincount(group))[:-1])]
 
     # Claims and statements
 

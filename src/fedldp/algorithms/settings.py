@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from fedldp.accounting.accountants import BudgetKind, Part
 from fedldp.accounting.guarantees import Adversary, Unit
-from fedldp.accounting.releases import ClientIndices
 from fedldp.core.errors import ConfigError
 from fedldp.core.frozen_config import FrozenConfig
 from fedldp.core.numbers import SMALLEST_DELTA
@@ -180,23 +178,3 @@ def of_client(values: float | Sequence[float] | ClientValue, client: int) -> flo
     if isinstance(values, ClientValue):
         return values.own
     return values[client] if isinstance(values, Sequence) else values
-
-
-def of_equal_values(settings: Sequence[Any], num_clients: int) -> list[ClientIndices]:
-    """Return the clients in groups that have equal values of all ``settings``.
-
-    Clients ascend within a group, and groups ascend by their first client.
-
-    >>> of_equal_values([2.0, [1.0, 3.0, 1.0]], 3)
-    [array([0, 2]), array([1])]
-    """
-    lists = [each for each in settings if is_own(each) and not isinstance(each, ClientValue)]
-    if not lists:
-        return [range(num_clients)]
-    kinds = np.zeros(num_clients, np.int64)
-    for each in lists:
-        _, own = np.unique(np.asarray(each), return_inverse=True)
-        _, kinds = np.unique(kinds * (1 + own.max()) + own, return_inverse=True)
-    order = np.argsort(kinds, kind="stable")
-    groups = np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1)
-    return sorted(groups, key=lambda group: int(group[0]))
