@@ -22,7 +22,7 @@ from fedldp.accounting.events import (
 )
 from fedldp.accounting.guarantees import (
     Guarantee,
-    local_guarantees,
+    guarantees_of,
     shuffled_guarantees,
 )
 from fedldp.accounting.numerics.gaussian import zcdp_epsilon
@@ -119,14 +119,14 @@ def test_where_a_shuffler_hides_nothing_the_local_guarantee_remains() -> None:
 def test_without_a_finite_epsilon_there_is_none(delta: float) -> None:
     for events in ([GaussianReport(mu=1.0, rho=0.5)],
                    [GaussianReport(mu=1.0, rho=0.5), PureReport(epsilon=1.0)]):  # fmt: skip
-        (line,) = local_guarantees(Counter(events), "client-run", delta)
+        (line,) = guarantees_of(Counter(events), "client-run", delta)
         assert (line.kind, line.epsilon, line.delta) == ("none", None, 0.0)
 
 
 def test_mixed_events_add_up_what_they_cost_under_a_zcdp_budget() -> None:
     noise, large = GaussianReport(mu=1.0, rho=0.5), PureReport(epsilon=8.0)
     bits = BinaryRandomizedResponse(epsilon=0.5, coordinates=100)
-    (line,) = local_guarantees(Counter({noise: 2, large: 1, bits: 3}), "client-run", 1e-5)
+    (line,) = guarantees_of(Counter({noise: 2, large: 1, bits: 3}), "client-run", 1e-5)
     # A pure epsilon of 8 is 8-zCDP, not 32; bits count singly, not as one report of 50.
     assert line.epsilon == zcdp_epsilon(2 * 0.5 + 8.0 + 3 * 100 * 0.125, 1e-5)
 

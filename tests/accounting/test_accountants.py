@@ -48,7 +48,7 @@ from fedldp.accounting.events import (
     SelfComposed,
     to_record,
 )
-from fedldp.accounting.guarantees import local_guarantees, shuffled_guarantees
+from fedldp.accounting.guarantees import guarantees_of, shuffled_guarantees
 from fedldp.accounting.numerics.compose import revealing_epsilon
 from fedldp.accounting.prices import cost, price
 from fedldp.accounting.statement import ShufflerInPath, SumInPath
@@ -144,7 +144,7 @@ def test_every_query_about_an_unknown_event_raises() -> None:
         protects_in_training,
         lambda event: on_side(event, "record"), lambda event: cost(event, "pure"),
         lambda event: price(event, "zcdp"), lambda event: released({1: {0: event}}),
-        lambda event: local_guarantees(Counter([event]), "client-run", 0.0),
+        lambda event: guarantees_of(Counter([event]), "client-run", 0.0),
         lambda event: shuffled_guarantees(event, 1, anonymity_set=9, chunk=1, delta=1e-5),
     ]  # fmt: skip
     for query in queries:
@@ -342,7 +342,7 @@ def test_costs_are_sums_over_coordinates() -> None:
 
 
 def test_guarantees_of_a_run() -> None:
-    pure, approximate = local_guarantees(Counter({EVENT: 2}), "client-run", 1e-3)
+    pure, approximate = guarantees_of(Counter({EVENT: 2}), "client-run", 1e-3)
     assert (pure.kind, pure.epsilon) == ("pure", 22.0)
     assert pure.lower == pytest.approx(22.0, rel=1e-8)
     assert pure.lower < 22.0
@@ -356,18 +356,18 @@ def test_guarantees_of_a_run() -> None:
 
 def test_pure_coordinates_mix_with_other_events() -> None:
     bits = BinaryRandomizedResponse(epsilon=0.5, coordinates=4)
-    pure, _ = local_guarantees(Counter({EVENT: 1, bits: 1}), "client-run", 1e-5)
+    pure, _ = guarantees_of(Counter({EVENT: 1, bits: 1}), "client-run", 1e-5)
     assert pure.epsilon == 13.0
     assert pure.lower is not None
-    whole, composed = local_guarantees(
+    whole, composed = guarantees_of(
         Counter({EVENT: 1, PureReport(epsilon=1.0): 1}), "client-run", 1e-5
     )
     assert whole.epsilon == 12.0
     assert composed.epsilon <= 12.0
     noise = GaussianReport(mu=1.0, rho=0.5)
-    (with_noise,) = local_guarantees(Counter({EVENT: 1, noise: 1}), "client-run", 1e-5)
+    (with_noise,) = guarantees_of(Counter({EVENT: 1, noise: 1}), "client-run", 1e-5)
     as_reports = Counter({PureReport(epsilon=0.5): 10, PureReport(epsilon=2.0): 3, noise: 1})
-    (expected,) = local_guarantees(as_reports, "client-run", 1e-5)
+    (expected,) = guarantees_of(as_reports, "client-run", 1e-5)
     assert with_noise.epsilon == pytest.approx(expected.epsilon, rel=1e-12)
 
 

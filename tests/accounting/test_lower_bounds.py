@@ -16,7 +16,7 @@ from accounting_oracles import shuffled_pair
 from numpy.typing import NDArray
 
 from fedldp.accounting.events import BinaryRandomizedResponse
-from fedldp.accounting.guarantees import local_guarantees, shuffled_guarantees
+from fedldp.accounting.guarantees import guarantees_of, shuffled_guarantees
 from fedldp.mechanisms import BitMechanism
 from fedldp.mechanisms.two_point import TwoPoint
 from fedldp.mechanisms.two_point_l1 import TwoPointL1
@@ -72,7 +72,7 @@ def reached(randomiser: TwoPoint, ends: Sequence[NDArray[np.floating]]) -> Any:
 
 
 def assert_lower_is_reached(mechanism: BitMechanism, size: int, epsilon: Any) -> None:
-    pure, composed = local_guarantees(Counter([mechanism.event(size)]), "client-round", 1e-5)
+    pure, composed = guarantees_of(Counter([mechanism.event(size)]), "client-round", 1e-5)
     assert pure.epsilon is not None
     assert pure.epsilon >= epsilon
     assert pure.lower is None or pure.lower <= epsilon

@@ -29,7 +29,7 @@ from fedldp.accounting.events import (
 from fedldp.accounting.guarantees import (
     Adversary,
     Guarantee,
-    local_guarantees,
+    guarantees_of,
     sampled_guarantee,
     summing_guarantees,
 )
@@ -65,7 +65,7 @@ BITS = BinaryRandomizedResponse(epsilon=0.5, coordinates=3)
 )
 def test_a_person_at_some_sites_costs_as_many_releases(event: Event, sites: int) -> None:
     lines = lines_of(of_people(event), "server", sites)
-    alone = local_guarantees(Counter({event: sites * ROUNDS}), "person", DELTA)
+    alone = guarantees_of(Counter({event: sites * ROUNDS}), "person", DELTA)
     assert [line.epsilon for line in lines] == [line.epsilon for line in alone]
     for line in lines:
         assert {AT_SITES(sites=sites), TAKES_PART(rounds=ROUNDS)} <= line.assumptions
@@ -83,7 +83,7 @@ def test_in_one_sum_the_squared_distance_grows_with_the_square(sites: int) -> No
     assert AT_SITES(sites=sites) in line.assumptions
     (line,) = lines_of(of_people(REPORT), "downlink", sites)
     as_far = GaussianReport(mu=sites * 0.3, rho=sites**2 * 0.045)
-    (alone,) = local_guarantees(Counter({as_far: ROUNDS}), "person", DELTA)
+    (alone,) = guarantees_of(Counter({as_far: ROUNDS}), "person", DELTA)
     assert line.epsilon == pytest.approx(alone.epsilon, rel=1e-12)
     assert AT_SITES(sites=sites) in line.assumptions
     pure, _ = lines_of(of_people(PureReport(epsilon=2.0)), "downlink", sites)
@@ -101,7 +101,7 @@ def test_noise_with_zcdp_only_costs_the_square_of_the_sites() -> None:
         return line.epsilon
 
     def by_rho(rho: float) -> float:
-        (line,) = local_guarantees(Counter({GaussianReport(mu=1e6, rho=rho): 1}), "person", DELTA)
+        (line,) = guarantees_of(Counter({GaussianReport(mu=1e6, rho=rho): 1}), "person", DELTA)
         assert line.epsilon is not None
         return line.epsilon
 
@@ -217,7 +217,7 @@ SHIFTS = [
 @pytest.mark.parametrize("delta", [1e-2, 1e-5])
 def test_all_neighbours_in_two_dimensions_satisfy_the_printed_figure(delta: float) -> None:
     share = GaussianShare(squared_distance=25, variance=64)
-    (line,) = local_guarantees(Counter({share: 1}), "person", delta)
+    (line,) = guarantees_of(Counter({share: 1}), "person", delta)
     assert line.epsilon is not None
     reached = max(delta_at(shift, 64.0, line.epsilon) for shift in SHIFTS)
     assert delta / 20 < reached <= delta
@@ -235,7 +235,7 @@ def test_several_steps_of_all_neighbours_on_a_line_satisfy_the_printed_figure(st
     }
     assert max(shifts) == 4 <= 8 / 2 + 1
     share = GaussianShare(squared_distance=25, variance=64)
-    (line,) = local_guarantees(Counter({share: steps}), "person", 1e-3)
+    (line,) = guarantees_of(Counter({share: steps}), "person", 1e-3)
     assert line.epsilon is not None
     for chosen in itertools.product(sorted(shifts | {5}), repeat=steps):
         assert delta_at(chosen, 64.0, line.epsilon) <= 1e-3

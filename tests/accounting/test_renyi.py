@@ -18,7 +18,7 @@ from fedldp.accounting.events import (
     PureReport,
     RenyiReport,
 )
-from fedldp.accounting.guarantees import local_guarantees, proven_epsilon
+from fedldp.accounting.guarantees import guarantees_of, proven_epsilon
 from fedldp.accounting.numerics.gaussian import gaussian_epsilon, renyi_epsilon, zcdp_epsilon
 from fedldp.accounting.prices import cost
 from fedldp.core.kinds import PROFILE_OF_ONE, RENYI_NOT_PURE, RENYI_OF_ONE
@@ -45,7 +45,7 @@ def gaussian_profile(mu, largest, points=1000, **more):
 
 
 def epsilon_of(history, delta=1e-5, **how):
-    (line,) = local_guarantees(Counter(history), "client-run", delta, **how)
+    (line,) = guarantees_of(Counter(history), "client-run", delta, **how)
     return line.epsilon
 
 
@@ -91,7 +91,7 @@ def test_a_curve_composes_with_pure_and_gaussian_reports():
 def test_sums_of_divergences_are_rounded_up():
     event = RenyiReport(curve=((2.0, 0.1),))
     exact = 10**6 * Fraction(0.1)
-    (line,) = local_guarantees(Counter({event: 10**6}), "client-run", 0.5)
+    (line,) = guarantees_of(Counter({event: 10**6}), "client-run", 0.5)
     gain = line.epsilon - float(exact)
     assert line.epsilon > float(exact) + math.log(2) - 2 * math.log(2) - 1e-6
     assert gain == pytest.approx(math.log(2) - 2 * math.log(2), abs=1e-5)
@@ -143,7 +143,7 @@ def test_a_profile_of_two_points_is_randomised_response():
     """The hull of delta at 0 and at epsilon is attained, and composes as pure reports do."""
     event = ProfileReport(points=((0.0, math.tanh(0.25) + 1e-16), (0.5, 0.0)))
     of_pure = Counter({PureReport(epsilon=0.5): 30})
-    pure, least = local_guarantees(of_pure, "client-run", 1e-5)
+    pure, least = guarantees_of(of_pure, "client-run", 1e-5)
     assert epsilon_of({event: 30}) == pytest.approx(least.epsilon, rel=1e-4)
     assert least.epsilon <= epsilon_of({event: 30}) < pure.epsilon
     both = epsilon_of({event: 10, PureReport(epsilon=0.5): 20})
@@ -157,7 +157,7 @@ def test_an_error_is_added_and_points_above_the_hull_change_nothing():
     )
     assert exact < with_error < exact + 0.2
     history = Counter({gaussian_profile(0.5, 6, 200, error=1e-6): 10})
-    (line,) = local_guarantees(history, "client-run", 1e-5)
+    (line,) = guarantees_of(history, "client-run", 1e-5)
     assert (line.epsilon, line.reason) == (None, PROFILE_OF_ONE)
     few = ProfileReport(points=((0.0, 0.4), (1.0, 0.1), (2.0, 0.0)))
     more = ProfileReport(points=((0.0, 0.4), (0.5, 0.39), (1.0, 0.1), (1.5, 0.09), (2.0, 0.0)))
@@ -169,7 +169,7 @@ def test_an_error_is_added_and_points_above_the_hull_change_nothing():
 )
 def test_errors_that_leave_nothing_of_a_profile_leave_no_guarantee(points, error):
     event = ProfileReport(points=points, error=error)
-    (line,) = local_guarantees(Counter({event: 2}), "client-run", 1e-5)
+    (line,) = guarantees_of(Counter({event: 2}), "client-run", 1e-5)
     assert (line.epsilon, line.reason) == (None, PROFILE_OF_ONE)
 
 
@@ -185,9 +185,9 @@ PROFILE = gaussian_profile(0.5, 6, 200)
 
 @pytest.mark.parametrize(("event", "reason"), [(CURVE, RENYI_OF_ONE), (PROFILE, PROFILE_OF_ONE)])
 def test_nothing_is_proven_that_does_not_follow_from_what_is_stated(event, reason):
-    (pure,) = local_guarantees(Counter({event: 1}), "client-run", 0.0)
+    (pure,) = guarantees_of(Counter({event: 1}), "client-run", 0.0)
     assert (pure.epsilon, pure.reason) == (None, RENYI_NOT_PURE)
-    (further,) = local_guarantees(Counter({event: 1}), "client-run", 1e-5, shift=2)
+    (further,) = guarantees_of(Counter({event: 1}), "client-run", 1e-5, shift=2)
     assert (further.epsilon, further.reason) == (None, reason)
     assert proven_epsilon(event, "weight", 1e-5) is None
     assert {cost(event, kind) for kind in ("pure", "zcdp", "gdp")} == {math.inf}
@@ -197,7 +197,7 @@ def test_nothing_is_proven_that_does_not_follow_from_what_is_stated(event, reaso
 
 def test_a_profile_does_not_compose_with_what_has_no_dominating_pair_here():
     for other in (CURVE, GaussianReport(mu=0.2, rho=0.02)):
-        (line,) = local_guarantees(Counter({PROFILE: 1, other: 1}), "client-run", 1e-5)
+        (line,) = guarantees_of(Counter({PROFILE: 1, other: 1}), "client-run", 1e-5)
         assert (line.epsilon, line.reason) == (None, PROFILE_OF_ONE)
 
 

@@ -18,7 +18,7 @@ from fedldp.accounting.events import (
     PureReport,
     SelfComposed,
 )
-from fedldp.accounting.guarantees import local_guarantees
+from fedldp.accounting.guarantees import guarantees_of
 from fedldp.accounting.numerics.compose import (
     revealing_epsilon,
     revealing_lower,
@@ -98,8 +98,8 @@ def test_categories_are_composed_with_their_own_losses(
 def test_several_releases_cost_what_that_many_single_ones_cost() -> None:
     event = SelfComposed(each=PureReport(epsilon=0.5), count=300)
     for times, unit in itertools.product((1, 3), ("client-round", "client-run")):
-        many = local_guarantees(Counter({event: times}), unit, 1e-5)
-        singly = local_guarantees(Counter({event.each: 300 * times}), unit, 1e-5)
+        many = guarantees_of(Counter({event: times}), unit, 1e-5)
+        singly = guarantees_of(Counter({event.each: 300 * times}), unit, 1e-5)
         assert [(g.kind, g.epsilon, g.lower) for g in many] == [
             (g.kind, g.epsilon, g.lower) for g in singly
         ]
@@ -115,5 +115,5 @@ def test_several_releases_drawn_once_are_an_unknown_event() -> None:
     with pytest.raises(ConfigError, match="cannot be nested there"):
         SelfComposed(each=Memoized(drawn=PureReport(epsilon=1.0), identity="all"), count=2)
     clear = SelfComposed(each=InClear(what="labels"), count=2)
-    (line,) = local_guarantees(Counter({clear: 1}), "client-run", 1e-5)
+    (line,) = guarantees_of(Counter({clear: 1}), "client-run", 1e-5)
     assert line.kind == "none"

@@ -19,7 +19,7 @@ from fedldp.accounting.events import (
     SampledClientsGaussian,
     SampledGaussian,
 )
-from fedldp.accounting.guarantees import local_guarantees, sampled_guarantee
+from fedldp.accounting.guarantees import guarantees_of, sampled_guarantee
 from fedldp.accounting.numerics.subsampled import (
     fixed_size_sample,
     poisson_sample,
@@ -116,7 +116,7 @@ def test_statements_refuse_them_out_of_place() -> None:
             stated(releases)
     for event in (SGD, ROUND):
         with pytest.raises(ConfigError, match="no accountant knows"):
-            local_guarantees(Counter([event]), "record", 1e-5)
+            guarantees_of(Counter([event]), "client-run", 1e-5)
 
 
 @pytest.mark.parametrize("event", [SGD, ROUND])

@@ -14,7 +14,7 @@ from tables import of_unit, stated
 from fedldp.accounting.events import (
     GaussianShare,
 )
-from fedldp.accounting.guarantees import local_guarantees, summing_guarantees
+from fedldp.accounting.guarantees import guarantees_of, summing_guarantees
 from fedldp.accounting.numerics.gaussian import gaussian_delta, gaussian_epsilon, shares_mu
 from fedldp.accounting.prices import cost
 from fedldp.accounting.releases import ReleaseHistory
@@ -72,7 +72,7 @@ def test_the_mu_of_shares_is_rounded_up_and_falls_with_their_number() -> None:
 
 
 def test_a_single_share_is_a_report_with_its_own_noise() -> None:
-    (line,) = local_guarantees(Counter({SHARE: 9}), "client-run", 1e-5)
+    (line,) = guarantees_of(Counter({SHARE: 9}), "client-run", 1e-5)
     mu = 3 * 60 / math.sqrt(48)
     assert line.epsilon is not None
     assert line.adversary == "server"

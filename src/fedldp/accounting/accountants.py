@@ -202,6 +202,10 @@ class Content:
 # The table
 
 
+def _none(event: Event) -> None:
+    """Return None: what an event does not have."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Accountant(Generic[E]):
     """What is known about one class of events: a row of the table.
@@ -233,21 +237,21 @@ class Accountant(Generic[E]):
             the event counts no coordinates.
     """
 
-    loss: Callable[[E], Loss] | None = None
-    content: Callable[[E], Content] | None = None
-    sides: Callable[[E], Mapping[Side, Event]] | None = None
-    nothing: Callable[[E], str] | None = None
+    loss: Callable[[E], Loss | None] = _none
+    content: Callable[[E], Content | None] = _none
+    sides: Callable[[E], Mapping[Side, Event] | None] = _none
+    nothing: Callable[[E], str | None] = _none
     price: Callable[[E, BudgetKind], Fraction | None] = lambda event, kind: None
-    coordinate: Callable[[E], Event] | None = None
-    summed: Callable[[E], CountedBits | Normal | Sampled] | None = None
-    shuffled: Callable[[E], CountedBits | Subset] | None = None
+    coordinate: Callable[[E], Event | None] = _none
+    summed: Callable[[E], CountedBits | Normal | Sampled | None] = _none
+    shuffled: Callable[[E], CountedBits | Subset | None] = _none
     real_arithmetic_only: Callable[[E], bool] = lambda event: False
     by_mechanism: bool = False
     size: Callable[[E], int] | None = None
 
     def __post_init__(self) -> None:
         kinds = (self.loss, self.content, self.sides, self.nothing)
-        if sum(kind is not None for kind in kinds) != 1:
+        if sum(kind is not _none for kind in kinds) != 1:
             raise TypeError("set exactly one of the fields loss, content, sides, nothing")
 
 
@@ -445,20 +449,17 @@ def loss_of(event: Event) -> Loss | None:
         UnknownEvent: the event is unknown.
         ConfigError: the event is out of the range for which its loss is known.
     """
-    loss = accountant(event).loss
-    return None if loss is None else loss(event)
+    return accountant(event).loss(event)
 
 
 def content_of(event: Event) -> Content | None:
     """Return the release that ``event`` contains; None if it is not a composite event."""
-    content = accountant(event).content
-    return None if content is None else content(event)
+    return accountant(event).content(event)
 
 
 def sides_of(event: Event) -> Mapping[Side, Event]:
     """Return the event that ``event`` states for each side; empty if it states none."""
-    sides = accountant(event).sides
-    return {} if sides is None else sides(event)
+    return accountant(event).sides(event) or {}
 
 
 def on_side(event: Event, side: Side) -> Event:
@@ -475,31 +476,27 @@ def on_side(event: Event, side: Side) -> Event:
 
 def releases_nothing(event: Event) -> bool:
     """Return whether ``event`` is computed from no data."""
-    return accountant(event).nothing is not None
+    return sent_of_nothing(event) is not None
 
 
 def sent_of_nothing(event: Event) -> str | None:
     """Return what ``event`` sends, if it is computed from no data; else None."""
-    nothing = accountant(event).nothing
-    return None if nothing is None else nothing(event)
+    return accountant(event).nothing(event)
 
 
 def coordinate_of(event: Event) -> Event | None:
     """Return the event of the costliest coordinate of ``event``; None if there is no such event."""
-    coordinate = accountant(event).coordinate
-    return None if coordinate is None else coordinate(event)
+    return accountant(event).coordinate(event)
 
 
 def shuffled_loss(event: Event) -> CountedBits | Subset | None:
     """Return what shuffled reports of ``event`` reveal; None if shuffling does not protect them."""
-    shuffled = accountant(event).shuffled
-    return None if shuffled is None else shuffled(event)
+    return accountant(event).shuffled(event)
 
 
 def summed_loss(event: Event) -> CountedBits | Normal | Sampled | None:
     """Return what a sum of reports of ``event`` reveals; None if summing does not protect them."""
-    summed = accountant(event).summed
-    return None if summed is None else summed(event)
+    return accountant(event).summed(event)
 
 
 def unfolded(history: Counter[Event]) -> Counter[Event]:

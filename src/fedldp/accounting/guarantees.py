@@ -252,38 +252,21 @@ _READ: dict[str, Callable[[str, Any], Any]] = {
 def guarantees_of(
     history: History,
     unit: Unit,
-    adversary: Adversary,
     delta: float,
+    adversary: Adversary = "server",
     *,
     attained: bool = True,
     copies: int = 1,
     shift: int = 1,
 ) -> list[Guarantee]:
-    """Return what holds for a client, or a part of it, that released ``history``.
-
-    See ``sampled_guarantee`` for sums over secret samples, and ``local_guarantees`` for all other
-    releases, whose lines are against the server.
-    """
-    if any(isinstance(loss_of(event), Sampled) for event in history):
-        return [sampled_guarantee(history, unit, adversary, delta, copies=copies, shift=shift)]
-    return local_guarantees(history, unit, delta, attained=attained, copies=copies, shift=shift)
-
-
-def local_guarantees(
-    history: History,
-    unit: Unit,
-    delta: float,
-    *,
-    attained: bool = True,
-    copies: int = 1,
-    shift: int = 1,
-) -> list[Guarantee]:
-    """Return what holds against a server that sees every report of ``history`` and its sender.
+    """Return what holds against those who see every report of ``history`` and its sender.
 
     Args:
         history: how often a client released each event.
         unit: the unit that is protected.
         delta: the delta of the approximate lines; at 0 there are none.
+        adversary: who sees the sums over secret samples; see ``sampled_guarantee``. The lines for
+            all other releases are against the server, who sees the most.
         attained: whether to compute lower bounds, which takes as long as computing upper bounds.
         copies: how many clients with such a history change at once. Each has its own randomness,
             including for what is drawn once.
@@ -297,6 +280,8 @@ def local_guarantees(
     Proposition 1.9. A Gaussian whose inputs are ``shift`` times as far apart has ``shift`` times
     the mu.
     """
+    if any(isinstance(loss_of(event), Sampled) for event in history):
+        return [sampled_guarantee(history, unit, adversary, delta, copies=copies, shift=shift)]
     once = Counter({event: n for event, n in history.items() if _is_kept(event)})
     again = history - once
     drawn = unfolded(once) + unfolded(again)
@@ -545,7 +530,7 @@ def proven_epsilon(event: Event, unit: Unit, delta: float, rounds: int = 1) -> f
     released = coordinate_of(report) if unit == "weight" else report
     if released is None:
         return None
-    lines = local_guarantees(Counter({released: rounds}), unit, delta)
+    lines = guarantees_of(Counter({released: rounds}), unit, delta)
     return min((line.epsilon for line in lines if line.epsilon is not None), default=None)
 
 
@@ -570,7 +555,7 @@ def sampled_guarantee(
         adversary: the adversary against whom the guarantee holds. If clients sample, the server
             learns no more than other adversaries.
         delta: at least 0 and below 1; there is no guarantee at 0.
-        copies: see ``local_guarantees``.
+        copies: see ``guarantees_of``.
         shift: how many vectors of a sum may change at once, each sampled independently. If it is
             above 1, amplification by sampling is not counted: whatever samples were drawn, the sum
             moves at most ``shift`` times as far as with one vector.
@@ -655,8 +640,8 @@ def shuffled_guarantees(
     assumptions = _shuffled("messages", kinds.HONEST_PARTICIPANTS(clients=anonymity_set))
 
     def of_messages(times: int) -> Bound:
-        local = _local_epsilon(Counter({event: times}), delta)
-        attained = searched is None
+        lines = guarantees_of(Counter({event: times}), "client-run", delta, attained=False)
+        local, attained = min(line.size for line in lines), searched is None
         return _messages(seen, times, anonymity_set, chunk, delta, local, attained=attained)
 
     lines = _round_and_run("shuffled-server", rounds, delta, assumptions, of_messages, searched)
@@ -693,11 +678,6 @@ def _round_and_run(
 
 def _shuffled(of: str, honest: Assumption) -> frozenset[Assumption]:
     return frozenset({kinds.FRESH, kinds.SHUFFLER(of=of), honest, kinds.SENDING_INDEPENDENT(of=of)})
-
-
-def _local_epsilon(history: History, delta: float) -> float:
-    lines = local_guarantees(history, "client-run", delta, attained=False)
-    return min(line.size for line in lines)
 
 
 def _categories(subset: blanket.Subset, times: int, anonymity_set: int, delta: float) -> Bound:

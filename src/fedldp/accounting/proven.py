@@ -358,7 +358,7 @@ def _by_losses(known: Sequence[Sequence[Chosen]], delta: float) -> float:
 
 def _composed(of: tuple[type, int, Unit, Adversary], history: History, delta: float) -> float:
     _, shift, unit, adversary = of
-    lines = guarantees_of(history, unit, adversary, delta, attained=False, shift=shift)
+    lines = guarantees_of(history, unit, delta, adversary, attained=False, shift=shift)
     return min(line.size for line in lines)
 
 

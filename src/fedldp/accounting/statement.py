@@ -259,7 +259,7 @@ def statement(
     attained = searched is None
 
     def of_histories(histories: Iterable[History], unit: Unit) -> list[list[Guarantee]]:
-        return [guarantees_of(h, unit, "server", delta, attained=attained) for h in histories]
+        return [guarantees_of(h, unit, delta, attained=attained) for h in histories]
 
     runs = of_histories(reports.histories(), "client-run")
     lines = _weight_lines(reports)
@@ -461,7 +461,7 @@ def _run_lines(
     lines = _worst(
         [
             guarantees_of(
-                history, unit, adversary, delta, attained=attained, copies=copies, shift=shift
+                history, unit, delta, adversary, attained=attained, copies=copies, shift=shift
             )
             for history in found
         ],

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from terms import asking, first_broadcast, secret_keys
 
 from fedldp.accounting.events import GaussianReport
-from fedldp.accounting.guarantees import Guarantee, local_guarantees
+from fedldp.accounting.guarantees import Guarantee, guarantees_of
 from fedldp.accounting.numerics.gaussian import compose_mu, gaussian_epsilon, gaussian_sigma
 from fedldp.algorithms.calibration import PerRun
 from fedldp.algorithms.problem import Problem
@@ -214,7 +214,7 @@ def test_simultaneous_requests_do_not_exceed_a_clients_rounds(tmp_path: Path) ->
     assert len(answers) == 6, "all were open at once"
     released = Counter(entry.event for entry in SqliteLedger(tmp_path / "ledger").releases())
     epsilon, delta = noise(case.config).budget(0)
-    assert local_guarantees(released, "client-run", delta)[0].epsilon <= epsilon
+    assert guarantees_of(released, "client-run", delta)[0].epsilon <= epsilon
     assert 0 < released.total() <= noise(case.config).rounds_of(0) < 6
 
 

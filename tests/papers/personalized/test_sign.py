@@ -14,7 +14,7 @@ from exact import exp_bounds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedldp.accounting.guarantees import local_guarantees
+from fedldp.accounting.guarantees import guarantees_of
 from fedldp.accounting.prices import cost
 from fedldp.algorithms.calibration import PerRun
 from fedldp.core.randomness import Stream
@@ -64,7 +64,7 @@ def test_no_lower_bound_is_above_what_two_inputs_reach(sigma: float) -> None:
     mechanism = Sign(4.0, sigma)
     high, low = thresholds(mechanism, [4.0, -4.0])
     reached = 3 * max(mp.log(mp.mpf(high) / low), mp.log(mp.mpf(FULL - low) / (FULL - high)))
-    pure, composed = local_guarantees(Counter([mechanism.event(3)]), "client-round", 1e-5)
+    pure, composed = guarantees_of(Counter([mechanism.event(3)]), "client-round", 1e-5)
     assert pure.epsilon is not None
     assert pure.lower is None or pure.lower <= reached
     assert reached <= pure.epsilon
