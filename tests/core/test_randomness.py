@@ -198,7 +198,6 @@ KEYS = {
     "audit/poisoning.py": {"Stream.simulation"},  # what liars send
     "audit/harness.py": {"Stream"},
     "audit/system_checks.py": {"Stream"},  # noise whose size is checked
-    "algorithms/participation.py": {"Stream"},  # the key was drawn for "cohorts"
     "mechanisms/k_closest.py": {"Stream"},  # seeds that are sent
     "mechanisms/nearest_direction.py": {"Stream"},  # a public table
     "mechanisms/rotation.py": {"Stream.derived"},  # a public rotation
