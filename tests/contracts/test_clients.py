@@ -261,7 +261,7 @@ def test_a_client_killed_at_any_stage_sends_one_string_of_bytes(
             assert len(places) == len(set(places))
             if stage == "after the ledger commits":
                 assert ledger == entries, "charged before it was asked again"
-        paid = any(entry.cost for entry in SqliteLedger(folder / "ledger").releases())
+        paid = any(entry.costs[0] for entry in SqliteLedger(folder / "ledger").releases())
         assert killed or not paid or "store" in stage, f"{stage}: nobody was killed"
 
 

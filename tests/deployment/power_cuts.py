@@ -287,7 +287,8 @@ class ServerCut:
         if not folder.exists():
             return
         rounds = max(
-            len({e.round for e in self.env.ledger(site).verify() if e.cost}) for site in range(3)
+            len({e.round for e in self.env.ledger(site).verify() if e.costs[0]})
+            for site in range(3)
         )
         stated = {_of(line): line for line in read_statement(folder).guarantees}
         for line in whole:

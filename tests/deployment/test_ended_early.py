@@ -95,7 +95,7 @@ def left(env: Environment) -> list[Any]:
 
 def paid_rounds(env: Environment, site: int) -> int:
     own = env.agreement.run
-    return sum(entry.cost > 0 and entry.run == own for entry in env.ledger(site).verify())
+    return sum(entry.costs[0] > 0 and entry.run == own for entry in env.ledger(site).verify())
 
 
 def assert_usable(env: Environment, rounds: int, fedldp_command: Any) -> None:

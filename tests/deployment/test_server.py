@@ -117,7 +117,7 @@ def test_ledgers_hold_exactly_the_rounds_taken_part_in(seeded: tuple[Environment
         phases = PHASES[env.agreement.channel]
         assert env.releases(index) == [(r, e) for r in (1, 2) for e in phases]
         (event,) = env.agreement.events_of(0)
-        paid = [e for e in env.ledger(index).releases() if e.cost]
+        paid = [e for e in env.ledger(index).releases() if e.costs[0]]
         assert [e.event for e in paid] == [event, event]
         assert env.ledger(index).spent() <= env.policies[index].costs(env.agreement)[1]
 

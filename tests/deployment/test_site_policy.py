@@ -88,7 +88,7 @@ def test_releases_in_clear_must_be_allowed_and_cost_infinitely_much(
     refused(tmp_path, env.agreement, "allow_in_clear", budget=COUNTS)
     env.serve()
     for index in range(3):
-        costs = [e.cost for e in env.ledger(index).releases() if isinstance(e.event, InClear)]
+        costs = [e.costs[0] for e in env.ledger(index).releases() if isinstance(e.event, InClear)]
         assert costs == [math.inf]
 
 

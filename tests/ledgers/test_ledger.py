@@ -60,7 +60,7 @@ def test_a_release_is_charged_and_kept(path: Path) -> None:
     ledger = SqliteLedger(path, Budget("pure", 3.0))
     sent = [release(ledger, "run", round, ONE, fresh) for round in range(2)]
     entries = SqliteLedger(path).verify()
-    assert [(e.number, e.run, e.round, e.phase, e.event, e.cost) for e in entries] == [
+    assert [(e.number, e.run, e.round, e.phase, e.event, e.costs[0]) for e in entries] == [
         (1, "run", 0, 0, ONE, 1.0),
         (2, "run", 1, 0, ONE, 1.0),
     ]
@@ -242,7 +242,7 @@ def test_an_event_drawn_once_is_checked_against_the_earlier_draw(path: Path) -> 
     ledger = SqliteLedger(path, PLENTY)
     for run, round in (("a", 1), ("a", 2), ("b", 1), ("a", 3)):
         release(ledger, run, round, once, fresh)
-    assert [entry.cost for entry in SqliteLedger(path).verify()] == [1.0, 0.0, 1.0, 0.0]
+    assert [entry.costs[0] for entry in SqliteLedger(path).verify()] == [1.0, 0.0, 1.0, 0.0]
     assert SqliteLedger(path).spent() == ledger.spent() == 2.0
     rechained(path, "UPDATE releases SET costs = '[0.0]' WHERE number = 3")
     for each in (ledger, SqliteLedger(path)):

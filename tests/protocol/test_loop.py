@@ -19,7 +19,7 @@ from fedldp.core.errors import RunError
 from fedldp.mechanisms.none import Plain
 from fedldp.protocol.keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.roles import Ask, Draw, ServerRole, State
-from fedldp.protocol.server_loop import Delivery, Evaluation, Loop, Round, mean_metrics
+from fedldp.protocol.server_loop import Delivery, Evaluation, Loop, Round, means_of
 from fedldp.protocol.wire import (
     Broadcast,
     Counted,
@@ -167,9 +167,9 @@ def test_a_system_has_its_own_metrics_and_arrays_and_publishes_what_it_wants() -
     assert last.arrays["secret"] == 2
     for request, _ in script.asked:
         assert set(request.broadcast.public) == {"public"}
-    assert mean_metrics(records.rounds) == {"count": 4.0}
+    assert means_of([one.metrics for one in records.rounds]) == {"count": 4.0}
     without = replace(records.rounds[0], metrics={})  # a missing metric is not 0
-    assert mean_metrics([without, *records.rounds[1:]]) == {"count": 4.0}
+    assert means_of([one.metrics for one in (without, *records.rounds[1:])]) == {"count": 4.0}
 
 
 def test_the_servers_randomness_is_an_argument_and_differs_by_round() -> None:

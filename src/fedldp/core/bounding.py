@@ -197,16 +197,10 @@ class Ranges:
 
     def restore(self, estimate: NDArray[np.float64]) -> NDArray[np.float32]:
         """Return centre + radius * estimate, float32, shape (d,)."""
-        out = np.empty(estimate.shape, np.float32)
-        for start, stop, center, radius in self._segments:
-            out[start:stop] = center + radius * estimate[start:stop]
-        return out
-
-    @cached_property
-    def _segments(self) -> list[tuple[int, int, float, float]]:
-        stops = np.cumsum(self.sizes).tolist()
-        starts = [0, *stops[:-1]]
-        return list(zip(starts, stops, self.centers.tolist(), self.radii.tolist(), strict=True))
+        found = np.repeat(self.radii, self.sizes)
+        found *= estimate
+        found += np.repeat(self.centers, self.sizes)
+        return found.astype(np.float32)
 
 
 def _one_each(value: float | list[float], sizes: tuple[int, ...]) -> NDArray[np.float64]:

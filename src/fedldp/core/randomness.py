@@ -232,26 +232,14 @@ def torch_seeded(stream: Stream) -> Iterator[None]:
     A module's initialiser and its dropout draw only from the global generator. All threads share
     it, so a block waits for those of other threads: what is drawn follows from the stream alone.
     """
-    with _seeding:
-        yield from _torch_seeded(stream)
-
-
-def _torch_seeded(stream: Stream) -> Iterator[None]:
     import torch
 
-    if torch.cuda.is_available():
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            torch.manual_seed(stream.torch_seed())
-            yield
-        return
-    # torch.manual_seed would format a stack trace for each kind of device that is missing.
-    generator = torch.default_generator
-    state = generator.get_state()
-    generator.manual_seed(stream.torch_seed())
-    try:
+    devices = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
+    with _seeding, torch.random.fork_rng(devices=devices):
+        # torch.manual_seed would format a stack trace for each kind of device that is missing.
+        seeded = torch if devices else torch.default_generator
+        seeded.manual_seed(stream.torch_seed())
         yield
-    finally:
-        generator.set_state(state)
 
 
 @lru_cache(maxsize=2)  # every round of a run needs the same permutation

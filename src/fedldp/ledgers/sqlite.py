@@ -85,11 +85,6 @@ class Release:
     hash: str
 
     @property
-    def cost(self) -> float:
-        """What the release added to the ledger's first budget."""
-        return self.costs[0]
-
-    @property
     def renews(self) -> bool:
         """Whether this entry is not a release but the owner's renewal of the budget."""
         return self.run == "" and self.request == RENEWED.hex()

@@ -8,11 +8,15 @@ It may use core, protocol.
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fedldp.core.errors import ConfigError, FedldpError, first_line
 from fedldp.core.randomness import Stream, torch_seeded
@@ -42,7 +46,6 @@ from fedldp.models.networks import MODELS
 from fedldp.protocol.wire import Layout
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from torch import nn
 
     State = Mapping[str, NDArray[Any]]
@@ -262,16 +265,29 @@ def begin_again(model: nn.Module, start: Start) -> None:
 
 def frozen_of(model: nn.Module) -> dict[str, NDArray[Any]]:
     """Return copies of the frozen state of a built model, by name."""
-    from fedldp.models._modules import frozen_of
-
-    return frozen_of(model)
+    trained = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    return {
+        name: tensor.detach().cpu().numpy().copy()
+        for name, tensor in model.state_dict().items()
+        if name not in trained
+    }
 
 
 def frozen_digest(model: nn.Module) -> str | None:
-    """Return the SHA-256 of a built model's frozen state, in hexadecimal; None if it has none."""
-    from fedldp.models._modules import digest_of
+    """Return the SHA-256 of a built model's frozen state, in hexadecimal; None if it has none.
 
-    return digest_of(model)
+    The digest covers the names, types, shapes and bytes of all buffers, even of buffers that are
+    not saved.
+    """
+    found = sorted((name, buffer.cpu().numpy()) for name, buffer in model.named_buffers())
+    if not found:
+        return None
+    digest = hashlib.sha256(b"fedldp frozen\x01")
+    for name, array in found:
+        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        digest.update(f"{name}\0{little.dtype.str}\0{little.shape}\0".encode())
+        digest.update(np.ascontiguousarray(little).tobytes())
+    return digest.hexdigest()
 
 
 def copy_frozen(source: nn.Module, model: nn.Module) -> None:

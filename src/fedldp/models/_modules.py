@@ -5,7 +5,6 @@ Frozen parameters become buffers, the module's constants. Importing this file im
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import partial
@@ -70,33 +69,6 @@ def check_buffers(model: nn.Module, name: str) -> None:
                 f"model = {name}: the buffer {label} ({buffer.dtype}, {buffer.device}) cannot be "
                 "converted to an array; build the model on the CPU, with float32 numbers"
             ) from error
-
-
-def frozen_of(model: nn.Module) -> dict[str, NDArray[Any]]:
-    """Return copies of the frozen state of a model, by name."""
-    trained = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    return {
-        name: tensor.detach().cpu().numpy().copy()
-        for name, tensor in model.state_dict().items()
-        if name not in trained
-    }
-
-
-def digest_of(model: nn.Module) -> str | None:
-    """Return the SHA-256 of a model's frozen state in hexadecimal; None without frozen state.
-
-    The digest covers the names, types, shapes and bytes of all buffers, even of buffers that are
-    not saved.
-    """
-    found = sorted((name, buffer.cpu().numpy()) for name, buffer in model.named_buffers())
-    if not found:
-        return None
-    digest = hashlib.sha256(b"fedldp frozen\x01")
-    for name, array in found:
-        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        digest.update(f"{name}\0{little.dtype.str}\0{little.shape}\0".encode())
-        digest.update(np.ascontiguousarray(little).tobytes())
-    return digest.hexdigest()
 
 
 @torch.no_grad()

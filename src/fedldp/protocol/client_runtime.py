@@ -49,7 +49,6 @@ from fedldp.ledgers.protocol import Ledgers, Place, Rows
 from fedldp.protocol.client_store import MemoryStore
 from fedldp.protocol.keys import Keys
 from fedldp.protocol.roles import (
-    Arrays,
     Batch,
     Client,
     ClientRole,
@@ -520,7 +519,7 @@ class _Asked:
             senders = runtime.members.senders(indices, self.broadcast.round, phase)
             if drawn_once(event):
                 for place in range(len(indices)):
-                    senders.store(place).arrays(_DRAWN, _mark)
+                    senders.store(place).arrays(_DRAWN, lambda: {"once": np.ones(1, np.uint8)})
             reports = group.encoder(update, self.broadcast, senders)
             return pack_reports(reports, run=runtime.policy.run, phase=phase)
 
@@ -596,10 +595,6 @@ def _part(
     if len(places) == len(waiting):
         return update
     return rows_of(update, np.searchsorted(waiting, places))
-
-
-def _mark() -> Arrays:
-    return {"once": np.ones(1, np.uint8)}
 
 
 def _refusal(request: RoundRequest, reason: Reason) -> bytes:

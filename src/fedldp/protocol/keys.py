@@ -183,33 +183,29 @@ def read_secret(path: Path) -> bytes:
 def draws_of_seed(seed: int) -> Draws:
     """Return the randomness of a simulation's server."""
 
-    def draws(round: int) -> Draw:
-        def draw(purpose: str) -> Stream:
-            _check(round, purpose)
-            return Stream.simulation(seed=seed, round=round, client=SERVER, purpose=purpose)
+    def stream(round: int, purpose: str) -> Stream:
+        return Stream.simulation(seed=seed, round=round, client=SERVER, purpose=purpose)
 
-        return draw
-
-    return draws
+    return _draws(stream)
 
 
 def draws_of_secret(secret: bytes, run: str) -> Draws:
     """Return the randomness of a real server in one run, from its secret of 32 bytes."""
+    return _draws(lambda round, purpose: Stream.derived(secret, "server", run, str(round), purpose))
+
+
+def _draws(stream: Callable[[int, str], Stream]) -> Draws:
+    """Return a server's randomness, given the stream for a round and a purpose.
+
+    Noise from round 0's streams is refused, because it would repeat, and so are once-only choices
+    from others; see ``check_purpose``.
+    """
 
     def draws(round: int) -> Draw:
         def draw(purpose: str) -> Stream:
-            _check(round, purpose)
-            return Stream.derived(secret, "server", run, str(round), purpose)
+            check_purpose(Source.ROUND if round else Source.RUN, purpose)
+            return stream(round, purpose)
 
         return draw
 
     return draws
-
-
-def _check(round: int, purpose: str) -> None:
-    """Refuse noise from round 0's streams, which would repeat, and once-only choices elsewhere.
-
-    Raises:
-        PrivacyError: see ``check_purpose``.
-    """
-    check_purpose(Source.ROUND if round else Source.RUN, purpose)

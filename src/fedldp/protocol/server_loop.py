@@ -368,14 +368,10 @@ See ``reporting.scores.evaluation`` and ``of_numbers``.
 """
 
 
-def mean_metrics(rounds: Sequence[Round]) -> Mapping[str, float]:
-    """Return the system's own metrics; see ``means_of``."""
-    return means_of([one.metrics for one in rounds])
-
-
 def asked_of(rounds: Sequence[Round]) -> dict[str, float]:
     """Return the private figures of the last rounds that have them; see ``PRIVATELY``."""
-    return {k: v for k, v in mean_metrics(rounds).items() if k.startswith(PRIVATELY)}
+    means = means_of([one.metrics for one in rounds])
+    return {k: v for k, v in means.items() if k.startswith(PRIVATELY)}
 
 
 def means_of(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:

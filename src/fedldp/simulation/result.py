@@ -26,7 +26,7 @@ from fedldp.data.rules import checked_features
 from fedldp.ledgers.columns import MemoryLedger
 from fedldp.protocol.keys import draws_of_seed
 from fedldp.protocol.roles import State
-from fedldp.protocol.server_loop import MODEL_SCORES, Round, mean_metrics
+from fedldp.protocol.server_loop import MODEL_SCORES, Round, means_of
 from fedldp.protocol.wire import Layout
 from fedldp.reporting import words
 from fedldp.reporting.record import (
@@ -131,7 +131,7 @@ class Result:
     @property
     def metrics(self) -> dict[str, float]:
         """The means over the rounds of the system's own metrics, by name."""
-        return dict(mean_metrics(self.rounds))
+        return means_of([one.metrics for one in self.rounds])
 
     def summary(self) -> dict[str, Any]:
         """Return the document that ``fedldp run --json`` prints."""
@@ -292,7 +292,8 @@ def result_document(
         "noise": words.shown(noise),
     }
     on = TestSet.of_run(found["final"], found["confusion"], privacy)
-    of_people = asked_figures(mean_metrics(rounds), trained_on=not getattr(config, "ask", None))
+    means = means_of([one.metrics for one in rounds])
+    of_people = asked_figures(means, trained_on=not getattr(config, "ask", None))
     every = [*figures(found["final"], on, doubts), *of_people]
     return found | {"figures": list(map(words.figure, every))}
 

@@ -159,7 +159,10 @@ def _two_valued(counts: Mapping[float, int], delta: float) -> float:
     numbers.check_delta(delta)
     pure = pure_epsilon(counts)
     for epsilon in counts:
-        _check_epsilon(epsilon)
+        if epsilon > LARGEST_EPSILON:
+            raise ConfigError(
+                f"epsilon = {epsilon}: give at most {LARGEST_EPSILON:g} per mechanism"
+            )
     present = {epsilon: count for epsilon, count in counts.items() if count > 0}
     if delta < numbers.SMALLEST_DELTA or not present:
         return pure
@@ -177,9 +180,3 @@ def _solve(losses: Losses, delta: float, pure: float) -> float:
     if losses.delta(pure) > delta:
         return pure
     return solve(losses.delta, delta, start=pure, end=0.0)
-
-
-def _check_epsilon(epsilon: float) -> None:
-    numbers.check_positive("epsilon", epsilon)
-    if epsilon > LARGEST_EPSILON:
-        raise ConfigError(f"epsilon = {epsilon}: give at most {LARGEST_EPSILON:g} per mechanism")
