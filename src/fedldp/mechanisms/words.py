@@ -144,6 +144,7 @@ class UnprotectedIntegers(Mechanism):
 
     def bound(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return the values that are sent for ``values``."""
+        check_releasable(values)
         return self.mean_of(self.integers(values), 1)
 
     def variance(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
