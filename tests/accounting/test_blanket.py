@@ -208,9 +208,9 @@ def test_coarser_tables_are_only_larger(monkeypatch: pytest.MonkeyPatch) -> None
     subset, n = subset_of(2.0, 1, 8), 2000
     exact = blanket_epsilon(subset, n, 1e-6)
     monkeypatch.setattr(blanket, "_MOST_OUTCOMES", 1 << 12)
-    blanket._losses.cache_clear()
+    blanket.blanket_losses.cache_clear()
     coarse = blanket_epsilon(subset, n, 1e-6)
-    blanket._losses.cache_clear()
+    blanket.blanket_losses.cache_clear()
     assert exact < coarse < exact * (1 + 2e-2)
 
 

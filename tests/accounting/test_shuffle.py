@@ -361,9 +361,9 @@ def test_the_grid_is_just_above_the_listed_outcomes(
 def test_fewer_rows_stay_an_upper_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     full = binned(1.0, 8000, 80.0).epsilon(1e-6)
     monkeypatch.setattr(clones, "_MOST_BINNED", 20_000)
-    clones._binned.cache_clear()
+    clones.binned_clone_losses.cache_clear()
     fewer = binned(1.0, 8000, 80.0).epsilon(1e-6)
-    clones._binned.cache_clear()
+    clones.binned_clone_losses.cache_clear()
     assert full < fewer < full * 1.02
 
 

@@ -4,8 +4,8 @@
 ``errors`` has every exception. ``randomness`` derives all streams. ``numbers`` and ``formatting``
 check, round and print numbers, and ``bounding`` bounds vectors. ``registry`` finds plug-ins and a
 user's own code. ``frozen_config`` is the base of settings. ``locks`` has folders that one process
-takes, and files that are written whole. ``deferred`` has scipy's modules, which are imported once
-something is computed.
+takes, and files that are written whole. ``deferred`` has modules of scipy and torch, which are
+imported once something is computed.
 
 It may use nothing.
 """

@@ -24,4 +24,5 @@ class Deferred:
 fft = Deferred("scipy.fft")
 lapack = Deferred("scipy.linalg.lapack")
 linalg = Deferred("scipy.linalg")
+nn = Deferred("torch.nn")
 special = Deferred("scipy.special")

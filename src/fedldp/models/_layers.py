@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Literal
 from fedldp.core.errors import ConfigError
 from fedldp.protocol.wire import Layout
 
-if TYPE_CHECKING:  # torch takes over a second to import, and a layout does not need it
+if TYPE_CHECKING:
     from torch import nn
+else:  # torch takes over a second to import, and a layout does not need it
+    from fedldp.core.deferred import nn
 
 Shape = tuple[int, ...]
 
@@ -61,8 +63,6 @@ class Dense(Layer):
     start: Start = field(default="torch", kw_only=True)
 
     def module(self, shape: Shape) -> nn.Module:
-        from torch import nn
-
         (inputs,) = shape
         return nn.Linear(inputs, self.units, bias=self.bias)
 
@@ -85,8 +85,6 @@ class Conv(Layer):
     start: Start = field(default="torch", kw_only=True)
 
     def module(self, shape: Shape) -> nn.Module:
-        from torch import nn
-
         return nn.Conv2d(shape[0], self.channels, self.side, padding=self.padding)
 
     def parameters(self, shape: Shape) -> dict[str, Shape]:
@@ -106,8 +104,6 @@ class MaxPool(Layer):
     side: int
 
     def module(self, shape: Shape) -> nn.Module:
-        from torch import nn
-
         return nn.MaxPool2d(self.side)
 
     def output(self, shape: Shape) -> Shape:
@@ -120,8 +116,6 @@ class Relu(Layer):
     """max(x, 0)."""
 
     def module(self, shape: Shape) -> nn.Module:
-        from torch import nn
-
         return nn.ReLU()
 
 
@@ -139,8 +133,6 @@ class Dropout(Layer):
     in_tests: bool = field(default=False, kw_only=True)
 
     def module(self, shape: Shape) -> nn.Module:
-        from torch import nn
-
         if not self.in_tests:
             return nn.Dropout(self.share)
         from fedldp.models._torch_layers import DropoutInTests
@@ -171,8 +163,6 @@ class Flatten(Layer):
     """An example of any shape, flattened to a vector."""
 
     def module(self, shape: Shape) -> nn.Module:
-        from torch import nn
-
         return nn.Flatten()
 
     def output(self, shape: Shape) -> Shape:
@@ -209,8 +199,6 @@ def multiplications(layers: Sequence[Layer], input_shape: Shape) -> int:
 
 def module(layers: Sequence[Layer], input_shape: Shape) -> nn.Sequential:
     """Return the layers as a torch module; initial weights come from torch's global generator."""
-    from torch import nn
-
     modules = OrderedDict(
         (name, layer.module(shape)) for name, layer, shape in _walk(layers, input_shape)
     )
@@ -225,8 +213,6 @@ def module(layers: Sequence[Layer], input_shape: Shape) -> nn.Sequential:
 
 def begin(layer: nn.Module, start: Start) -> None:
     """Set the weights of a dense layer or a convolution anew, from torch's global generator."""
-    from torch import nn
-
     if start == "torch":
         layer.reset_parameters()  # type: ignore[operator]
         return

@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from fedldp.core.deferred import linalg
 from fedldp.protocol.wire import Layout
 
 Floats = NDArray[np.float64]
@@ -106,9 +107,7 @@ def basis(classes: int) -> Floats:
     >>> basis(2).round(3).tolist()
     [[0.707, -0.707]]
     """
-    from scipy.linalg import helmert  # slow to import
-
-    found: Floats = helmert(classes)
+    found: Floats = linalg.helmert(classes)
     found.flags.writeable = False
     return found
 

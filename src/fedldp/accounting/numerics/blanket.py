@@ -125,12 +125,14 @@ def blanket_epsilon(subset: Subset, num_reports: int, delta: float, count: int =
     local = two_valued_epsilon(subset.epsilon, count, delta)
     if delta < SMALLEST_DELTA or subset.epsilon > LARGEST_EPSILON:
         return local
-    losses = blanket_losses(subset, num_reports, exponent_for(delta, count))
+    exponent = math.ceil(exponent_for(delta, count) / _EXPONENTS) * _EXPONENTS
+    losses = blanket_losses(subset, min(num_reports, LARGEST_CROWD), exponent)
     found = losses.epsilon(delta) if count == 1 else compose_upper([(losses, count)], delta)
     return min(found, local)
 
 
-def blanket_losses(subset: Subset, num_reports: int, exponent: float) -> Losses:
+@lru_cache(maxsize=8)
+def blanket_losses(subset: Subset, n: int, exponent: float) -> Losses:
     """Return an upper bound on the losses of one shuffled report, as a pair of laws on a grid.
 
     Among n reports, let N_A, N_B and N_rest be the numbers of blanket reports in A, in B and in
@@ -139,27 +141,20 @@ def blanket_losses(subset: Subset, num_reports: int, exponent: float) -> Losses:
     outcome is then (s + g d)/n times its probability, and its Q-mass is (s - g d)/n times the same
     probability. Exchanging A and B exchanges P and Q, so one direction stands for both.
 
+    Thus n delta is the mean of (s (1 - z) + g d (1 + z))+ for z = e^epsilon. That expression is
+    convex in s and in d, so spreading s without moving its mean can only increase delta. If the
+    number of reports in neither set has too many values, s is spread over every h-th of these
+    values. Dividing a loss between the two grid points around it, preserving P-mass and Q-mass, can
+    also only increase delta.
+
     Args:
         subset: the law of each report.
-        num_reports: n.
+        n: the number of reports, at most 100,000.
         exponent: outcomes with probability below about e^-exponent are left out; up to 700.
 
     >>> seven_to_one = Subset(high=7, low=1, closest=1, categories=4)
     >>> round(blanket_losses(seven_to_one, 22, 92.0).delta(math.log(4)), 6)
     0.003339
-    """
-    crowd = min(num_reports, LARGEST_CROWD)
-    return _losses(subset, crowd, math.ceil(exponent / _EXPONENTS) * _EXPONENTS)
-
-
-@lru_cache(maxsize=8)
-def _losses(subset: Subset, n: int, exponent: float) -> Losses:
-    """Return the losses; n delta is the mean of (s (1 - z) + g d (1 + z))+ for z = e^epsilon.
-
-    That expression is convex in s and in d, so spreading s without moving its mean can only
-    increase delta. If the number of reports in neither set has too many values, s is spread over
-    every h-th of these values. Dividing a loss between the two grid points around it, preserving
-    P-mass and Q-mass, can also only increase delta.
     """
     table = _Table(subset, n, exponent)
     step = table.largest_loss() / _POINTS

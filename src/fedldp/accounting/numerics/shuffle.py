@@ -152,6 +152,7 @@ def clone_losses(
     left, right = window(high + 1, 0.5, exponent)
     width = right - left
     if len(clones) * (width + 1) > _MOST_OUTCOMES and exponent <= 590:
+        exponent = math.ceil(exponent / _EXPONENTS) * _EXPONENTS
         return binned_clone_losses(epsilon, others, clone, own, exponent)
     # Rounding the number of clones down drops some clones, so the pair only gets easier to tell
     # apart.
@@ -224,6 +225,7 @@ _EXPONENTS = 10.0  # exponents are rounded up to multiples of this, so rounds an
 _OUTWARDS = 1 + 2.0**-49
 
 
+@lru_cache(maxsize=4)
 def binned_clone_losses(
     epsilon: float, others: int, clone: float, own: float, exponent: float
 ) -> Losses:
@@ -247,11 +249,6 @@ def binned_clone_losses(
         own: 1 - clone.
         exponent: outcomes with probability below about e^-exponent are left out; up to 600.
     """
-    return _binned(epsilon, others, clone, own, math.ceil(exponent / _EXPONENTS) * _EXPONENTS)
-
-
-@lru_cache(maxsize=4)
-def _binned(epsilon: float, others: int, clone: float, own: float, exponent: float) -> Losses:
     low, high = window(others, clone, exponent)
     left, right = window(high + 1, 0.5, exponent)
     reach = (right - left + 1) // 2 + 1
