@@ -6,8 +6,7 @@ import hashlib
 import os
 import shutil
 import threading
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,28 +21,7 @@ from fedldp.ledgers.sqlite import SqliteLedger
 from fedldp.protocol.roles import Arrays, Store
 
 
-class _KeepsOnce(ABC):
-    """A ``Store`` in which what was kept first stays."""
-
-    @abstractmethod
-    def known(self, name: str, round: int | None = None) -> Arrays | None:
-        """Return the arrays kept as ``name``, if there are any."""
-
-    @abstractmethod
-    def _keep(self, name: str, made: Arrays, round: int | None) -> Arrays:
-        """Keep arrays, unless some are kept by now; return what is kept."""
-
-    def arrays(self, name: str, make: Callable[[], Arrays], *, round: int | None = None) -> Arrays:
-        """Return the arrays kept as ``name``; if there are none, keep what ``make`` returns.
-
-        Arrays kept for a ``round`` are removed once something is kept for a later one. If two
-        processes make the same arrays at once, both get those that were kept first.
-        """
-        found = self.known(name, round)
-        return self._keep(name, make(), round) if found is None else found
-
-
-class FolderStore(_KeepsOnce):
+class FolderStore(Store):
     """A simulated client's folder for one run.
 
     Guarantee: once ``arrays`` has returned arrays for a run and name, it always returns the same
@@ -120,7 +98,7 @@ class FolderStore(_KeepsOnce):
                 shutil.rmtree(old, ignore_errors=True)
 
 
-class LedgerStore(_KeepsOnce):
+class LedgerStore(Store):
     """What a real client keeps for one run, in the file of its ledger.
 
     Guarantee: once ``arrays`` has returned arrays for a run and name, it always returns the same
@@ -163,7 +141,7 @@ class LedgerStore(_KeepsOnce):
             ) from error
 
 
-class MemoryStore(_KeepsOnce):
+class MemoryStore(Store):
     """A client's store in memory, for the clients of an audit and for trials of encoders.
 
     Args:

@@ -12,6 +12,7 @@ example. The server's state stays with the server: clients see only what the ser
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -32,19 +33,25 @@ Draws = Callable[[int], Draw]
 """Returns the server's streams for a round; round 0 is for draws before the first round."""
 
 
-class Store(Protocol):
-    """What a client keeps for the duration of a run."""
+class Store(ABC):
+    """What a client keeps for the duration of a run; what was kept first stays."""
 
+    @abstractmethod
     def known(self, name: str, round: int | None = None) -> Arrays | None:
         """Return the arrays kept as ``name``, if there are any."""
-        ...
+
+    @abstractmethod
+    def _keep(self, name: str, made: Arrays, round: int | None) -> Arrays:
+        """Keep arrays, unless some are kept by now; return what is kept."""
 
     def arrays(self, name: str, make: Callable[[], Arrays], *, round: int | None = None) -> Arrays:
         """Return the arrays kept as ``name``; if there are none, keep what ``make`` returns.
 
-        Arrays kept for a ``round`` are removed once something is kept for a later one.
+        Arrays kept for a ``round`` are removed once something is kept for a later one. If two
+        processes make the same arrays at once, both get those that were kept first.
         """
-        ...
+        found = self.known(name, round)
+        return self._keep(name, make(), round) if found is None else found
 
 
 @dataclass(frozen=True, kw_only=True)
