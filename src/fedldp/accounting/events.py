@@ -521,10 +521,6 @@ def _event(name: str, value: object) -> Event:
     return value
 
 
-def _number_or_none(name: str, value: object) -> float | None:
-    return None if value is None else numbers.strict_number(name, value)
-
-
 def _sent(name: str, value: object) -> tuple[Unprotected, ...]:
     if isinstance(value, str):
         text = numbers.strict_text(name, value)
@@ -540,7 +536,7 @@ def _sent(name: str, value: object) -> tuple[Unprotected, ...]:
 
 _CHECKS: dict[str, Callable[[str, object], object]] = {
     "float": numbers.strict_number,
-    "float | None": _number_or_none,
+    "float | None": numbers.strict_optional,
     "int": numbers.strict_count,
     "Share": _share,
     "Weight": numbers.strict_weight,

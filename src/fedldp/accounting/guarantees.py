@@ -39,7 +39,7 @@ from fedldp.accounting.prices import cost
 from fedldp.core import kinds
 from fedldp.core.errors import ConfigError
 from fedldp.core.facts import Assumption, Method, NoGuarantee, in_order
-from fedldp.core.numbers import SMALLEST_DELTA, round_up, strict_number, strict_share, strict_text
+from fedldp.core.numbers import SMALLEST_DELTA, round_up, strict_optional, strict_share, strict_text
 
 Unit = Literal["weight", "record", "person", "client-round", "client-run"]
 Adversary = Literal["server", "shuffled-server", "summing-server", "downlink"]
@@ -227,18 +227,14 @@ def strict_list(name: str, value: Any) -> list[Any]:
     return value
 
 
-def _size(name: str, value: Any) -> float | None:
-    return None if value is None else strict_number(name, value)
-
-
 _READ: dict[str, Callable[[str, Any], Any]] = {
     "unit": _one_of(Unit),
     "adversary": _one_of(Adversary),
     "neighbours": _one_of(Neighbours),
     "kind": _one_of(Kind),
-    "epsilon": _size,
+    "epsilon": strict_optional,
     "delta": strict_share,
-    "lower": _size,
+    "lower": strict_optional,
     "method": lambda _, value: None if value is None else Method.from_json(value),
     "reason": lambda _, value: None if value is None else NoGuarantee.from_json(value),
     "assumptions": lambda name, value: frozenset(

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from decimal import ROUND_FLOOR, Context, Decimal
-from typing import Any, NamedTuple, Self, get_args
+from typing import Any, Self, get_args
 
 from fedldp.accounting.accountants import (
     PARTS,
@@ -149,18 +149,6 @@ class SumInPath:
     in_other_sums: int = 0
 
 
-class Assumed(NamedTuple):
-    """An assumption that the lines make about something that the user provides.
-
-    Attributes:
-        what: the assumption.
-        of: whose word it is: that of the user's own "code", "file", "facts" or "numbers".
-    """
-
-    what: Assumption
-    of: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class Statement:
     """What is claimed, what is proven, and what a reader must know besides.
@@ -228,7 +216,7 @@ def statement(
     summed: SumInPath | None = None,
     delta: float,
     own_code: Sequence[str] = (),
-    assumed: Sequence[Assumed] = (),
+    assumed: Sequence[Caveat] = (),
     persons_at_sites: int = 1,
     protected: Mapping[Side, int] | None = None,
     searched: Unit | None = None,
@@ -243,8 +231,9 @@ def statement(
         delta: the delta of the approximate lines; at 0 there are none.
         own_code: addresses of the user's own code that states what is released. Every line assumes
             that the code is right, and names it in ``stated_by``.
-        assumed: additional assumptions of all lines, about things that do not state what is
-            released: the user's own features, or numbers that the user declares public.
+        assumed: warnings (``kinds.RESTS_ON``) that all lines rest on assumptions about things that
+            do not state what is released: the user's own "code" or "file", or "facts" or "numbers"
+            that the user declares public.
         persons_at_sites: the largest number of clients at which one person has rows; all lines for
             a person assume it. If each client adds its own noise, that many releases change. In one
             sum, or in a broadcast computed from it, the change is that many times as large as for
@@ -290,9 +279,8 @@ def statement(
     if own_code and any(line.kind != "none" for line in lines):
         lines = [_on_the_word_of(own_code, line) for line in lines]
         warnings.append(kinds.RESTS_ON(assumption=kinds.OWN_CODE(of=tuple(own_code)), of="code"))
-    for each in assumed:
-        lines = [line.assuming(each.what) for line in lines]
-        warnings.append(kinds.RESTS_ON(assumption=each.what, of=each.of))
+    lines = [line.assuming(*(each.values["assumption"] for each in assumed)) for line in lines]
+    warnings += assumed
     for side, count in (protected or {}).items():
         warnings += _large_delta(side, count, lines, claim)
     return Statement(claim=claim, guarantees=tuple(lines), warnings=tuple(warnings))
@@ -648,14 +636,10 @@ def _worst(candidates: list[list[Guarantee]], unit: Unit) -> list[Guarantee]:
     If clients have different kinds of lines, only their approximate epsilons can be compared.
     """
     if not candidates:
-        return [_nothing(unit)]
+        return [line_of(unit, "server", 0.0, (0.0, 0.0, kinds.NOTHING_SENT), set())]
     if len({tuple((g.unit, g.kind, g.delta) for g in lines) for lines in candidates}) == 1:
         return [_worst_of(lines) for lines in zip(*candidates, strict=True)]
     return [_worst_of([min(lines, key=_most_useful) for lines in candidates])]
-
-
-def _nothing(unit: Unit) -> Guarantee:
-    return line_of(unit, "server", 0.0, (0.0, 0.0, kinds.NOTHING_SENT), set())
 
 
 def _most_useful(line: Guarantee) -> tuple[bool, bool, float]:

@@ -10,13 +10,13 @@ from typing import Any
 from fedldp.accounting.accountants import Side
 from fedldp.accounting.guarantees import HOUSE, SIDE_OF, Unit
 from fedldp.accounting.releases import ReleaseHistory
-from fedldp.accounting.statement import Assumed, ShufflerInPath, Statement, SumInPath, statement
+from fedldp.accounting.statement import ShufflerInPath, Statement, SumInPath, statement
 from fedldp.algorithms.config import RunConfig
 from fedldp.algorithms.features import rests_on
 from fedldp.algorithms.problem import Problem
 from fedldp.core import kinds
 from fedldp.core.errors import ConfigError
-from fedldp.core.facts import Caveat
+from fedldp.core.facts import Assumption, Caveat
 from fedldp.core.formatting import rounded_count
 from fedldp.core.registry import PAPERS, is_address, load, module_names
 
@@ -90,29 +90,29 @@ def own_code(config: RunConfig) -> tuple[str, ...]:
     return tuple(name for name in named if isinstance(name, str) and is_address(name))
 
 
-def assumed(config: RunConfig, begins: str | None = None) -> tuple[Assumed, ...]:
-    """Return what a statement assumes about the user's own features, models and numbers.
+def assumed(config: RunConfig, begins: str | None = None) -> tuple[Caveat, ...]:
+    """Return warnings of what lines assume about the user's own features, models and numbers.
 
     Args:
         config: the configuration.
         begins: the digest of the weights that a deployed run begins with; None if it draws them.
     """
-    found: list[Assumed] = []
+    found: list[tuple[Assumption, str]] = []
     named = str(getattr(config, "features", "none"))
     if rest := rests_on(named):
         kind = kinds.MAPS_ALONE if rest == "code" else kinds.PUBLIC_FILE
-        found.append(Assumed(kind(of=named), rest))
+        found.append((kind(of=named), rest))
     for name in ("model", "loss"):
         if is_address(value := getattr(config, name)):
-            found.append(Assumed(kinds.KEEPS_NOTHING(setting=name, of=value), "code"))
+            found.append((kinds.KEEPS_NOTHING(setting=name, of=value), "code"))
     if config.initial is not None:
         # A model that is only evaluated may have been trained on the same people.
         kind = kinds.GIVEN_MODEL if getattr(config, "ask", None) else kinds.BEGINS_PUBLIC
-        found.append(Assumed(kind(of=config.initial), "file"))
+        found.append((kind(of=config.initial), "file"))
     elif config.trainable != "all" and is_address(config.model):
-        found.append(Assumed(kinds.FROZEN_PUBLIC(of=config.model), "code"))
+        found.append((kinds.FROZEN_PUBLIC(of=config.model), "code"))
     if begins is not None:
-        found.append(Assumed(kinds.GIVEN_MODEL(of=begins[:16]), "file"))
+        found.append((kinds.GIVEN_MODEL(of=begins[:16]), "file"))
     declared = ("centre_columns", "fill_columns", "scale_columns", "categories", "classes",
                 "spread_columns", "class_shares", "other_columns", "fold_columns",
                 "label_range", "label_typical", "edges")  # fmt: skip
@@ -121,10 +121,10 @@ def assumed(config: RunConfig, begins: str | None = None) -> tuple[Assumed, ...]
         name for name in declared if getattr(config, name, None) not in (None, {}, [], ())
     )
     if public:
-        found.append(Assumed(kinds.DECLARED_PUBLIC(of=public), "facts"))
+        found.append((kinds.DECLARED_PUBLIC(of=public), "facts"))
     if config.class_weights is not None:
-        found.append(Assumed(kinds.NOT_COUNTED, "numbers"))
-    return tuple(found)
+        found.append((kinds.NOT_COUNTED, "numbers"))
+    return tuple(kinds.RESTS_ON(assumption=what, of=of) for what, of in found)
 
 
 def notes(config: RunConfig, problem: Problem | None) -> list[Caveat]:

@@ -48,6 +48,11 @@ def strict_number(name: str, value: object) -> float:
     raise ConfigError(f"{name} = {_shown(value)}: give a plain finite number of at least 0")
 
 
+def strict_optional(name: str, value: object) -> float | None:
+    """Return None, or ``value`` as a float of at least 0; see ``strict_number``."""
+    return None if value is None else strict_number(name, value)
+
+
 def strict_share(name: str, value: object) -> float:
     """Return ``value`` as a float from 0 to 1; see ``strict_number``.
 
