@@ -280,10 +280,7 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
     def bound(log_excess: float) -> float:
         excess = math.exp(log_excess)  # alpha - 1
-        # alpha ln(1 - 1/alpha) - ln(alpha - 1) = -excess ln(1 + 1/excess) - ln(alpha)
-        gain = excess * math.log1p(1 / excess) + math.log1p(excess)
-        terms = (1 + excess) * rho, log_inverse / excess, gain / excess
-        return terms[0] + terms[1] - terms[2] + 1e-14 * sum(terms)
+        return _epsilon_at(excess, (1 + excess) * rho, log_inverse)
 
     guess = 0.5 * math.log((log_inverse + 1) / rho)  # a guess of the excess that ignores the gain
     return max(bound(minimise(bound, guess - 20, guess + 20, 1e-9)), 0.0)
@@ -305,12 +302,23 @@ def renyi_epsilon(divergences: Iterable[tuple[float, float]], delta: float) -> t
     best = math.inf, 0.0
     for order, divergence in divergences:
         numbers.check_at_least("divergence", divergence, 0)
-        excess = order - 1
-        gain = excess * math.log1p(1 / excess) + math.log1p(excess)
-        terms = divergence, -math.log(delta) / excess, gain / excess
-        epsilon = terms[0] + terms[1] - terms[2] + 1e-14 * sum(terms)
+        epsilon = _epsilon_at(order - 1, divergence, -math.log(delta))
         best = min(best, (max(epsilon, 0.0), order))
     return best
+
+
+def _epsilon_at(excess: float, divergence: float, log_inverse: float) -> float:
+    """Return the epsilon that follows from a Renyi divergence, rounded up; see ``zcdp_epsilon``.
+
+    Args:
+        excess: alpha - 1, where alpha is the divergence's order.
+        divergence: the divergence.
+        log_inverse: ln(1/delta).
+    """
+    # alpha ln(1 - 1/alpha) - ln(alpha - 1) = -excess ln(1 + 1/excess) - ln(alpha)
+    gain = excess * math.log1p(1 / excess) + math.log1p(excess)
+    terms = divergence, log_inverse / excess, gain / excess
+    return terms[0] + terms[1] - terms[2] + 1e-14 * sum(terms)
 
 
 def _tail_ratio(x: float) -> float:
