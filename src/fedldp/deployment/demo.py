@@ -66,7 +66,6 @@ clients in batches."""
 HOST = "127.0.0.1"
 NO_INVITE = "0" * 64
 """Stands for the digest of an invite, as there is none that a demo's sites could answer."""
-_DEADLINE = 600.0
 _DAYS = 2
 
 
@@ -264,7 +263,6 @@ class DemoEnvironment:
             # None requires all sites of a round. Otherwise, the quorum is the number of sites that
             # the server selects.
             quorum=None if config.composition.participation.told else config.fewest_in_sum,
-            deadline_seconds=_DEADLINE,
             test_seed=config.seed if seeded else None,
             server_ca=certificates.fingerprints(folder / "ca.pem"),
             invite=NO_INVITE if own else None,

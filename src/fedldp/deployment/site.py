@@ -147,7 +147,7 @@ class Agent:
             note_others(policy.data, policy.public_keys, self.ledger.database)
         except LedgerUnusable as error:
             # Start anyway: the server is told, so that it does not wait for this site.
-            self._say_refused(error)
+            self._rate_limited(f"refused: {error}", "refused for the ledger")
             self.watch.refuses(str(error))
         except ConfigError as error:  # it is said at the next ``join`` and ``accept``
             log.warning("the ledgers of these data are not known: %s", error)
@@ -356,15 +356,12 @@ class Agent:
             own = self._receipt(run, entries)
             self._tell(run, content, len(answer), before, entries)
         except LedgerUnusable as error:
-            self._say_refused(error)
+            self._rate_limited(f"refused: {error}", "refused for the ledger")
             # Give back the receipt that the server showed; it will show the same one next time.
             refused = Answered(shown, self._refused_for_ledger(run, message))
             return refused, left, self.shown, str(error)
         answered = Answered(self._later(shown, own, entries), answer)
         return answered, self._later(left, own, entries), entries, None
-
-    def _say_refused(self, error: LedgerUnusable) -> None:
-        self._rate_limited(f"refused: {error}", "refused for the ledger")
 
     def _tell(
         self,

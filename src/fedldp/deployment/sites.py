@@ -39,7 +39,7 @@ from fedldp.deployment.messages import (
     pack,
     read_message,
 )
-from fedldp.deployment.watch import TAKES_PART, ServerWatch
+from fedldp.deployment.watch import ServerWatch
 from fedldp.protocol.server_loop import Content, Delivery
 from fedldp.protocol.wire import (
     Reason,
@@ -245,7 +245,8 @@ class Sites:
                 self._look_at_sites(now)
             if not self._gathers:
                 left -= now - last
-            self._gathers &= not self._has_quorum(waiting)
+            there = waiting.open & self._there
+            self._gathers &= not self._agreement.is_enough(there | waiting.reported)
             if not self._gathers:
                 self._watch.works()
                 self._ask(waiting, now)
@@ -307,12 +308,7 @@ class Sites:
             self._heard_of(client)
         if client not in self._left:
             self._there.add(client)
-            if self._watch.state_of(client) not in TAKES_PART:
-                self._watch.is_now(client, "ready")
-
-    def _has_quorum(self, waiting: _Waiting) -> bool:
-        there = waiting.open & self._there
-        return self._agreement.is_enough(there | waiting.reported)
+            self._watch.is_ready(client)
 
     def _waits_for(self, waiting: _Waiting) -> str:
         """Return what a round waits for, in words."""

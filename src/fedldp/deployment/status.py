@@ -63,7 +63,7 @@ def status_of_server(folder: Path) -> dict[str, Any]:
     before = {each.get("name"): each for each in known.get("sites", ()) if isinstance(each, dict)}
     sites = [
         {"name": site.name, "budget_left": None}
-        | {name: before.get(site.name, {}).get(name) for name in _OF_A_SITE}
+        | {name: before.get(site.name, {}).get(name) for name in ("last_seen", "state", "detail")}
         for site in agreement.sites
     ]
     warnings = list[Status]()
@@ -81,9 +81,6 @@ def status_of_server(folder: Path) -> dict[str, Any]:
         "state": "complete" if complete else process.state("runs"),
         "seconds": known.get("seconds"),
     }
-
-
-_OF_A_SITE = ("last_seen", "state", "detail")
 
 
 @dataclass(frozen=True)

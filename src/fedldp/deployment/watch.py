@@ -172,10 +172,10 @@ class ServerWatch(Watch):
             what = _IN_WORDS.get(state, "is connected and has accepted the agreement")
             self._rate_limited(f"site {known['name']} {what}{more}", level=logging.INFO)
 
-    def state_of(self, site: int) -> State | None:
-        """Return a site's state; None if it is unknown."""
-        found: State | None = self._sites[site]["state"]
-        return found
+    def is_ready(self, site: int) -> None:
+        """Note that a site takes part, if it is not known yet."""
+        if self._sites[site]["state"] not in TAKES_PART:
+            self.is_now(site, "ready")
 
     def goes_on(self, what: str) -> None:
         """Note what the server does next or waits for."""
