@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -273,6 +274,28 @@ def test_receipts_of_a_later_key_count_as_the_sites_last(tmp_path: Path) -> None
     KnownKeys(sites=(BOTH.keys,)).keep(tmp_path)
     kept = KeptReceipts(tmp_path / "run", "f" * 32, sites)
     assert [kept.last(each) for each in range(3)] == [bytes([3]) * 32] * 3
+
+
+@pytest.mark.parametrize("newest", range(3))
+@pytest.mark.parametrize("again", [False, True])
+def test_the_newest_receipt_is_kept_whichever_key_it_was_given_under(
+    tmp_path: Path, newest: int, again: bool
+) -> None:
+    """A server that had not started anew may write one under a later key after the change."""
+    place = tmp_path / RECEIPTS
+    place.mkdir()
+    known = KnownKeys(sites=(BOTH.keys,))
+    if again:  # the change of another site is admitted
+        known.keep(tmp_path)
+        known = KnownKeys(sites=(BOTH.keys, ("e" * 64, "f" * 64)))
+    for number, key in enumerate(BOTH.keys):
+        (place / key).write_text(bytes([number + 1]).hex() * 32)
+        os.utime(place / key, (10, 20 if number == newest else 10 + number))
+    (place / BOTH.keys[1 if newest == 2 else 2]).write_text("")  # by a power cut
+    known.keep(tmp_path)
+    kept = KeptReceipts(tmp_path / "run", "f" * 32, [Site(name="north", key=BOTH.key)])
+    assert kept.last(0) == bytes([newest + 1]) * 32
+    assert {each.name for each in place.iterdir()} == {BOTH.keys[0], "keys"}
 
 
 def test_a_damaged_file_of_known_keys_is_refused(tmp_path: Path) -> None:

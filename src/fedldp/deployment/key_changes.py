@@ -106,8 +106,8 @@ class KnownKeys(Document):
     def keep(self, folder: Path) -> None:
         """Let the server know it that has its run folders in ``folder``.
 
-        A receipt that a site gave under a later key, before the server knew the change, is from now
-        on the site's last one.
+        Of the receipts that a site gave under several keys, before the server knew the change, the
+        newest file is from now on the site's last one.
 
         Raises:
             RunError: a file cannot be written.
@@ -115,9 +115,13 @@ class KnownKeys(Document):
         place = folder / RECEIPTS
         with os_errors(f"cannot write {place}", "check the folder", RunError):
             for first, *later in self.sites:
-                for given in (place / key for key in later):
-                    if given.exists():
-                        given.replace(place / first)
+                files = [place / key for key in (*reversed(later), first)]
+                # A power cut may leave an empty one.
+                given = [each for each in files if each.exists() and each.stat().st_size]
+                if given:
+                    max(given, key=lambda each: each.stat().st_mtime_ns).replace(place / first)
+                for key in later:
+                    (place / key).unlink(missing_ok=True)
         replace_file(place / "keys", self.to_bytes())
 
     def _of(self, key: str) -> tuple[str, ...]:
