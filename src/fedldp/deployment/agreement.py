@@ -43,7 +43,7 @@ from fedldp.deployment.documents import (
     check_version,
     digest_of,
 )
-from fedldp.deployment.own_budgets import Joining, has_own_budgets
+from fedldp.deployment.own_budgets import Joining, has_own_budgets, stay_at_sites
 from fedldp.mechanisms.summing import Summing
 from fedldp.protocol.keys import draws_of_secret, draws_of_seed
 from fedldp.protocol.roles import Draws
@@ -105,7 +105,7 @@ def _deadline(given: Any) -> float:
     # Here, not in ``check``: a document with NaN has no digest.
     if not isinstance(given, int | float) or not 1 <= given <= _LONGEST:
         raise ConfigError(f"deadline_seconds = {given}: give a number from 1 to {_LONGEST:g}")
-    return given
+    return float(given)
 
 
 class RunDocument(Document):
@@ -249,6 +249,11 @@ class Agreement(RunDocument):
                     f"to all: a site can state its own budget, but not its {name}; give one value "
                     "for all sites"
                 )
+        if self.has_own_budgets and stay_at_sites(self.config):
+            raise ConfigError(
+                "epsilon has a value for each client, but in this sum nobody need know a site's "
+                "own; give one value for all, of which each site may choose less"
+            )
         epsilons = self.config.model_dump()["epsilon"] if self.has_own_budgets else ()
         said = {
             Site(name=each.name, key=each.key): each.own
