@@ -7,7 +7,7 @@ rounded up, so their sum is never below what was spent.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 
@@ -45,6 +45,12 @@ def price(
         UnknownEvent: the event is unknown.
     """
     before = {key: drawn for each in paid_before for key, drawn in drawn_once(each).items()}
+    return _price(event, kind, before, side)
+
+
+def _price(
+    event: Event, kind: BudgetKind, before: Mapping[tuple[Side, str], Event], side: Side
+) -> float:
     costs, now = cost(event, kind, side), drawn_once(event)
     for (of, identity), drawn in now.items():
         if before.get((of, identity), drawn) != drawn:
@@ -68,13 +74,13 @@ def price_of_run(
     Raises:
         OverBudget: no budget of ``kind`` covers one of the events.
     """
-    total, released = Fraction(0), list[Event]()
+    total, before = Fraction(0), dict[tuple[Side, str], Event]()
     for event, times in history:
-        first = price(event, kind, released, side)
-        released.append(event)
+        first = _price(event, kind, before, side)
+        before |= drawn_once(event)
         if math.isinf(first):
             raise OverBudget(f"what was released has no finite cost under a {kind} budget")
-        total += Fraction(first) + (times - 1) * Fraction(price(event, kind, released, side))
+        total += Fraction(first) + (times - 1) * Fraction(_price(event, kind, before, side))
     return total
 
 
