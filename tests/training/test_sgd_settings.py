@@ -276,7 +276,7 @@ def test_a_client_trains_weights_and_statistics_as_torch_does(how: str) -> None:
     state = model.state_dict()
     layout = layout_of_module(own)
     for name, values in layout.split(found).items():
-        np.testing.assert_allclose(values, state[name].numpy(), atol=2e-5, err_msg=name)
+        np.testing.assert_allclose(values, state[name].numpy(), atol=3e-4, err_msg=name)
         moved = np.abs(values - layout.split(start)[name]).max()
         assert moved > 1e-3 or name.endswith("bias"), name  # the norm undoes a convolution's bias
 

@@ -253,8 +253,8 @@ def _dense_gradients(model: nn.Module, class_weights: Tensor | None) -> Gradient
 def _linear_gradients(weight: str, bias: str) -> Gradients:
     """Return ``_dense_gradients`` of a flattened input and one linear layer, without autograd.
 
-    Autograd's own work takes longer than that of so small a layer. The operations are those that
-    autograd would use, so the gradients have the same bits.
+    Autograd's own work takes longer than that of so small a layer. Autograd multiplies the weights'
+    gradient the other way round, so on some processors its last bits differ.
     """
 
     def gradients(weights: Weights, inputs: Tensor, labels: Tensor, taken: Tensor) -> Weights:
