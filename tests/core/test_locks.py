@@ -7,6 +7,7 @@ import signal
 import tempfile
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,19 @@ def test_of_processes_that_start_together_exactly_one_owns_a_folder(
             assert "out = run" in said
             assert f"process {owner} on " in said
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["results"]
+
+
+def test_a_folder_in_which_another_has_just_begun_is_held(tmp_path: Path) -> None:
+    """Else what the other has written so far would be refused, in place of naming the other."""
+    with ExitStack() as other:
+
+        def check(path: Path) -> None:
+            other.enter_context(owned(path, "out", "run"))
+            raise RunError(f"{path} is not empty")
+
+        held = pytest.raises(Held, match="another process is working on this run")
+        with held, owned(tmp_path / "run", "out", "run", check):
+            pass
 
 
 def own_new(name: str) -> int:

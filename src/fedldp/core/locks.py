@@ -134,7 +134,11 @@ def owned(
         return
     try:
         _check_free(place / LOCK)
-        check(place)
+        try:
+            check(place)
+        except Exception:
+            _check_free(place / LOCK)  # another process may just have begun to write there
+            raise
         made = missing_folders(place)
         handle = _acquire(place / LOCK, 0o777)
     except Held as holder:
